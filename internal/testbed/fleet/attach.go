@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the flags require something that the user's instances do not support.
+// ErrRefused means that the user's instances do not support what the flags ask for.
 var ErrRefused = errors.New("the targets cannot be used like this")
 
 // Strategy is a locking strategy of the user's instances, as listed by GET /strategies.
@@ -54,8 +54,7 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of instances that are already running. It asks them what their API
-// supports.
+// Attach returns a fleet of running instances, after asking each what its API supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -77,11 +76,11 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Identify(ctx, t)
 }
 
-// findTimeout limits how long an instance from a registry may take to answer.
+// findTimeout limits how long a registered instance may take to answer.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the registered instances that answer. It records the others in
-// f.Unreachable.
+// find returns the base URLs of the registered instances that answer. It stores the errors of the
+// others in f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -113,11 +112,11 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
-// ForeignStrategy is the name for the only strategy of a service that cannot switch strategies.
+// ForeignStrategy is the strategy name for a service that cannot switch strategies.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes with these ids. If a fault has paused one of them when this program
-// ends, the process is resumed.
+// identify finds the processes with these ids. It also makes sure that none of them stays paused
+// when the program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -192,8 +191,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies of an instance. If the instance has no list, listed is false
-// and the result contains only the current strategy.
+// strategiesOf asks an instance for its strategies. If the instance has no such list, listed is
+// false, and the result contains only the current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -237,7 +236,7 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders with the call from the -open-orders flag, and returns the first id.
+// openByCall opens orders with the HTTP call from the -open-orders flag, and returns the first id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {
 		return f.openNamed(ctx, count)
@@ -253,7 +252,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses, in as few calls as possible.
+// openNamed opens orders whose ids the service chooses. It makes as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -282,8 +281,8 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes one call that opens orders. It returns the new ids, and the answer shortened to
-// one line.
+// callToOpen makes one HTTP call that opens orders. It returns the new ids and a one-line summary
+// of the answer.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -300,8 +299,7 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
-// KeepsLedger reports whether the instances can list the winners of the existing order with this
-// id.
+// KeepsLedger reports whether the instances can list the winners of this order.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

@@ -23,15 +23,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError means that a response has an unexpected status, or does not contain the result of a
-// grab request.
+// StatusError means that a response has an unexpected status or lacks the result of a grab.
 type StatusError struct {
 	Code int
 	Says string // the text of the response, shortened to one line
 }
 
-// Error returns the status and the text of the reply. If the service has accepted the request but
-// not decided it, Error adds a hint.
+// Error returns the status and the text of the response. It adds a hint if the service has accepted
+// the request without deciding it.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
 	if e.Code == http.StatusAccepted {
@@ -76,7 +75,7 @@ func statusError(code int, body []byte) *StatusError {
 	var why struct {
 		Error string `json:"error"`
 	}
-	_ = json.Unmarshal(body, &why) // the error does not matter, because a target may return anything
+	_ = json.Unmarshal(body, &why) // ignore the error, because a service may return anything
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
@@ -132,7 +131,7 @@ func OneLine(text string) string {
 }
 
 // Counters contains the sum of each counter over all instances. A sum is NaN if an instance does
-// not report the counter.
+// not report that counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
@@ -152,11 +151,11 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	}
 	for _, in := range f.Instances {
 		if !in.alive() {
-			continue // Epoch then does not include the start time of this instance
+			continue // an instance that is down adds nothing to Epoch
 		}
 		families, err := f.scrape(ctx, in)
 		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {
-			return sum, ErrNoMetrics // a target may serve something else at this path
+			return sum, ErrNoMetrics // the service may serve something else at this path
 		}
 		if err != nil {
 			return sum, fmt.Errorf("fleet: metrics of %s: %w", in.ID, err)
@@ -169,8 +168,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grab requests are running. It returns an error after the time
-// within. hung is the number of requests that will never end.
+// Drain waits until at most hung grab requests are still running. It returns an error if this takes
+// longer than within. hung is the number of requests that are expected to run forever.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -22,8 +22,8 @@ type Events struct {
 // Seen returns the sequence number of the last event read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents calls each for every new event of all instances. Only instances that run this program
-// record events.
+// ReadEvents calls each for every new event of all instances. Instances of other programs record no
+// events.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
 	if !f.Ours {
@@ -63,11 +63,11 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each for every event that was read since the last Keep.
+// Again calls each for every event that was read since the last call of Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
-			if err == nil { // Read has already reported lost events
+			if err == nil { // Read has already reported missing events
 				each(x)
 			}
 		}
@@ -75,7 +75,7 @@ func (e *Events) Again(each func(history.Event)) error {
 	})
 }
 
-// Keep copies everything that was read since the last Keep to w.
+// Keep copies all events that were read since the last call of Keep to w.
 func (e *Events) Keep(w io.Writer) error {
 	return e.sections(func(path string, s *io.SectionReader) error {
 		_, err := io.Copy(w, s)
@@ -84,7 +84,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections calls each with the part of every file that was read since the last Keep.
+// sections calls each with the part of every file that was read since the last call of Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

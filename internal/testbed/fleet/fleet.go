@@ -1,10 +1,10 @@
 // Package fleet starts and controls the service instances under test. An instance receives grab
 // requests, in which a driver tries to win an order.
 //
-// The instances are processes of this program, processes of another service, or targets that were
-// started elsewhere. The fleet can do most with instances of this program: it restarts them with
-// given settings, pauses their calls, sets their clocks, and reads their event files. To read this
-// package, start at Fleet.
+// The instances are processes of this program, processes of another service, or services that
+// already run elsewhere. The fleet can do most with instances of this program: it restarts them
+// with given settings, pauses their calls, sets their clocks, and reads their event files. To read
+// this package, start at Fleet.
 package fleet
 
 import (
@@ -36,21 +36,21 @@ type Fleet struct {
 	Events    Events
 
 	// These fields describe instances that were already running.
-	Foreign    bool          // whether the targets have no control API
+	Foreign    bool          // whether the instances have no control API
 	Strategies []Strategy    // strategies that the control API lists
-	Settings   grab.Settings // settings of the first target; zero if the target does not report them
+	Settings   grab.Settings // settings of the first instance; zero if the instance does not report them
 	// Unreachable maps the base URL of each registered instance that does not answer to its error.
 	Unreachable map[string]string
 
 	client    *http.Client
-	probes    int64 // id of the first driver for probes, the test grabs after the load
+	probes    int64 // id of the first driver for test grabs after the load
 	token     string
-	unlisted  bool            // whether the control API of the targets does not list their strategies
-	open      *target.Opening // how to open orders at the targets; nil means POST /orders
-	nextOrder int64           // next order id; 0 if a call opens orders
+	unlisted  bool            // whether the control API does not list the strategies
+	open      *target.Opening // how to open orders; nil means POST /orders
+	nextOrder int64           // next order id; 0 if a call to the service opens orders
 
-	// restored lets stopped processes of the user's instances continue. It is nil if the processes
-	// are unknown.
+	// restored resumes the paused processes of the user's instances. It is nil if the processes are
+	// unknown.
 	restored func() error
 
 	// These fields describe instances that the fleet starts.
@@ -63,7 +63,7 @@ type Fleet struct {
 type Config struct {
 	Exe         string // path of this program, which also runs as an instance
 	Instances   int
-	Guard       order.Guard // empty means the strategy's own guard
+	Guard       order.Guard // condition for writing a winner; empty means the strategy's default
 	OnLost      grab.OnLost
 	PerDriver   int                  // largest number of units of one order that a driver may have; 0 means 1
 	ClockOffset time.Duration        // added to the wall clock of the second instance
@@ -77,7 +77,7 @@ type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
 	Control         bool                    // serve the control API
-	Routes          map[int]stack.Addresses // by index of the instance, the addresses at which it reaches the servers through routes
+	Routes          map[int]stack.Addresses // by index of the instance, the addresses of its proxies to the servers; may be nil
 }
 
 func newFleet(token string) *Fleet {
@@ -90,8 +90,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of instances that use the servers of st. Equip starts the instances. The
-// instances use consecutive ports from port on. If port is 0, they use arbitrary ports.
+// New returns a fleet of instances that use the servers of st. The instances listen on consecutive
+// ports from port on, or on any free ports if port is 0. Call Equip to start them.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -185,9 +185,9 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the first id. If the service has no call that opens orders,
-// Create returns the next unused ids, beginning with -first-order. A count of units above 1
-// requires POST /orders.
+// Create opens orders and returns the id of the first. If the service cannot open orders, Create
+// reserves the next unused ids, beginning with -first-order. Orders with several units require POST
+// /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
@@ -211,7 +211,7 @@ func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err 
 	return made.FirstID, err
 }
 
-// Ledger returns the recorded wins of these orders, as the first instance reports them.
+// Ledger returns the winners of these orders, as the first instance reports them.
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context that records the network address that a call reaches.
+// traceAddress returns a context that records the network address of the server that a call
+// reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -20,8 +21,8 @@ func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	}})
 }
 
-// addresses returns the network address that was reached, and all other addresses of the URL's
-// host.
+// addresses returns the network address at which the instance was reached, and the other addresses
+// of its host.
 func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	all := []netip.Addr{in.reached.Addr()}
 	if u, err := url.Parse(in.URL); err == nil {
@@ -34,7 +35,7 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 }
 
 // distinguish groups URLs that may lead to the same instance. It compares network addresses,
-// because instances may report equal or wrong names.
+// because different instances may report the same name.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i
@@ -89,8 +90,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance explains why all URLs may lead to a single instance. It returns "" if there is no
-// sign of that.
+// OneInstance explains why all URLs may lead to a single instance. It returns "" if nothing
+// suggests that.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

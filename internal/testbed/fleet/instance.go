@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one service instance of a fleet. Faults can hit its process only if the fleet has
-// started the process or knows its id.
+// Instance is one service instance of a fleet. Faults can hit its process only if the fleet started
+// it or knows its process id.
 type Instance struct {
 	ID             string // name of the instance in reports: its port, or the target's host
 	URL            string
@@ -35,19 +35,19 @@ type Instance struct {
 
 	fleet    *Fleet
 	index    int
-	reached  netip.AddrPort // address that the first call to a target reached
-	group    int            // number of the group; targets of one group may be the same instance
-	sameAs   []string       // why the target may be the same instance as an earlier target
+	reached  netip.AddrPort // network address that the first call reached
+	group    int            // instances with the same number may be one instance behind several URLs
+	sameAs   []string       // why this may be the same instance as an earlier one
 	strategy string         // the last strategy to which use switched
 	port     int            // wanted port; 0 for any
 	reserved net.Listener   // reserves the wanted port; nil if it is not reserved
 	addr     string         // chosen address
 	events   string         // path of the event file
 	proc     *stack.Process // nil before the first start
-	theirs   *os.Process    // process of a target; nil if unknown
+	theirs   *os.Process    // process that the user started; nil if unknown
 	killed   bool           // whether Signal has killed theirs
-	wires    *wires         // proxies of a service; nil before connect
-	exe      string         // command of the last start
+	wires    *wires         // proxies between the service and its servers; nil before connect
+	exe      string         // program of the last start
 	args     []string
 	env      []string
 }
@@ -121,8 +121,8 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// end stops the process. It ignores errors from a user's service, because a slow service may have
-// to be killed.
+// end stops the process. It ignores errors from a user's service, because it may have to kill a
+// slow service.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -144,7 +144,7 @@ const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr sets the address of the instance, and the fields that depend on the port.
+// chooseAddr chooses the address of the instance, and sets the fields that contain the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -167,8 +167,8 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs of this program off the port while the instance is down, so that their
-// instances do not answer our requests. It returns false if another run has reserved the port.
+// reserve keeps other runs of this program off the port while the instance is down. Otherwise,
+// their instances could answer our requests. It returns false if another run has reserved the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has socket names that disappear together with their process
 		return true
@@ -199,7 +199,7 @@ func isTaken(addr string) bool {
 }
 
 // saysTaken reports whether the log of a service says that its port is in use. Testing the port is
-// not enough, because an outgoing connection may have used it briefly.
+// not enough, because an outgoing connection may have used it for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
@@ -315,7 +315,8 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	}
 }
 
-// askReady returns nil if the instance is ready, or errPortTaken if another process answers.
+// askReady returns nil if the instance is ready, or errPortTaken if another process answers on its
+// port.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -337,7 +338,7 @@ func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, 
 	var told json.RawMessage
 	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &told)
 	var now grab.CurrentStrategy
-	_ = json.Unmarshal(told, &now) // the error does not matter, because a target may return anything
+	_ = json.Unmarshal(told, &now) // ignore the error, because a service may return anything
 	return now.LeaseMS, err
 }
 
@@ -352,8 +353,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 }
 
 // Restart waits until the process of the instance has died, and starts it again. It tries three
-// times, because the port may still be in use. It returns an error for an instance that the user
-// started.
+// times, because the port may still be in use. It returns an error if the user started the
+// instance.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil
@@ -397,7 +398,7 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy sets the -strategy flag in args, so that a restarted instance uses that strategy
+// withStrategy sets the -strategy flag in args, so that a restarted instance uses this strategy
 // from its first request on.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")

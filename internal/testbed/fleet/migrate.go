@@ -41,7 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command contains shell syntax, because no shell runs it.
+// noShell returns a hint if the command uses shell syntax. The command runs without a shell.
 func (s Service) noShell() string {
 	for _, w := range s.words {
 		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {
@@ -51,7 +51,7 @@ func (s Service) noShell() string {
 	return ""
 }
 
-// Migrate prepares the database of a service. Call it before Equip.
+// Migrate runs the steps that prepare the database of a service. Call it before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {

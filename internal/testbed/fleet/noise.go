@@ -8,17 +8,17 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot affect the result of a grab, such as a ping. No faults are
-// injected into noise.
+// Noise is a request that cannot affect the result of a grab, such as a ping. Faults never hit
+// noise.
 
-// redisNoise lists Redis commands that do not use business data.
+// redisNoise lists Redis commands that do not touch business data.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// sqlNoise lists statements and protocol commands that do not use business tables.
+// sqlNoise lists statements and protocol commands that do not touch business tables.
 var sqlNoise = []string{
 	"CHANGE", "DEALLOCATE", "DEBUG", "DESC", "DESCRIBE", "DISCARD", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
 	"STATISTICS", "SYNC", "USE",
@@ -30,16 +30,14 @@ var selectNoise = []string{
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// The names of keys and tables are split into words. These words tell statistics from business
-// data.
+// These words in the name of a key or table tell statistics from business data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// Keys whose names contain these words are statistics, unless a name also contains one of
-	// businessWords.
+	// Names with these words belong to statistics, unless they also contain one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
-	totals        = []string{"count", "requests", "total"} // names of counters, but only in INCR and similar commands
+	totals        = []string{"count", "requests", "total"} // names of counters, if INCR or a similar command writes them
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
-	// Keys whose names contain these words are never statistics.
+	// Names with these words never belong to statistics.
 	guardWords = []string{
 		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
 		"win", "winner", "winners", "wins",

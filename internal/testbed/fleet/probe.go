@@ -20,8 +20,8 @@ import (
 
 const (
 	probesAtOnce = 256
-	probeGivesUp = 3 * time.Second  // a probe gives up if it gets only errors for this long
-	probeWaits   = 10 * time.Second // a probe waits for an answer for this long, in addition to a lease
+	probeGivesUp = 3 * time.Second  // give up if all test grabs fail for this long
+	probeWaits   = 10 * time.Second // how long to wait for an answer, in addition to a lease
 )
 
 // errSilent means that no instance answered a test grab.
@@ -30,20 +30,22 @@ var errSilent = errors.New("no instance answered in time. Perhaps grabs wait for
 // IsProbe reports whether the driver is used only for test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders for which no new driver gets a final answer within two leases. It
-// sends test grabs, and calls probed with the last driver and outcome of each order. These calls
-// may be concurrent. An order whose test grabs get no answer is stuck, unless no order gets
-// answers.
+// StuckOrders returns the orders that no new driver can finish within two leases. It sends test
+// grabs, and calls probed with the last driver and outcome of each order. These calls may be
+// concurrent.
 //
-// If reserved returns true for an order, StuckOrders accepts the outcome "taken" only after two
-// leases, because the reservation may expire. reserved may be nil.
+// An order whose test grabs get no answer counts as stuck. If no order gets an answer, StuckOrders
+// returns an error instead.
+//
+// If reserved returns true for an order, the outcome "taken" counts only after two leases, because
+// the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
 	var (
 		mu            sync.Mutex
 		stuck, silent []int64
-		silence       error // the error of one of the silent orders
+		silence       error // the error of an order that got no answer
 	)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(probesAtOnce)
@@ -70,9 +72,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold sends test grabs from new drivers until one gets a final outcome. If there is none
-// after two leases, told is empty. It returns errSilent if no instance answers. step is the
-// difference between the ids of consecutive drivers.
+// askUntilTold sends test grabs from new drivers until one gets a final outcome. If two leases pass
+// without one, told is empty. It returns errSilent if no instance answers. The ids of consecutive
+// drivers differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -113,7 +115,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 }
 
 // probeError describes a test grab without a clear answer. It adds a hint if the flags may describe
-// the user's service wrongly.
+// the user's service incorrectly.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	var answer *StatusError
@@ -144,10 +146,11 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the id of a driver for test grabs. The load never uses this driver.
+// ProbeDriver returns the id of a driver for test grabs. The load never uses such a driver.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab request that does not wait for the lock. It returns the answer and its meaning.
+// Ask sends a grab request that does not wait for the lock. It returns the answer and what the
+// answer means.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

@@ -23,11 +23,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the command that starts an instance of a user's service in any language.
+// Service is the command that starts one instance of the user's service.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that returns 2xx when an instance is ready. If it is empty, an instance is
-	// ready once it accepts connections.
+	// Ready is a path that returns a 2xx status when an instance is ready. If it is empty, an
+	// instance is ready once it accepts connections.
 	Ready string
 	// Migrations prepare the database before the first start.
 	Migrations []Migration
@@ -41,8 +41,8 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of the database. A command with it gets a PostgreSQL
-// database.
+// postgres is the placeholder for the URL of the database. A command that contains it gets a
+// PostgreSQL database.
 const postgres = "postgres"
 
 // Placeholders returns all placeholders, formatted for a message.
@@ -63,8 +63,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that may contain these placeholders. For an empty command, the
-// result has no words.
+// parseCommand parses a command that may contain the placeholders in names. For an empty command,
+// the result has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command into words as a shell does, without variables and patterns.
+// splitWords splits a command into words like a shell, but without variables and patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -124,8 +124,8 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains this placeholder, or a longer one such as redis_host
-// for redis.
+// Uses reports whether the command contains the placeholder, or a longer one such as {redis_host}
+// for the name redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
@@ -196,7 +196,7 @@ func databaseAt(dsn string) (d database, err error) {
 	return database{host, port, cfg.User, cfg.Passwd, cfg.DBName}, err
 }
 
-// NewService is like New, but its instances run a user's service.
+// NewService is like New, but its instances run the user's service.
 func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 	f := New(cfg, st, port)
 	f.Ours, f.service = false, &s
@@ -206,11 +206,12 @@ func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 // Started reports whether the fleet starts its instances itself.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout limits how long a service may take to start. A Java service starts slowly.
+// serviceTimeout limits how long a service may take to start. It is long because Java services
+// start slowly.
 const serviceTimeout = 2 * time.Minute
 
-// answers returns nil if an instance of a service is ready, or errPortTaken if another program has
-// the port.
+// answers returns nil if an instance of a service is ready, or errPortTaken if another program uses
+// its port.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
@@ -245,8 +246,8 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 }
 
 // AwaitGrab waits until the instance answers two rounds of simultaneous grab requests without an
-// error. After an outage, this shows that its connection pools work again. AwaitGrab returns an
-// error, and cancels the requests, if this takes longer than within.
+// error. After an outage, this shows that its connection pools work again. If this takes longer
+// than within, AwaitGrab cancels the requests and returns an error.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error

@@ -22,14 +22,14 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires contains the proxies between an instance of a user's service and its servers. They stay
-// open while the instance restarts.
+// wires contains the proxies between an instance of a user's service and its servers. The proxies
+// stay open while the instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
-	sentinels *wire.Sentinels // Sentinels that return the proxy to Redis as the master; nil if the service uses no Sentinel
+	sentinels *wire.Sentinels // Sentinels that report the Redis proxy as the master; nil if the service uses no Sentinel
 	at        stack.Addresses // addresses of the proxies and of a Sentinel
 	database  string          // the name of the database in calls: mysql or postgres
-	holds     *control.Server // holds requests that pass through the proxies
+	holds     *control.Server // breakpoints for requests that pass through the proxies
 
 	statements    atomic.Int64 // number of statements that the database is now executing
 	lastStatement atomic.Int64 // when the database last replied, in Unix nanoseconds
@@ -38,18 +38,17 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab to which the requests belong; 0 if none
 	id            string          // id of the order in requests
-	// names maps numbers in requests, such as the port and a test driver's id, to placeholder
-	// texts.
+	// names maps numbers in requests, such as the port, to placeholder texts.
 	names        map[string]string
-	driverTexts  map[string]bool // requests of dry runs that name the driver
-	idle         map[string]bool // requests that the instance also makes while it has no grab to serve
-	lastCall     time.Time       // when the last request came that belongs to the grab
+	driverTexts  map[string]bool // texts of requests that name the driver, as seen in test runs before the load
+	idle         map[string]bool // requests that the instance also makes while it serves no grab
+	lastCall     time.Time       // time of the last request that belongs to the grab
 	questions    int             // number of requests for a result that the instance has not answered yet
 	lastQuestion time.Time       // when the last request for a result was sent
 }
 
-// newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
-// name the proxy as the master.
+// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels that report
+// the Redis proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}}
@@ -62,7 +61,7 @@ func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...
 		case server == tap.DB:
 			protocol = wire.MySQL
 		case server != "redis" && !strings.HasPrefix(server, "redlock-"):
-			continue // no placeholder passes this server to a service
+			continue // no placeholder passes the address of this server to a service
 		}
 		p, err := wire.Listen(wire.Config{
 			Server: server, Protocol: protocol, Say: tell,
@@ -117,29 +116,28 @@ func (w *wires) close() {
 	}
 }
 
-// watch attributes all later requests to the grab of this driver and order. Driver 0 means any
-// driver, and order 0 means no grab. names maps other numbers in requests to placeholder texts.
+// watch treats all later requests as part of the grab of this order by this driver. Driver 0 means
+// any driver, and order 0 means no grab. names maps other numbers in requests to placeholder texts.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id, w.names, w.lastCall = order, driver, id, names, time.Now()
 }
 
-// When a client asks for the result of a grab, the service may query its servers. These queries are
-// not part of the grab.
+// When a client asks for the result of a grab, the service may query its servers. These constants
+// help to tell such queries from the grab itself.
 const (
-	// quietForAsking is how long the grab must send nothing before the program asks for its result.
-	// Otherwise, the two kinds of requests would mix.
+	// quietForAsking is how long a grab must send nothing before the program asks for its result.
 	quietForAsking = 300 * time.Millisecond
-	// maxQuiet limits the wait for this silence, because some services poll their servers all the
+	// maxQuiet limits the wait for this pause, because some services poll their servers all the
 	// time.
 	maxQuiet = time.Second
-	// askFor is the maximum time in which an instance looks up a result.
+	// askFor is how long an instance may take to look up a result.
 	askFor = 250 * time.Millisecond
 )
 
-// ask waits until the watched grab is quiet. After that, requests do not count as part of the grab,
-// until answered is called or askFor has passed.
+// ask waits until the watched grab sends no more requests. Later requests do not count as part of
+// the grab, until answered is called or askFor has passed.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
 		w.mu.Lock()
@@ -157,8 +155,8 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking announces that the result of a request will be read now. Call answered once the result has
-// arrived. Asking implements load.Asking.
+// Asking must be called before a client asks for the result of a grab, and answered after the
+// client has got it. It implements load.Asking.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
 		if in.URL == of.Target && in.wires != nil {
@@ -169,7 +167,7 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 }
 
 // tap forwards a request of an instance. If the request belongs to the watched grab, a breakpoint
-// in w.holds can pause it.
+// can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
@@ -181,7 +179,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send and counts it in w.statements while it runs.
+// counted returns a function that calls send and counts it as a running statement.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -201,10 +199,9 @@ var (
 	hexDigits = regexp.MustCompile(`[0-9a-fA-F]+`)
 )
 
-// withoutIDs replaces the order's id with *, and random parts with #. A numeric id is replaced only
-// if no digit precedes or follows it, as in order_61, x61a or {00061}. Longer hexadecimal numbers
-// such as 61a7bc5f stay unchanged. names maps other numbers to their placeholder texts.
-// replace them.
+// withoutIDs replaces the order's id with *, and random values with #. Numbers in names are
+// replaced by their placeholder texts. The order's id is found in order_61, x61a and {00061}, but
+// not in 161 or in a long hexadecimal number such as 61a7bc5f.
 func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
 		text, order = strings.ReplaceAll(text, order, "*"), ""
@@ -229,9 +226,9 @@ const (
 	ownPort   = "{port}"
 )
 
-// nameIDs returns a request's text without ids. In dry runs, drivers have large ids, which shows
-// the requests that name the driver. In other grabs, nameIDs replaces a driver's id only if the
-// result equals such a request.
+// nameIDs returns a request's text without ids. It replaces a driver's id only in requests that are
+// known to name a driver. These requests are learned in test runs with driver ids that cannot be
+// mistaken for other numbers.
 func (w *wires) nameIDs(text string) string {
 	named := withoutIDs(text, w.id, w.names)
 	if strings.Contains(named, ownDriver) {
@@ -247,14 +244,14 @@ func (w *wires) nameIDs(text string) string {
 	return named
 }
 
-// call converts a request into an operation of the watched grab, named after the request's text
-// without ids. ok is false if the request cannot affect the grab.
+// call describes a request as an operation of the watched grab. ok is false if the request cannot
+// affect the grab.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
 		name = w.database
 	}
-	name, _, _ = strings.Cut(name, "-") // the nodes of a quorum get one name, because a grab asks them at the same time
+	name, _, _ = strings.Cut(name, "-") // use one name for all Redlock nodes, because a grab asks them at the same time
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor {
@@ -279,10 +276,10 @@ func (w *wires) isIdle(e wire.Event) bool {
 	return ok && w.idle[text]
 }
 
-// normalize returns the text of a request without ids and noise. ok is false if nothing is left.
+// normalize returns the text of a request without ids and noise. ok is false if only noise is left.
 func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	text = e.Text
-	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to send a script again that the server does not know
+	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends EVAL if the server does not know the script
 		text = "EVALSHA " + script
 	}
 	parts := []string{w.nameIDs(text)}
@@ -293,8 +290,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which calls a grab makes. idle lists calls that the instances also
-// make while they serve no grab.
+// Recognize tells the proxies which requests a grab makes. idle lists requests that the instances
+// also make while they serve no grab.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -320,7 +317,7 @@ func (w *wires) recognize(grab, idle []control.Call) {
 }
 
 // EndedByItself describes an instance of a user's service that has exited unexpectedly. It returns
-// "" if there is none.
+// "" if all of them are running.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -346,8 +343,8 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch attributes all later requests of the instance to the grab of this driver and order. Driver
-// 0 means any driver, and order 0 means no grab. Without proxies, Watch does nothing.
+// Watch treats all later requests of the instance as part of the grab of this order by this driver.
+// Driver 0 means any driver, and order 0 means no grab. Without proxies, Watch does nothing.
 func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
@@ -361,7 +358,7 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have sent no database statement for the time long. It
+// AwaitQuiet waits until the instances have sent no database statement for the duration long. It
 // returns false if this takes longer than within, or if the instances have no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
