@@ -26,7 +26,7 @@ type link struct {
 	ended  bool     // whether reset was called
 
 	session  session
-	plain    atomic.Bool // whether the proxy only copies bytes, because it could not read a message
+	plain    atomic.Bool // whether the proxy only copies bytes because it could not read a message
 	requests uint64      // number of requests that passed through a tap
 }
 
@@ -88,7 +88,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells every tap that waits for a reply that no reply will come.
+// abandon tells every tap that still waits for a reply that no reply will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -97,8 +97,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that a tap is handling. A tap is a function that the user of the proxy
-// provides.
+// tapped is a request that the user's tap function is handling.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -152,7 +151,7 @@ func fateOf(err error) fate {
 	return fateCut
 }
 
-// send asks the tap what happens to a request before any part of the request is sent. flush sends
+// send asks the tap what to do with a request, before it sends any part of the request. flush sends
 // the data before the request. present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
@@ -173,8 +172,8 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	return fatePass, nil
 }
 
-// awaitSend waits until the tap calls send, or returns the tap's error. It also returns if the
-// client disconnects, so that the server notices the disconnect at once.
+// awaitSend waits until the tap calls send, or returns the tap's error. It also returns when the
+// client disconnects, so that the server learns about the disconnect at once.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -196,7 +195,7 @@ func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) 
 	}
 }
 
-// deliver asks the tap what happens to a reply before any part of the reply reaches the client.
+// deliver asks the tap what to do with a reply, before any part of the reply reaches the client.
 func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
 	t := m.request.tap
 	if t == nil {
@@ -217,7 +216,7 @@ func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, erro
 	return fatePass, nil
 }
 
-// carrier copies the bytes in one direction.
+// carrier copies data in one direction and finds messages in it.
 type carrier struct {
 	*link
 	scan     scanner
@@ -255,8 +254,8 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// forward sends as much of the received data as possible. It returns false if there is nothing more
-// to send.
+// forward sends as much of the received data as possible. It returns false if no more data must be
+// sent.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
 		full := c.r == 0 && c.w == len(c.buf)
@@ -285,7 +284,7 @@ func (c *carrier) forward() bool {
 			continue
 		}
 		if c.flush() != nil {
-			break // leave the loop, because the flush below returns the error
+			break // the flush below returns the error
 		}
 		c.w = copy(c.buf, c.buf[c.r:c.w])
 		c.sent, c.r = 0, 0
@@ -305,7 +304,7 @@ func (c *carrier) forward() bool {
 
 var errLong = errors.New("the proxy cannot read a message from its first 64 KB")
 
-// flush sends the bytes that are ready.
+// flush sends the data that the tap has allowed to pass.
 func (c *carrier) flush() error {
 	if c.sent == c.r {
 		return nil
@@ -318,8 +317,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. To find out, it tries to read for a
-// millisecond, and keeps data that arrives.
+// present reports whether the sender is still connected. It reads for a millisecond, and keeps data
+// that arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -331,8 +330,8 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp stops looking for messages and then only copies data. If err is a refusal, it tells the
-// client, ends the link and returns false.
+// giveUp switches to copying data without looking for messages. If err is a refusal, it sends the
+// refusal to the client, closes the connections and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
 	var refused *refusal
@@ -354,7 +353,8 @@ func (c *carrier) drain() {
 	_ = c.to.Close()
 }
 
-// end ends the stream to the receiver. If the stream ended with an error, it resets the link.
+// end passes the end of the stream on to the receiver. If the stream ended with an error, it resets
+// both connections.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

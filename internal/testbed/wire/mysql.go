@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Capabilities in the MySQL protocol.
+// These are capability flags in the MySQL protocol.
 const (
 	clientCompress     = 1 << 5
 	clientProtocol41   = 1 << 9
@@ -20,12 +20,12 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // in MariaDB, progress reports that look like error packets
 
-	// unreadable lists capabilities of a server that would hide statements from the proxy. The proxy
+	// unreadable lists server capabilities that would hide statements from the proxy. The proxy
 	// removes them from the server's greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
-// Commands in the MySQL protocol.
+// These are commands in the MySQL protocol.
 const (
 	comQuit        = 0x01
 	comQuery       = 0x03
@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps the other commands that the proxy can read to their names.
+// commands maps other commands to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -78,7 +78,7 @@ type packets struct {
 
 var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is a MySQL packet of which at least a part has arrived.
+// packet is a MySQL packet that has arrived at least in part.
 type packet struct {
 	seq       byte
 	size      int
@@ -86,8 +86,8 @@ type packet struct {
 	continues bool   // whether the packet continues the previous one
 }
 
-// next returns the packet at the beginning of data. ok is false until the first want bytes of the
-// packet's payload have arrived.
+// next returns the packet at the beginning of data. ok is false if fewer than want bytes of the
+// payload have arrived.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
@@ -98,14 +98,14 @@ func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take consumes the part of the packet that is in data. It returns the length of that part.
+// take consumes the part of the packet that is in data, and returns its length.
 func (p *packets) take(k packet) int {
 	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
 	return headerSize + len(k.payload)
 }
 
-// skip consumes the rest of a packet of which take has consumed only a part.
+// skip consumes the rest of a packet that take has consumed in part.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
@@ -172,8 +172,7 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns a refusal for a client that starts TLS although the proxy did not offer it. The
-// client gets a MySQL error.
+// refuseTLS returns a MySQL error for a client that starts TLS although the proxy did not offer it.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
@@ -181,7 +180,7 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command returns the request that a command packet contains.
+// command returns the request in a command packet.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: the client sent an empty command packet", errMySQL)
@@ -228,7 +227,7 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 		return nil, errAttributes
 	case count == 0:
 		return p, nil
-	case len(p) < nulls+1 || p[nulls] != 1: // the byte is 1 if the types follow
+	case len(p) < nulls+1 || p[nulls] != 1: // the byte is 1 if the parameter types follow
 		return nil, errAttributes
 	}
 	null, p := p[:nulls], p[nulls+1:]
@@ -257,10 +256,10 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 	return p, nil
 }
 
-// maxAttributes is how many query attributes of a statement the proxy can read.
+// maxAttributes is the largest number of query attributes in a statement that the proxy can read.
 const maxAttributes = 1 << 16
 
-// valueSize returns the size of the binary value with which p begins.
+// valueSize returns the size of the binary value at the beginning of p.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	switch kind {
 	case 0x06: // NULL
@@ -288,7 +287,7 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of a prepared statement. payload begins with the statement's number.
+// statement returns the name of the prepared statement whose number begins payload.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +298,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	if text, ok := s.statements[id]; ok {
 		return text
 	}
-	if id == 1<<32-1 { // in MariaDB, this number means the last prepared statement, whose number the client does not know yet
+	if id == 1<<32-1 { // in MariaDB, this number means the last prepared statement
 		return s.prepared
 	}
 	return "EXECUTE"
@@ -363,7 +362,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	return n, m, err
 }
 
-// These are the meanings of the first byte of a packet.
+// These are the values of the first byte of a packet.
 const (
 	isOK     = 0x00
 	isInFile = 0xfb
@@ -383,7 +382,7 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 		return m, s.greet(p)
 	case between:
 		r, ok := s.pop()
-		if !ok { // no request waits, so the server says why it closes the connection
+		if !ok { // no request waits, so the server explains why it closes the connection
 			return m, nil
 		}
 		m = message{kind: replies, request: r}
@@ -409,7 +408,7 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet reads the server's greeting. It removes capabilities that would hide statements from the
+// greet reads the server's greeting, and removes capabilities that would hide statements from the
 // proxy.
 func (s *mysqlReplies) greet(p []byte) error {
 	s.state = signingIn
@@ -463,7 +462,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 	return nil
 }
 
-// result reads the first packet of a result, which may also be an OK or an error.
+// result reads the first packet of a result. The packet may also be an OK or an error.
 func (s *mysqlReplies) result(k packet) error {
 	p := k.payload
 	switch {
@@ -480,7 +479,7 @@ func (s *mysqlReplies) result(k packet) error {
 		if size == 0 || n > 1<<16 || s.state == afterFile {
 			return fmt.Errorf("%w: a result has %d columns", errMySQL, n)
 		}
-		if size < k.size && p[size] == 0 { // in MariaDB, the client may have the definitions already
+		if size < k.size && p[size] == 0 { // MariaDB skips the definitions if the client already has them
 			n = 0
 		}
 		s.inRows, s.then, s.columns = true, nil, int(n)
@@ -489,12 +488,12 @@ func (s *mysqlReplies) result(k packet) error {
 	return nil
 }
 
-// progress reports whether an error packet is really a progress report of MariaDB.
+// progress reports whether an error packet is really a progress report from MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
-// deprecatesEOF reports whether column definitions are not followed by an EOF packet.
+// deprecatesEOF reports whether the server sends no EOF packet after column definitions.
 func (s *mysqlReplies) deprecatesEOF() bool { return s.mysql.caps.Load()&clientDeprecateEOF != 0 }
 
 // afterColumns sets the state after a column definition.
@@ -569,7 +568,7 @@ func status(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[3:])
 }
 
-// okStatus returns the status in an OK packet, which follows two numbers.
+// okStatus returns the status in an OK packet. Two numbers precede the status.
 func okStatus(p []byte) uint16 {
 	at := 1
 	for range 2 {
@@ -582,8 +581,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn returns the length-encoded number with which p begins, and the number of bytes that
-// encode it. size is 0 if there is no number.
+// lengthIn returns the length-encoded number at the beginning of p, and how many bytes encode it.
+// size is 0 if p does not begin with such a number.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0
@@ -609,7 +608,7 @@ func lengthIn(p []byte) (n uint64, size int) {
 	return n, 1 + size
 }
 
-// errorIn returns the error that an error packet contains.
+// errorIn returns the error in an error packet.
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {
 		return &ReplyError{"error"}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// These are codes with which a PostgreSQL client may begin its first message.
+// These codes begin the first message of a PostgreSQL client.
 const (
 	postgresVersion = 3 // the upper half of a version number
 	postgresCancel  = 80877102
@@ -23,7 +23,7 @@ const (
 const (
 	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
 	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery
-	postgresExecutes        // Execute messages without a Sync; their reply ends with one result for each
+	postgresExecutes        // Execute messages without a Sync; each of them gets one result
 )
 
 const (
@@ -66,8 +66,8 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 }
 
 // postgresRequests finds the requests of a client. A request is a simple query, or several messages
-// up to a Sync or a Flush. The proxy waits for the whole request, because the server may not answer
-// earlier.
+// up to a Sync or a Flush. The proxy handles these messages together, because the server may not
+// answer before the last one.
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
@@ -112,8 +112,8 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 }
 
-// logIn reads a message without a type. A client sends such messages before the login: perhaps a
-// request for encryption, and then the startup message.
+// logIn reads a message that a client sends before the login, such as a request for encryption or
+// the startup message. These messages have no type.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
 		return 0, fmt.Errorf("%w: the client starts TLS: connect with sslmode=disable", errPostgres)
@@ -137,8 +137,7 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	return size, nil
 }
 
-// request combines s.messages into one request. last is the type of the message that ends the
-// request.
+// request combines the collected messages into one request. last is the type of the final message.
 func (s *postgresRequests) request(last byte) (m message) {
 	var names []string
 	var prepared string
@@ -182,7 +181,7 @@ func cutString(data []byte) (text, rest []byte) {
 	return text, rest
 }
 
-// postgresReplies finds where the replies of a server begin.
+// postgresReplies finds the replies in a server's stream.
 type postgresReplies struct {
 	*session
 	ready   bool    // whether the server has accepted the client
@@ -214,8 +213,8 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	return postgresHeader + len(k.body), m, nil
 }
 
-// reply reads a message of the server. If a reply begins with this message, the method returns a
-// message for the proxy. A message that only describes a later result does not begin a reply.
+// reply reads a message from the server. If a reply begins with this message, the method returns
+// that reply. A message that only describes a later result does not begin a reply.
 func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	switch {
 	case !s.ready:
@@ -226,13 +225,13 @@ func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	}
 	if !s.inReply {
 		r, ok := s.pop()
-		for ok && k.kind == 'Z' && r.kind == postgresExecutes { // skipped by the server after an error
+		for ok && k.kind == 'Z' && r.kind == postgresExecutes { // the server skipped this request after an error
 			if r.tap != nil {
 				r.tap.reply(ErrGone)
 			}
 			r, ok = s.pop()
 		}
-		if !ok { // no request waits, so the server says why it closes the connection
+		if !ok { // no request waits, so the server explains why it closes the connection
 			return m, nil
 		}
 		s.inReply, s.current = true, r

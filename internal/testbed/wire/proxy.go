@@ -15,8 +15,8 @@ import (
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
-	// Pipe, if not nil, copies the data of each connection until both directions have ended. Protocol
-	// is not used then. ctx ends when the proxy resets the connection.
+	// Pipe, if not nil, copies the data of a connection instead of Protocol. It returns when both
+	// directions have ended. ctx ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
 	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -35,7 +35,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	links  map[*link]bool
-	unread string // why the first unreadable connection could not be read; empty if the proxy could read every connection
+	unread string // why the proxy could not read the first unreadable connection; empty if it could read all
 }
 
 // Listen opens a proxy. The caller must close it.
@@ -47,7 +47,7 @@ func Listen(cfg Config) (*Proxy, error) {
 	return p, p.Reopen()
 }
 
-// listenTimeout is how long Reopen retries while the previous listener still uses the port.
+// listenTimeout limits how long Reopen retries while the port is still in use.
 const listenTimeout = 2 * time.Second
 
 // Reopen makes the proxy accept connections again after Refuse.
@@ -79,7 +79,7 @@ func (p *Proxy) Unreadable() string {
 	return p.unread
 }
 
-// Use makes later requests pass through the tap t. If t is nil, they pass unhindered.
+// Use installs a tap for later requests. If t is nil, requests pass without a tap.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -91,7 +91,7 @@ func (p *Proxy) Use(t Tap) {
 // HangUp resets all connections. The proxy still accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
-// HangUpThen resets all connections. It calls then before any new connection can begin.
+// HangUpThen resets all connections and then calls then, before any new connection can begin.
 func (p *Proxy) HangUpThen(then func()) {
 	p.mu.Lock()
 	links := slices.Collect(maps.Keys(p.links))
@@ -112,7 +112,7 @@ func (p *Proxy) Refuse() {
 	p.HangUp()
 }
 
-// Close stops the proxy, closes its connections, and cancels the contexts of waiting taps.
+// Close stops the proxy, closes its connections, and cancels the contexts of running taps.
 func (p *Proxy) Close() { p.Refuse() }
 
 func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
@@ -142,7 +142,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-// noteUnreadable records why the proxy cannot read the link, and says so to the user.
+// noteUnreadable records why the proxy cannot read a connection, and tells the user.
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()
@@ -153,7 +153,7 @@ func (l *link) noteUnreadable(err error) {
 	l.proxy.cfg.Say(why)
 }
 
-// Reset closes a connection with a RST. Unsent data is lost.
+// Reset closes a connection with a TCP reset (RST). Unsent data is lost.
 func Reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

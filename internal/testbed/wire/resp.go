@@ -18,8 +18,8 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts the RESP values of a message that have not arrived completely. Elements of an array
-// count separately.
+// values counts the parts of a RESP message that have not arrived yet. Elements of an array count
+// separately.
 type values struct {
 	left   int  // number of values that have not begun
 	skip   int  // number of bytes that are left of a string and its line end
@@ -28,8 +28,8 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take skips the parts of the message that are in data, such as lines and pieces of strings. It
-// stops at the end of the message. It returns how many bytes it has skipped.
+// take skips the part of the message that is in data, and returns its length. It stops at the end
+// of the message.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -65,7 +65,7 @@ func (v *values) take(data []byte) (n int, err error) {
 // isLine reports whether a value of this kind is a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string or an array, and records how much must follow.
+// open reads the first line of a string or an array, and records how much data follows.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
@@ -81,7 +81,7 @@ func (v *values) open(line []byte) error {
 		v.left += max(size, 0) - 1
 	case '%':
 		v.left += 2*max(size, 0) - 1
-	case '|': // attributes come first, and then the value that they describe
+	case '|': // attributes precede the value that they describe
 		v.left += 2 * max(size, 0)
 	default:
 		return fmt.Errorf("%w: %.40q", errRESP, line)
@@ -89,7 +89,7 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize is the largest size that the proxy accepts, so that a sum of sizes cannot overflow.
+// maxSize limits a size in a message, so that a sum of sizes cannot overflow.
 const maxSize = 1 << 40
 
 // sizeIn returns the number after the first byte of a line.
@@ -112,8 +112,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds the commands in a client's stream. It reads a command once it has arrived
-// completely or the buffer is full.
+// respRequests finds the commands in a client's stream. It reads a command once the whole command
+// has arrived or the buffer is full.
 type respRequests struct {
 	*session
 	values
@@ -151,11 +151,12 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
-// arrayText and inlineText name a command, which is either an array or a line of words.
+// arrayText and inlineText return the name of a command. A client sends a command as an array or as
+// a line of words.
 func arrayText(raw []byte) string  { return commandText(argsIn(raw)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
-// inline reads a command that consists of a line of words.
+// inline reads a command that is a line of words instead of an array.
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
 	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
 		if c == tlsHandshake {
@@ -182,7 +183,7 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command finds out how many replies a command gets. It returns an error if this command would
+// command determines how many replies a command gets. It returns an error for a command that would
 // prevent the proxy from matching replies to requests.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
@@ -242,7 +243,7 @@ func firstArgs(data []byte) (first, second []byte) {
 	return first, second
 }
 
-// maxArgs is how many arguments of a command the proxy reads to give the command a name.
+// maxArgs is how many arguments the proxy reads to name a command.
 const maxArgs = 16
 
 // argsIn returns up to maxArgs arguments of a command. It leaves out arguments that have not arrived
@@ -262,12 +263,12 @@ func argsIn(data []byte) (args [][]byte) {
 type respReplies struct {
 	*session
 	values
-	// subscribed means that the client has subscribed to a channel. In RESP2, an array may then be a
-	// published message instead of a reply.
+	// subscribed is true if the client has subscribed to a channel. In RESP2, an array may then be
+	// a published message instead of a reply.
 	subscribed bool
 }
 
-const replyLine = 512 // how many bytes of a reply's first line scan waits for
+const replyLine = 512 // scan waits for this many bytes of a reply's first line
 
 func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error) {
 	if s.left == 0 && s.skip == 0 {
@@ -283,7 +284,7 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	}
 	n, err = s.take(data)
 	switch {
-	case m.kind != noMessage: // return the message now, and let the next call report the error
+	case m.kind != noMessage: // return the message now; the next call reports the error
 		err = nil
 	case n == 0 && full && err == nil:
 		err = errNoEnd
@@ -291,8 +292,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply at the beginning of data. It returns no message if data does not begin
-// with a reply. known is false if data is too short to decide this.
+// begin returns the reply at the beginning of data, or no message if there is no reply. known is
+// false if it needs more data to decide.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -323,8 +324,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf returns the kind of a push message in lower case. The kind is the first element of the
-// array. If data is not a push message, kind is "". known is false if more data is needed.
+// kindOf returns the kind of a push message in lower case, or "" if data is not a push message.
+// known is false if it needs more data to decide.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

@@ -11,15 +11,15 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SentinelMaster is the name of the only master that these Sentinels know. It is the same as in the
-// sentinel.conf of Redis.
+// SentinelMaster is the name of the only master that the Sentinels know. It is the same name as in
+// Redis's example sentinel.conf.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. There are several, because some clients reject a
-// Sentinel that knows no other Sentinels.
+// sentinelCount is the number of Sentinels. Some clients reject a Sentinel that knows no other
+// Sentinels.
 const sentinelCount = 3
 
-// Sentinels imitate Redis Sentinels that always return the address of a Proxy. They list no
+// Sentinels imitates Redis Sentinels that always report a Proxy as the master. They list no
 // replicas, because clients could use replicas to bypass the proxy.
 type Sentinels struct {
 	host, port string // address of the master
@@ -28,8 +28,7 @@ type Sentinels struct {
 	misnamed   sync.Once
 }
 
-// ListenSentinels starts Sentinels that return the address of this master. The caller must close
-// them.
+// ListenSentinels starts Sentinels that report this master. The caller must close them.
 func ListenSentinels(master string, say func(text string)) (s *Sentinels, err error) {
 	s = &Sentinels{say: say}
 	if s.host, s.port, err = net.SplitHostPort(master); err != nil {
@@ -69,8 +68,7 @@ type sentinelConn struct {
 	number int
 }
 
-// answer replies to a command. It returns false for commands that every Redis server has, which
-// miniredis then answers.
+// answer replies to a command. It returns false if miniredis should answer the command instead.
 func (c sentinelConn) answer(command string, args []string) bool {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -178,7 +176,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel. It is as long as the run id of a Redis server.
+// sentinelID returns the id of a Sentinel. It has the length of a Redis run id.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {
@@ -192,7 +190,7 @@ func (c sentinelConn) unknown(name string) {
 	c.WriteError(fmt.Sprintf("ERR unknown command '%s'", short([]byte(name))))
 }
 
-// fields writes a map as a reply. pairs contains a name, its value, the next name, and so on.
+// fields writes a map as a reply. pairs contains names and values in turn.
 func (c sentinelConn) fields(pairs ...string) {
 	c.WriteMapLen(len(pairs) / 2)
 	for _, text := range pairs {

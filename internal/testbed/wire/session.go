@@ -13,7 +13,7 @@ type session struct {
 
 	mysql mysqlSession
 
-	tlsQuestions atomic.Int32 // in PostgreSQL, the number of questions about encryption that the server has not answered yet
+	tlsQuestions atomic.Int32 // in PostgreSQL, the number of requests for encryption that the server has not answered yet
 }
 
 // push adds a request for which a reply is expected.
@@ -49,8 +49,8 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts one confirmation of the oldest request. last reports whether that request needs no
-// further confirmation.
+// confirm counts one confirmation of the oldest request. last is true if the request needs no more
+// confirmations.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// longest is the greatest length of a shortened text, in bytes.
+// longest is the maximum length of a shortened text, in bytes.
 const longest = 80
 
 // short returns b as valid UTF-8 without control characters, shortened to 80 bytes.
@@ -22,7 +22,7 @@ func short(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// setOptions lists the options of SET that are part of a command's name.
+// setOptions lists the options of SET that appear in a command's name.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
 // withSubcommand lists the commands that have a subcommand before the key.
@@ -70,17 +70,17 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the names of the statements in one request.
+// Joint separates the statement names in the name of a request.
 const Joint = " + "
 
-// maxStatements is how many statements of one request get a name.
+// maxStatements limits how many statements of one request get a name.
 const maxStatements = 16
 
 // EmptyStatement is the name of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText returns a name for each SQL statement in a request. A name consists of the verb and
-// the first table.
+// statementText names the SQL statements in a request. Each name consists of the verb and the first
+// table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -99,7 +99,7 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName returns the name of a statement from its first words and signs.
+// statementName returns the name of a statement from its words and signs.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
@@ -109,7 +109,7 @@ func statementName(words []string) string {
 	switch verb {
 	case "SELECT":
 		if table = after(rest, "FROM"); table == "" && len(rest) > 1 && rest[1] == "(" {
-			return verb + " " + strings.ToUpper(rest[0]) // a call such as SELECT GET_LOCK(…)
+			return verb + " " + strings.ToUpper(rest[0]) // a function call such as SELECT GET_LOCK(…)
 		}
 		if table != "" && locksRows(rest) {
 			table += ForUpdate
@@ -159,9 +159,8 @@ func locksRows(words []string) bool {
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the part of a WITH statement that gives the request its name. This is the
-// first part that writes or, if no part writes, the last part. It returns nil if words ends before
-// that part.
+// mainStatement returns the part of a WITH statement that gives the statement its name: the first
+// part that writes, or else the last part. It returns nil if words ends before that part.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
@@ -179,12 +178,12 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists the schemas of system tables. In the names of statements, all tables of such a
-// schema look the same.
+// systemSchemas lists the schemas of system tables. A statement's name contains the schema instead
+// of such a table.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the table name that follows word, or the first table name if word is empty. It skips
-// words such as IGNORE.
+// after returns the table name that follows word, or the first table name if word is empty. It
+// skips words such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -202,11 +201,11 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords limits the words of a statement.
+// maxWords limits how many words of a statement are read.
 const maxWords = 64
 
 // nextStatement returns the first words and signs of a statement, without comments. rest is the
-// text after the semicolon. rest is nil if there is no semicolon.
+// text after the semicolon, or nil if there is none.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -219,7 +218,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 		case bytes.HasPrefix(sql, []byte("/*!")), bytes.HasPrefix(sql, []byte("/*M!")): // the server executes such a comment
 			sql = bytes.TrimLeft(sql[2:], "M!0123456789")
 			continue
-		case bytes.HasPrefix(sql, []byte("*/")): // this is the end of an executed comment
+		case bytes.HasPrefix(sql, []byte("*/")): // end of an executed comment
 			sql = sql[2:]
 			continue
 		case bytes.HasPrefix(sql, []byte("/*")):
@@ -254,7 +253,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 // $body$.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
-// wordLen returns the length of the word with which sql begins. Parts of the word may be quoted.
+// wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
@@ -267,7 +266,7 @@ func wordLen(sql []byte) int {
 	return len(sql)
 }
 
-// quotedLen returns the length of the quoted string or name with which sql begins.
+// quotedLen returns the length of the quoted string or name at the beginning of sql.
 func quotedLen(sql []byte) int {
 	quote := sql[0]
 	for i := 1; i < len(sql); i++ {
@@ -281,5 +280,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte can be part of neither a name nor a number.
+// isSign reports whether a byte separates names and numbers.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

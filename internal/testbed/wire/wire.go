@@ -1,9 +1,9 @@
-// Package wire provides proxies between a program and a server. They understand the Redis protocol
-// (RESP), the protocol of MySQL and MariaDB, and the protocol of PostgreSQL.
+// Package wire provides proxies that can pause, discard or lose the messages between a client and a
+// server. They understand Redis (RESP), MySQL, MariaDB and PostgreSQL.
 //
-// A Proxy stands between a program, in any language, and one server. Each request is an Event. A
-// Tap can hold a request before the proxy sends it or after its reply has come, discard the
-// request, or lose its reply. The bytes pass unchanged, with one exception: the proxy removes
+// A Proxy forwards the connections of a program, in any language, to one server. Each request is an
+// Event. A Tap can hold a request before the proxy sends it or after its reply has come, discard
+// the request, or lose its reply. The bytes pass unchanged, with one exception: the proxy removes
 // offers from a MySQL server's greeting that would hide statements, such as TLS and compression. If
 // the proxy cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
 //
@@ -24,26 +24,24 @@ type Event struct {
 	Conn   uint64    // number of the client's connection to the proxy, from 1
 	N      uint64    // number of the request on its connection, from 1; requests without a tap do not count
 	Text   string    // for example "SET grab:7 NX PX" or "UPDATE orders"
-	At     time.Time // when the proxy had received the request, or the part of the request that it reads
+	At     time.Time // when the proxy received the request
 }
 
 // Tap decides what happens to a request. It calls send to send the request to the server. It may
 // wait before and after that, or not call send at all.
 //
-// send returns when the server's reply begins to arrive. It returns nil, or a *ReplyError if the
-// reply is an error. send returns another error if there will be no reply.
+// send returns nil when the server's reply begins to arrive, or a *ReplyError if the reply is an
+// error. Any other error means that there will be no reply.
 //
 // The proxy resets the client's connection if the tap does not send the request, or returns an
-// error that did not come from send. If the error is ErrDropped, the proxy does not reset the
-// connection. ctx ends with the connection.
+// error that did not come from send. ErrDropped is an exception. ctx ends with the connection.
 //
 // The proxy calls the tap of each request in a new goroutine. Later data in the same direction of
-// the connection waits until the tap allows the request to pass.
+// the connection waits until the tap lets the request pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
-// ErrDropped makes the proxy discard a request. If the request was already sent, the proxy discards
-// its reply instead. The client never gets an answer, because the proxy also discards all later data
-// in that direction.
+// ErrDropped makes the proxy discard a request, or its reply if the request was already sent. The
+// client gets no answer, because the proxy also discards all later data in that direction.
 var ErrDropped = errors.New("wire: dropped")
 
 // ErrGone means that the connection ended without a reply.
@@ -67,17 +65,17 @@ var (
 
 // scanner finds the messages in one direction of a connection.
 type scanner interface {
-	// scan consumes n bytes of data, at most up to the end of a message. It returns the message
-	// that begins at the start of data. If n is 0, scan needs more data. full means that the buffer
-	// is full. A *refusal means that the proxy cannot serve the client.
+	// scan consumes n bytes of data, at most up to the end of a message, and returns the message
+	// that begins data. If n is 0, scan needs more data. full means that the buffer has no room for
+	// more data. scan returns a *refusal if the proxy cannot serve the client.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
 // message is a request or a reply that a scanner has found.
 type message struct {
 	kind    messageKind
-	request request             // the request, or the request that the reply answers
-	failed  error               // the server's error in a reply
+	request request             // the request, or the request that this reply answers
+	failed  error               // the server's error, if the message is an error reply
 	raw     []byte              // the part of a request that has arrived
 	text    func([]byte) string // returns Event.Text for raw
 }
@@ -91,7 +89,7 @@ const (
 	replies
 )
 
-// request is what the proxy remembers about a request until the reply arrives.
+// request contains what the proxy remembers about a request until the reply arrives.
 type request struct {
 	kind byte // kind of the command, which each protocol defines
 	left int  // number of confirmations that have not arrived yet
