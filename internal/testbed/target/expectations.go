@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Expectation is the verdict that the user expects for a strategy under a fault.
+// Expectation is the verdict that the user expects for a locking strategy under a fault.
 type Expectation struct {
 	Strategy string
 	Fault    catalog.Fault
@@ -16,8 +16,8 @@ type Expectation struct {
 	Line     int
 }
 
-// ReadExpectations reads a file of expected verdicts. It has one verdict for each strategy, or one
-// for each strategy and fault.
+// ReadExpectations reads a file of expected verdicts. The file has one verdict for each strategy,
+// or one for each strategy and fault.
 func ReadExpectations(path string) ([]Expectation, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {

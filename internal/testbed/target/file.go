@@ -31,19 +31,19 @@ import (
 //go:embed target.schema.json
 var FileSchema string
 
-// ExpectationsSchema is the JSON Schema of a file with expectations.
+// ExpectationsSchema is the JSON Schema of a file with expected verdicts.
 //
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is a flag and its value, as a line of a target file gives them.
+// Setting is a flag with its value, read from a target file.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads a target file in YAML or JSON. Its keys are flags of the run command. A key with
-// several values becomes several settings.
+// ReadFile reads flags of the run command from a target file in YAML or JSON. A key with several
+// values becomes several settings.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -56,7 +56,7 @@ func ReadFile(path string) ([]Setting, error) {
 	return settings, nil
 }
 
-// parseFile parses a target file. Errors begin with the line and the column.
+// parseFile parses a target file. Errors begin with LINE:COLUMN.
 func parseFile(text []byte) ([]Setting, error) {
 	root, err := parseYAML(text, fileSchema())
 	if err != nil {
@@ -74,7 +74,7 @@ func parseFile(text []byte) ([]Setting, error) {
 			}
 			settings = append(settings, Setting{m.key, text, v.at().line, v.at().column})
 		}
-		if m.key == "targets" || m.key == "target-pid" { // these flags take a list, so join the values
+		if m.key == "targets" || m.key == "target-pid" { // these flags take a list in one value
 			all := settings[len(settings)-len(values):]
 			for _, one := range all[1:] {
 				all[0].Value += "," + one.Value
@@ -85,8 +85,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys whose values may refer to environment variables, such as ${NAME}. The file
-// then need not contain the secrets.
+// secrets lists the keys whose values may refer to environment variables, as in ${NAME}. The
+// secrets then need not be in the file.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -121,20 +121,20 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// place is a position in a file, where lines and columns count from 1.
+// place is a line and a column of a file, both counted from 1.
 type place struct{ line, column int }
 
 // String returns the place as LINE:COLUMN. Error messages begin with this text.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain is the value in the form that a JSON decoder would return, and node
-// is its position in the file.
+// value is a YAML value. plain has the form that a JSON decoder would return. node has the position
+// in the file.
 type value struct {
 	node  ast.Node
 	plain any
 }
 
-// member is a value in a mapping.
+// member is a key of a YAML mapping, with its value.
 type member struct {
 	value
 	key   string
@@ -157,7 +157,7 @@ func (v value) text() string {
 	return fmt.Sprint(v.plain)
 }
 
-// target returns the node without an anchor.
+// target returns the node itself, without the anchor that may precede it.
 func (v value) target() ast.Node {
 	if anchor, ok := v.node.(*ast.AnchorNode); ok {
 		return anchor.Value
@@ -165,8 +165,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list. If v is not a list, it returns only v. For an alias, the
-// place is where the alias is used.
+// values returns the elements of a list. If v is not a list, it returns only v. For an alias, it
+// returns the place that uses the alias.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -204,14 +204,14 @@ func (v value) members() []member {
 	return all
 }
 
-// keyAt returns the place of a key.
+// keyAt returns the place of a key in the file.
 func (v value) keyAt(key string) place {
 	members := v.members()
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
-// find returns the value at a location. A location is written as in the schema package. If there is
-// no such value, find returns the last value on the path to it.
+// find returns the value at a path of keys and indexes. If there is no such value, find returns the
+// last existing value on that path.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -226,8 +226,8 @@ func (v value) find(location []string) value {
 	return v
 }
 
-// parseYAML parses a mapping and validates it against the schema. Errors begin with the line and
-// the column.
+// parseYAML parses a YAML mapping and validates it against the schema. Errors begin with
+// LINE:COLUMN.
 func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -253,7 +253,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 
 var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
-// syntaxError shortens the error of the YAML parser to one line.
+// syntaxError shortens an error of the YAML parser to one line.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s: %s", m[1], m[2])
@@ -264,8 +264,8 @@ func syntaxError(err error) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence that says where the error is. For an unknown
-// key, it suggests a similar one.
+// explain converts a validation error into a sentence with the position of the error. For an
+// unknown key, it suggests a similar one.
 func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
@@ -301,7 +301,7 @@ func orTop(name string) string {
 	return name
 }
 
-// propertiesOf returns the names of keys that the schema allows at a location.
+// propertiesOf returns the keys that the schema allows in the object at this path.
 func propertiesOf(schema *jsonschema.Schema, location []string) []string {
 	for _, word := range location {
 		next := schema.Properties[word]

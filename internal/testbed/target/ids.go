@@ -11,18 +11,18 @@ import (
 	"sync"
 )
 
-// IDs translates between the order numbers of this program and the order ids of a service. An
-// unknown order gets a UUID that contains its number. IDs is safe for concurrent use.
+// IDs translates between order numbers and the order ids of a service. For an order that was never
+// added, it makes up a UUID that contains the number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
 	numbers map[string]int64
 }
 
-// validID matches ids that need no escaping.
+// validID matches ids that need no escaping in a URL.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
-// Add gives consecutive numbers to new orders, and returns the first number.
+// Add numbers new orders consecutively, and returns the first number.
 func (s *IDs) Add(ids []string) (first int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the id that the service has for an order.
+// Order returns the service's id for an order.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -64,7 +64,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded converts UUIDs to lower case, so that equal ids become equal texts.
+// folded converts UUIDs to lower case, so that equal ids are equal strings.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -72,7 +72,7 @@ func folded(id string) string {
 	return id
 }
 
-// The ids that this program creates for orders and drivers begin with these texts. The UUIDs spell
+// These texts begin the ids that this program creates for orders and drivers. The UUIDs spell
 // "order" or "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
@@ -88,7 +88,8 @@ func numberIn(prefix, id string) (int64, bool) {
 	return number, ok && err == nil
 }
 
-// DriverOf returns the number of a driver. A ledger may contain the number, a UUID or a name.
+// DriverOf returns the number of a driver. id is the number itself, or a UUID or name that contains
+// it.
 func DriverOf(id string) (int64, bool) {
 	if number, ok := numberIn(driverUUIDs, id); ok {
 		return number, true
@@ -105,8 +106,8 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of the order that has this id in the ledger. It returns false if
-// there is no such order.
+// NumberOf returns the number of the order with this id. It returns false if there is no such
+// order.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -115,15 +116,15 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests must use the ids that the service gave to its orders.
+// NamesOrders reports whether requests must use the order ids that the service has chosen.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source says where an answer contains an id: in JSON, XML, the text or a header. A regular
-// expression may select a part of it.
+// Source says where a response contains an id: in JSON, XML, the text or a header. A regular
+// expression may select a part of that place.
 type Source struct{ test }
 
-// ParseSource parses a source, such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$" or
-// xml:/order/@id.
+// ParseSource parses the text of a Source, such as .data.id, .orders[*].id,
+// header:Location~"/orders/(.+)$" or xml:/order/@id.
 func ParseSource(text string) (Source, error) {
 	if strings.HasPrefix(text, ".") {
 		text = string(fromJSON) + text
@@ -142,7 +143,7 @@ func ParseSource(text string) (Source, error) {
 	return s, err
 }
 
-// In returns the ids in an answer.
+// In returns the ids in a response.
 func (s Source) In(header http.Header, body []byte) (ids []string) {
 	got, _ := (&reply{header: header, body: body}).part(s.test)
 	list, isList := got.([]any)

@@ -9,17 +9,17 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers a grab before the result is known. The client must then ask
-// for the result separately.
+// Later describes a service that answers a grab before the result is known. The client must then
+// send another request to get the result.
 type Later struct {
-	undecided Rule     // matches answers without a result
+	undecided Rule     // matches answers that do not contain the result
 	path      Template // where to ask, relative to the base URL; empty if from is set
 	from      Source   // where the answer contains the URL to ask
 }
 
 // ParseLater parses text of the form RULE -> PLACE. RULE matches answers that do not contain the
-// result. PLACE is a path with {order} and {driver}, or the part of the answer that contains a URL,
-// such as header:Location.
+// result. PLACE says where to ask for it: a path with {order} and {driver}, or a part of the answer
+// that contains a URL, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -43,7 +43,7 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if the rule for answers without a result contradicts another rule.
+// checkLater returns an error if an answer could match both Later and another rule.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil
@@ -59,9 +59,8 @@ func (s *Shape) checkLater() error {
 	return nil
 }
 
-// ResultURL returns the URL at which to ask for the result of a grab. undecided is true if the
-// answer does not contain the result yet. ResultURL returns an error if the answer should contain a
-// URL but has none.
+// ResultURL returns the URL that has the result of a grab. undecided is true if the answer does not
+// contain the result itself. ResultURL returns an error if a URL is missing from the answer.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil

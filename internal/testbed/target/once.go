@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// Sender sends each request at most once. After a connection breaks, an http.Transport sends some
-// requests again. This could cause a second grab.
+// Sender is an http.RoundTripper that sends each request at most once. An http.Transport sends some
+// requests again after a connection breaks, which could cause a second grab.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 may send requests again.
+// SendOnce returns a Sender that uses t. It selects HTTP/1.1, because HTTP/2 may send requests
+// again.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	return Sender{t}
 }
 
-// RoundTrip sends req in a form that the transport never sends again.
+// RoundTrip sends req in a form that the transport never repeats.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.WithContext(req.Context()) // copy the request, because the caller keeps its own
+	req = req.WithContext(req.Context()) // copy the request, because the caller keeps the original
 	req.GetBody = nil
 	if req.Body != nil && req.Body != http.NoBody {
 		return s.Transport.RoundTrip(req)
@@ -29,7 +30,7 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Rename the header, because the transport sends requests with this header again.
+	// Change the case of this header. The transport would repeat requests that have it.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// reply is the answer to a request. It decodes JSON only when a rule needs it.
+// reply is the response to a request. It decodes JSON only if a rule needs it.
 type reply struct {
 	status int
 	header http.Header
 	body   []byte
 
-	cut     bool // whether the body is incomplete, so that no rule about it matches
+	cut     bool // whether the body is incomplete; no rule about the body matches then
 	decoded bool // whether doc and isJSON are set
 	doc     any
 	isJSON  bool
 }
 
-// part returns the part of the reply that the test reads. It returns false if the reply has no such
-// part.
+// part returns the part of the response that the test reads. It returns false if the response has
+// no such part.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -91,8 +91,8 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element is at a path. names contains the names of the elements from the
-// root to this element.
+// isAt reports whether an element is at a path. names lists the elements from the root to this
+// element.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

@@ -38,7 +38,8 @@ type Rule struct {
 	terms []term
 }
 
-// term is a part of a rule. It matches a reply if the status and all tests of the term match.
+// term is a part of a rule. It matches a reply that has one of its statuses and passes all of its
+// tests.
 type term struct {
 	low, high int // range of statuses; 0 means any below 500
 	tests     []test
@@ -55,7 +56,7 @@ type test struct {
 	text     string // the rule as the user wrote it, with its prefix
 }
 
-// source names a part of a reply. In the text of a rule, the source precedes the test.
+// source names a part of a reply, such as its JSON body.
 type source string
 
 const (
@@ -67,13 +68,13 @@ const (
 
 var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
-// step selects a member or an element of a JSON value.
+// step selects a member of a JSON object or an element of a JSON array.
 type step struct {
 	name  string
 	index int // -1 if the step uses the name; may be everyElement
 }
 
-// everyElement is the index that stands for [*], which means each element of an array.
+// everyElement is the index for [*], which selects each element of an array.
 const everyElement = -2
 
 // ParseRule parses a rule. The comment on Rule describes the format.
@@ -104,11 +105,11 @@ func mustRule(text string) Rule {
 	return r
 }
 
-// errRule describes the forms of a term.
+// errRule lists the forms of a term.
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf returns the source with which a test begins, and the text after it.
+// sourceOf splits the text of a test into its source and the rest.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -163,7 +164,7 @@ func parseStatus(text string) (t term, rest string, err error) {
 	return t, rest, nil
 }
 
-// parseTest parses a test with its source.
+// parseTest parses a test, such as json:.code==0.
 func parseTest(text string) (t test, rest string, err error) {
 	if rest, err = t.parsePart(text); err != nil {
 		return t, "", err
@@ -176,7 +177,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the text that says which part of a reply the test reads.
+// parsePart parses the text that says which part of a reply a test reads.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -199,7 +200,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	return rest, err
 }
 
-// beforeOperator splits the text before its first operator.
+// beforeOperator splits text at its first operator.
 func beforeOperator(text string) (name, rest string) {
 	n := strings.IndexAny(text, "=!~")
 	if n < 0 {
@@ -334,7 +335,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether the rule reads one of these parts of a reply.
+// reads reports whether the rule reads a reply part from one of these sources.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -398,8 +399,7 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps looks for a status that makes every reply match both rules. ok is false if there is no
-// such status.
+// overlaps reports whether some status alone makes both rules match, and returns that status.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the HTTP calls of a service. Its fields come from flags or from a file. An empty
-// field means the same call as in grabsvc.
+// Spec describes the HTTP calls of a service, as flags or a file specify them. An empty field means
+// that the call is the same as in grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
 	Body                 *string // nil if the flag is not given
 	Headers              []string
 	Grabbed, Taken, Busy string   // rules that classify an answer
-	Later                string   // a rule and a place, as ParseLater reads them
+	Later                string   // a rule and a place, in the form that ParseLater reads
 	OpenOrders           []string // one HTTP call, or SQL statements
 }
 
-// Compile returns the shape of a grab and the way to open orders. The Opening is nil if the Spec
-// has none. Its errors are *FieldErrors.
+// Compile converts the Spec into a Shape for grabs and an Opening for orders. The Opening is nil if
+// the Spec does not describe one. Errors are *FieldErrors.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -35,7 +35,7 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether grabs use exactly the same calls as in grabsvc.
+// IsOwn reports whether the service uses exactly the same calls as grabsvc.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
@@ -68,7 +68,7 @@ func CheckHeader(text string) error {
 	return err
 }
 
-// CheckOpening returns an error if text does not describe a way to open orders.
+// CheckOpening returns an error if text is not a valid way to open orders.
 func CheckOpening(text string) error {
 	_, err := parseOpening([]string{text})
 	return err
@@ -87,7 +87,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // leave the value out of the error, because it may be a secret
+			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // do not show the value, because it may be a secret
 		}
 		t, err := ParseTemplate(value, grabSlots...)
 		if err != nil {
@@ -99,7 +99,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	// SQLPrefix marks an SQL statement where a call or a command would also be possible.
+	// SQLPrefix marks a text as an SQL statement.
 	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
@@ -109,7 +109,7 @@ const (
 var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening parses one HTTP call or several SQL statements that open orders. A call has the form
+// parseOpening parses the HTTP call or the SQL statements that open orders. A call has the form
 // METHOD PATH BODY -> FIELD, in which only the path is required. A statement begins with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
@@ -168,7 +168,7 @@ func (o *Opening) call(text string) (err error) {
 // OpensMany reports whether one call can open several orders.
 func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
-// ByCall reports whether orders are opened with a call instead of SQL.
+// ByCall reports whether an HTTP call opens orders. Otherwise, SQL opens them.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and the body of the HTTP call that opens n orders.

@@ -1,5 +1,5 @@
 // Package target describes a service under test: where the program sends grabs, what they look
-// like, and what the replies mean.
+// like, and what the replies mean. A grab is a request in which a driver tries to win an order.
 //
 // A Spec contains the calls of a service, as flags or a target file (ReadFile) specify them.
 // Compile turns it into a Shape, which builds requests and interprets replies. Own is the shape of
@@ -17,10 +17,10 @@ import (
 
 // Target is a running service to test.
 type Target struct {
-	URLs  []string // base URLs of its instances, or one source that lists them; empty if there is no target
+	URLs  []string // base URLs of its instances, or the name of a registry that lists them; empty if there is no service
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
-	Token string   // bearer token for its control calls
+	Token string   // bearer token for control calls
 	// FirstOrder is the id of the first order to use if no call opens orders. Otherwise, it is 0.
 	FirstOrder int64
 	// ProbeDrivers is the id of the first driver for test grabs after the load. 0 means
@@ -29,48 +29,47 @@ type Target struct {
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that several ledger rows of one driver count as one grab.
+	// Idempotent means that several recorded wins of one driver count as one.
 	Idempotent bool
-	// Compensation limits how long the service may take to take back a second win. 0 means that the
-	// service must not take back any win.
+	// Compensation limits how long the service may take to undo a second win. 0 means that the
+	// service must never undo a win.
 	Compensation time.Duration
-	// Strategies lists the strategies to test, by the names that the service uses. Nil means all
-	// strategies of the service.
+	// Strategies lists the strategies to test, by their names in the service. Nil means all of
+	// them.
 	Strategies []string
 }
 
-// Database is the database that contains the service's ledger.
+// Database is the database in which the service records the winners.
 type Database struct {
 	DSN   string // empty if the database is unknown
-	Query string // SQL that reads the ledger; empty if the program must not read it
+	Query string // SQL query that returns the winners; empty if the program must not read them
 }
 
-// Opening describes how to open orders, with a call or with SQL.
+// Opening describes how to open orders, with an HTTP call or with SQL.
 type Opening struct {
 	Method string
 	Path   Template // path of the call; empty if SQL is used
 	Body   Template
-	ID     Source     // where the reply contains the id of the first order, or the ids of all orders
-	SQL    []Template // statements; they replace the call
+	ID     Source     // where the reply contains the id of the first order, or of each order
+	SQL    []Template // SQL statements, used instead of the call
 }
 
-// Shape describes how to request a grab and how to understand the replies.
+// Shape describes what a grab request looks like and what the replies mean.
 type Shape struct {
 	Method string
 	Path   Template // the part of the URL that follows the base URL
 	Body   Template
 	Header []Header
-	IDs    *IDs // ids of the orders, which replace {order_uuid}
+	IDs    *IDs // order ids for the placeholder {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later says where to read the result if the service first answers 202 and decides afterwards. It
-	// may be nil.
+	// Later says how to get the result if the service answers before it decides. It may be nil.
 	Later *Later
-	// AssumesGrabbed means that the user gave no rule for wins, so the default applies.
+	// AssumesGrabbed means that the user gave no rule for wins, so the default rule applies.
 	AssumesGrabbed bool
-	// ReadsHeaders means that a rule reads a header of the reply.
+	// ReadsHeaders means that some rule reads a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies that prove that nothing was written.
+	// sure matches replies that prove that the service wrote nothing.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
@@ -91,8 +90,8 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default shape for a service other than grabsvc. If such a service replies with status
-// 503, it may have written something.
+// Plain is the default shape for a service other than grabsvc. It assumes that the service may have
+// written something before it replies with status 503.
 var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
@@ -101,7 +100,7 @@ var Plain = func() *Shape {
 	return s
 }()
 
-// Own is the shape of grabsvc. It replies with status 503 only if it has written nothing.
+// Own is the shape of grabsvc. A reply with status 503 proves that grabsvc has written nothing.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = mustRule("503"), "?wait=0"
@@ -130,8 +129,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
-// Request returns the parts of the request with which a driver grabs an order. The caller must not
-// change header, because other requests may use the same map.
+// Request returns the path, body and header of the request with which a driver grabs an order. The
+// caller must not change header, because requests share it.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -146,18 +145,18 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 	return s.Path.grab(nil, order, driver, s.IDs), s.Body.grab(nil, order, driver, s.IDs), header
 }
 
-// Fixed returns a copy of the headers that all grabs have in common.
+// Fixed returns a copy of the headers that are the same in every grab.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string that makes a grab not wait for the lock. It returns "" if the
-// service has none.
+// TryOnce returns the query string for a grab that does not wait for the lock. It returns "" if the
+// service has no such option.
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody is how many bytes of an answer the program reads. A rule about the body does not match a
-// longer answer.
+// MaxBody is how many bytes of a reply the program reads. A rule about the body never matches a
+// longer reply.
 const MaxBody = 16 << 10
 
-// Meaning is the result of a grab as its reply describes it.
+// Meaning is the result of a grab according to its reply.
 type Meaning struct {
 	Outcome grab.Outcome
 	// Unsure means that the grab may have succeeded although its reply reports a failure.
@@ -165,9 +164,9 @@ type Meaning struct {
 	Kind   string // kind of the error, if any
 }
 
-// Meaning interprets a reply. If exactly one rule matches, it returns the outcome of that rule.
-// Otherwise, the grab counts as failed, but may have succeeded. Nothing was written if s.sure
-// matches, or if no rule matches and the status is 4xx.
+// Meaning interprets a reply. If exactly one rule matches, the result is the outcome of that rule.
+// Otherwise, the grab failed or timed out. Unsure is false if the reply proves that nothing was
+// written, as most 4xx statuses do.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
 	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
@@ -194,13 +193,13 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is a rule with the outcome that it means.
+// reading is a rule and the outcome that it stands for.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
 }
 
-// Says returns the rules as text, for use in a report.
+// Says returns the rules as text for a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
@@ -212,7 +211,7 @@ type Rules struct {
 	Busy    string `json:"busy"`
 }
 
-// shape compiles those fields of the Spec that describe grabs.
+// shape compiles the fields of the Spec that describe grabs.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
@@ -254,7 +253,7 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// check returns an error if two of the user's rules contradict each other, or if the request does not
+// check returns an error if two of the user's rules contradict each other, or if requests do not
 // name the order. It removes default rules that contradict the user's rules.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
@@ -303,12 +302,12 @@ func (s *Shape) has(names ...string) bool {
 	return false
 }
 
-// TellsDrivers reports whether a request names the driver.
+// TellsDrivers reports whether requests name the driver.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
 // FieldError is an error in a field of a Spec.
 type FieldError struct {
-	Field string // key in a target file, which is also the name of the flag
+	Field string // key in a target file, and name of the flag
 	Err   error
 }
 
@@ -318,5 +317,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the length of a lease that the program assumes if a service does not report one.
+// DefaultLease is the assumed length of a lease if a service does not report one.
 const DefaultLease = 30 * time.Second

@@ -10,19 +10,19 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Template is a text with placeholders such as {order}. Other braces stay as they are, so JSON
+// Template is a text with placeholders such as {order}. All other braces are plain text, so JSON
 // needs no escaping.
 type Template struct {
 	parts []part
 }
 
-// part is a text or a placeholder.
+// part is a piece of text or a placeholder.
 type part struct {
 	text string
-	name string // name of the placeholder; empty for a text
+	name string // name of the placeholder; empty for a piece of text
 }
 
-// A template may contain these placeholders.
+// These are the placeholders that a template may contain.
 const (
 	orderID    = "order"
 	orderUUID  = "order_uuid"
@@ -34,7 +34,7 @@ const (
 	lastID     = "last"
 )
 
-// grabSlots lists the placeholders that a request for a grab may contain.
+// grabSlots lists the placeholders that a grab request may contain.
 var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
 // Values maps placeholders to their values.
@@ -42,7 +42,7 @@ type Values map[string]int64
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
-// ParseTemplate parses a template with these placeholders.
+// ParseTemplate parses a template. names lists the placeholders that may appear in it.
 func ParseTemplate(text string, names ...string) (Template, error) {
 	var t Template
 	from := 0
@@ -94,7 +94,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text to b, with the driver and the order in place of the placeholders.
+// grab appends the text to b, and fills in the driver and the order.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {
