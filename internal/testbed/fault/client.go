@@ -7,8 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease delays a driver's release until another grab of the same driver holds the lock. The
-// late release must not free the lock of the other grab (failure modes F5, F6, F35 and F36).
+// lateRelease delays a driver's release until a later grab of the same driver holds the lock. The
+// late release must not free the later grab's lock (F5, F6, F35 and F36 in docs/failure-modes.md).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	Hits:           locks &^ lock.SQLLocks,
@@ -21,7 +21,7 @@ var lateRelease = Fault{
 }
 
 // cancel makes a client disconnect while its grab acquires the lock. The instance must not leave a
-// lock behind (failure modes F14 and F22).
+// lock behind (F14 and F22 in docs/failure-modes.md).
 var cancel = Fault{
 	Name:       catalog.Cancel,
 	Hits:       locks,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clock of one instance ahead by twice the length of a lease (failure mode
-// F9). The clocks of the lock servers stay correct.
+// clientClock sets the wall clock of one instance ahead by two lease times (F9 in
+// docs/failure-modes.md). The clocks of the lock servers stay correct.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -25,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets the clock of an instance ahead by n times the length of a lease. When
-// the fault is healed, the clock is correct again.
+// skew returns a step that sets an instance's clock ahead by n times the lease time. Healing the
+// fault corrects the clock.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
@@ -34,8 +34,9 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock sets the clocks of servers ahead, past the end of every lease (failure mode F19). It
-// affects the single Redis server or, with Redlock, as many nodes as the lock can lose.
+// nodeClock sets the clocks of lock servers ahead until every lease has expired there (F19 in
+// docs/failure-modes.md). It affects the single Redis server, or the largest number of Redlock
+// nodes that may fail.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover kills a master before its replica has the latest writes. Sentinel then promotes the
-// replica (failure mode F17). With Redlock, this happens to one node. The leases last much longer
-// than the failover takes.
+// failover kills a Redis master before its replica has the latest writes. Sentinel then promotes
+// the replica (F17 in docs/failure-modes.md). With Redlock, this happens to one node. The leases
+// last much longer than the failover takes.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -39,14 +39,13 @@ var failover = Fault{
 	},
 }
 
-// failoverSplit creates two masters (F39). The old master is cut off from its replica and from
-// Sentinel, but still serves the affected drivers. The promoted replica lacks the locks of these
-// drivers, and serves the clients that ask Sentinel. After the heal, only the promoted master
-// remains.
+// failoverSplit creates two Redis masters (F39 in docs/failure-modes.md). The old master loses
+// contact with its replica and with Sentinel, but still serves the drivers that the fault hits.
+// Sentinel promotes the replica, which lacks their locks, and all other clients use it. After the
+// heal, only the promoted master remains.
 //
-// With Redlock, this happens to one node. The affected drivers reach only enough other nodes for a
-// bare majority, so both sides of the split count that node. The leases last much longer than the
-// failover.
+// With Redlock, this happens to one node. The affected drivers reach only a bare majority of the
+// nodes, so both sides of the split count that node. The leases last much longer than the failover.
 var failoverSplit = Fault{
 	Name:       catalog.FailoverSplit,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -1,8 +1,9 @@
-// Package fault defines the faults that can be injected into a lock on real servers. Start reading
-// at the table Faults.
+// Package fault defines the faults that a test can inject into a lock on real servers. Start
+// reading at the table Faults.
 //
-// A fault is injected while a grab is stopped at an exact point. Package experiment sends the grabs
-// and judges the result.
+// A grab is a request in which a driver tries to win an order. A fault is injected while a grab is
+// stopped at an exact point. Package experiment sends the grabs and judges the result. The numbers
+// of failure modes, such as F17, refer to docs/failure-modes.md.
 package fault
 
 import (
@@ -18,119 +19,117 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// A Fault is one entry of the table.
+// A Fault is a failure that a test can inject while drivers compete for an order.
 //
-// For each of a few orders, one driver (the affected driver) sends a grab to the affected instance.
-// This grab is held at a point that differs between orders. Then the fault is injected, and the
-// other drivers of the order (the contenders) arrive. Once a contender has made its claim (the
-// write of the winner), or ContendFor is over, the affected drivers continue as Course says.
+// For each order, one driver sends a grab to the instance that the fault hits. This driver is the
+// affected driver. Its grab stops at a chosen point, and the fault is injected. Then other drivers,
+// the contenders, try to win the order. Course says when the affected driver continues.
 type Fault struct {
 	Name catalog.Fault
-	// Hits lists the kinds of servers that the fault affects. 0 means that it affects an instance or
-	// the database.
+	// Hits lists the kinds of servers that the fault affects. 0 means an instance or the database.
 	Hits lock.Backend
 	// Reach says at which points of a grab the fault can be injected. Nil means at all points.
 	Reach  *Reach
 	Course Course
-	// TTL is the length of the leases under this fault, unless the user has chosen another.
+	// TTL is the length of leases under this fault, unless the user chooses another.
 	TTL time.Duration
-	// ContendFor limits how long the other drivers may compete, as a multiple of the lease. If the
-	// fault makes a lock disappear, ContendFor is below 1. Otherwise, the other drivers could win
-	// just because the lease expires.
+	// ContendFor limits how long the other drivers may compete, in lease times. It is below 1 if
+	// the fault makes a lock disappear. Otherwise, the other drivers could win just because the
+	// lease expires.
 	ContendFor float64
 	// Lasts means that the fault stays active until ContendFor has passed.
 	Lasts bool
-	// HoldContenders means that the other drivers stop before they write, until the affected driver
+	// HoldContenders means that the other drivers wait before they write, until the affected driver
 	// has written.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // whether both instances lose their connections and need a moment to reconnect
 	Once           bool // whether the fault must be prepared again before it can be injected again
-	// NotForeign explains why the fault cannot be injected into the user's service. NotForeign is
-	// empty if the fault can be injected.
+	// NotForeign explains why the fault cannot be injected into a user's service. It is empty if
+	// the fault can be injected.
 	NotForeign string
 
-	// Prepare sets up what the fault needs before the instances start. Prepared.Close removes it
-	// again. If Prepare fails, it leaves nothing behind.
+	// Prepare makes the preparations for the fault before the instances start. Prepared.Close
+	// undoes them. If Prepare fails, it leaves nothing behind.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
 // Course says when the affected drivers continue.
 type Course int
 
-// These are the possible courses of a fault. Each says when the affected drivers continue.
+// These are the possible courses of a fault.
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
-	BeforeHeal               // the drivers continue while the fault lasts; the fault ends once their releases are under way
+	BeforeHeal               // the drivers continue during the fault; it ends once they are releasing their locks
 	AtOnce                   // the drivers continue when the fault is injected
-	Never                    // the drivers do not continue before the cell has been judged
+	Never                    // the drivers stay stopped until the test has judged the result
 	Killed                   // the drivers do not continue, because their process was killed
-	// Released means that the fault needs no healing. A second driver arrives when the leases expire.
-	// A third one arrives after the affected drivers have released their locks.
+	// Released means that there is nothing to heal. A second driver arrives when the leases expire.
+	// A third driver arrives after the affected drivers have released their locks.
 	Released
-	HungUp // the drivers continue, but their clients have hung up
+	HungUp // the drivers continue, but their clients have disconnected
 )
 
-// Ground says on which stacks a fault is possible.
+// Ground says which kinds of servers a fault needs.
 type Ground int
 
-// These are the possible grounds.
+// These are the kinds of servers that a fault may need.
 const (
 	Anywhere    Ground = iota
-	OwnServers         // the fault is possible only on servers that the stack has started
-	RealServers        // the fault is possible only on servers of the stack that are processes
+	OwnServers         // only servers that this program has started
+	RealServers        // only servers that run as separate processes
 )
 
-// A Target contains everything that a fault can affect.
+// A Target contains everything that a fault may change.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that the calls of an instance are stopped in proxies. Such proxies can also lose
-	// single replies.
+	// Wire means that proxies stop the calls of an instance. Such proxies can also lose single
+	// replies.
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string
-	// Ledger is the table in which claims are written.
+	// Ledger is the table that contains the winners.
 	Ledger string
 }
 
-// An Instance is one of the two instances under test. Its name is known before it starts.
+// An Instance is a service instance under test. Its name is known before it starts.
 type Instance interface {
 	Name() string
 	Signal(syscall.Signal) error
 	// Restart starts the instance again after it has died.
 	Restart(context.Context) error
-	// SetClock sets the instance's wall clock ahead by the given time. Only the strategies use this
-	// clock.
+	// SetClock sets the instance's wall clock ahead by the given time. Only locking strategies read
+	// this clock.
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
-// A Prepared fault can be injected.
+// Prepared is a fault that is ready to be injected.
 type Prepared struct {
 	Affected, Contender []stack.Detour // proxies through which the instances reach the servers
-	Strikes             []Strike       // the ways to inject the fault; each way is used for some of the orders
-	Loses               bool           // whether the calls that are held at the points lose their replies
+	Strikes             []Strike       // the ways to inject the fault; each order uses one of them
+	Loses               bool           // whether the stopped calls lose their replies
 	Close               func(context.Context) error
 }
 
-// A Strike is one way to inject a fault. Steps and the functions that undo them may be nil.
+// A Strike is one way to inject a fault. Its steps, and the functions that undo them, may be nil.
 type Strike struct {
-	Before Step // runs before the affected drivers grab
-	Do     Step // runs while the affected drivers are held at their points
+	Before Step // runs before the affected drivers send their grabs
+	Do     Step // runs while the affected drivers are stopped
 }
 
-// A Step changes the target, and returns a function that undoes the change. lease is the length of
-// a lease.
+// A Step changes the servers or an instance, and returns a function that undoes the change. lease
+// is the length of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
-// stepWithoutHeal returns a step that cannot be undone or need not be.
+// stepWithoutHeal returns a step that needs no undo function.
 func stepWithoutHeal(do func(context.Context) error) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
 }
 
-// Faults lists all faults, in the order in which tables show them.
+// Faults lists all faults in the order of the tables in reports.
 var Faults = []Fault{
 	slow,
 	pause,
@@ -160,7 +159,7 @@ var Faults = []Fault{
 	slotMoves,
 }
 
-// Find returns the fault with that name.
+// Find returns the fault with this name.
 func Find(name catalog.Fault) (Fault, error) {
 	i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name == name })
 	if i < 0 {
@@ -169,20 +168,20 @@ func Find(name catalog.Fault) (Fault, error) {
 	return Faults[i], nil
 }
 
-// Touches reports whether the fault can affect any server or process that the strategy uses.
+// Touches reports whether the fault can affect something that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects one of these kinds of servers, or something that every
-// strategy uses, such as the process.
+// HitsAny reports whether the fault affects one of these kinds of servers. It is true for every
+// fault that affects an instance or the database.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
-// Reaches reports whether the fault can be injected at this point.
+// Reaches reports whether the fault can be injected at a point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused explains why the fault is impossible on this kind of stack, or with this topology of Redis.
-// It returns "" if the fault is possible.
+// Refused explains why the fault is impossible with these servers. It returns "" if the fault is
+// possible.
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -196,7 +195,7 @@ func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	}
 }
 
-// locks lists the servers that store locks.
+// locks lists the kinds of servers that store locks.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
 // ready returns a Prepare function for a fault that needs no preparation.
@@ -216,8 +215,7 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps the name of each server to its kind. The database is missing, because it has faults
-// of its own.
+// backends maps the name of each lock server to its kind. The database has its own faults.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // the nodes are named redlock-1, redlock-2 and so on
@@ -225,8 +223,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns the single Redis server, or as many nodes as a Redlock can lose. It includes the
-// first node, because the redlock-miswired strategy counts that node twice.
+// minority returns the single Redis server, or the largest number of Redlock nodes that may fail.
+// The result contains the first node, because the redlock-miswired strategy counts that node twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -235,19 +233,20 @@ func (t Target) minority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-(len(nodes)-1)/2+1:]...)
 }
 
-// majority returns one node more than a Redlock can lose.
+// majority returns a majority of the Redlock nodes.
 func (t Target) majority() []string {
 	nodes := t.servers()
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the nodes that a Redlock does not need for a majority.
+// beyondBare returns the nodes that Redlock does not need for a majority.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes opens proxies to these servers. The proxies of the first instance come first.
+// routes opens proxies between the instances and the servers. The proxies of the first instance
+// come first.
 func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, from := range instances {
@@ -263,7 +262,8 @@ func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, e
 	return routes, nil
 }
 
-// onRoutes prepares a fault of the connections between the affected drivers and some servers.
+// onRoutes prepares a fault that hits the connections between the affected drivers and some
+// servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(servers, t.Affected)
 	if err != nil {
@@ -276,12 +276,12 @@ func closing(routes stack.Routes) func(context.Context) error {
 	return func(context.Context) error { routes.Close(); return nil }
 }
 
-// onEach returns a step that injects a fault into each of the routes.
+// onEach returns a step that runs strike for each of the routes.
 func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
-// leases returns the duration of n leases.
+// leases returns the length of n leases.
 func leases(n float64, lease time.Duration) time.Duration {
 	return time.Duration(n * float64(lease))
 }

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// latency delays the reply to an acquire until the lease has expired and another driver has the lock
-// (failure mode F12). The requests still arrive in time.
+// latency delays the reply to an acquire until the lease has expired and another driver has the
+// lock (F12 in docs/failure-modes.md). The requests still arrive in time.
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

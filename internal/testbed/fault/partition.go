@@ -10,7 +10,7 @@ import (
 )
 
 // partition cuts an instance off from its lock servers for longer than a lease. Meanwhile, the
-// affected drivers release their locks (failure modes F13, F29 and F30).
+// affected drivers try to release their locks (F13, F29 and F30 in docs/failure-modes.md).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays the writes of one instance until its leases have expired. When the network works
-// again, TCP delivers these writes.
+// partitionDB delays an instance's database writes until its leases have expired. TCP delivers
+// these writes when the network works again.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

@@ -9,44 +9,44 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role says what a driver is doing when a fault is injected.
+// Role says what a driver is doing when the fault is injected.
 type Role string
 
-// These are the roles that the affected driver can have when a fault strikes.
+// These are the roles that the driver under a fault can have.
 const (
 	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
-	// Waiting means that the driver arrived while another driver had the lock. That other driver
-	// released the lock without writing.
+	// Waiting means that the driver has waited for another driver, which released the lock without
+	// winning the order.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver hands the lock to a waiting driver, because its own write was
-	// refused.
+	// HandingOver means that the driver hands the lock to a waiting driver, because the database
+	// refused its own write.
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes count as
-// one point.
+// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes count
+// as one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the grab does not wait for this call. A renewal is an example.
+	// Background means that the grab does not wait for this call, such as a renewal.
 	Background bool
-	// Part is the phase to which a call of a user's service probably belongs. If Part is empty, the
-	// call belongs to Phase.
+	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
+	// applies.
 	Part tap.Phase
-	// HoldsLedger means that the grab has an open transaction that has written to the ledger. A
-	// fault then cannot lock the table. HoldsLedger is set only for a user's service.
+	// HoldsLedger means that the grab has an open transaction with a write to the table of winners.
+	// A fault cannot lock that table then. HoldsLedger is set only for a user's service.
 	HoldsLedger bool
-	// Moment is the time from the start of the grab to the fault. It is set only if the calls of
-	// the grab are unknown.
+	// Moment is the time from the start of the grab to the fault. It is set only if the program
+	// does not know the calls of the grab.
 	Moment string
 }
 
 // part returns the phase of the grab.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the read and the write of the winner. Only grabs of a user's service have
-// this phase.
+// Work is the phase between the check of the order and the write of the winner. Only grabs of a
+// user's service have this phase.
 const Work tap.Phase = "work"
 
 // String formats the point, such as "waiting: after acquire 2".
@@ -72,17 +72,17 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the point between the end of the read and the beginning of the driver's work. The
-// ends of other phases do not matter, because the next call follows at once.
+// AfterRead is the point between reading the order and starting the driver's work. The ends of
+// other phases need no point, because the next call follows at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says at which points a fault is possible, and why it is impossible at the other points.
+// A Reach says at which points a fault is possible, and why it is impossible elsewhere.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // the reason, as part of a sentence, without a full stop
 }
 
-// These are the reaches of faults that cannot strike at every point.
+// These limit where in a grab a fault is possible.
 var (
 	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault strikes during the work, which lies between the read and the claim"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}

@@ -9,8 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// pause stops a process for longer than the lease, as a garbage collection may do (failure mode
-// F11). During the pause, the process can neither renew its lease nor notice the loss of the lease.
+// pause stops a process for longer than the lease, as a garbage collection may do (F11 in
+// docs/failure-modes.md). During the pause, the process can neither renew its lease nor notice that
+// it has expired.
 var pause = Fault{
 	Name:       catalog.Pause,
 	TTL:        time.Second,
@@ -22,7 +23,8 @@ var pause = Fault{
 	}),
 }
 
-// crash kills a process that holds locks, and starts a new one (failure modes F3 and F4).
+// crash kills a process that holds locks, and starts a new one (F3 and F4 in
+// docs/failure-modes.md).
 var crash = Fault{
 	Name:       catalog.Crash,
 	Course:     Killed,

@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects as many
-// nodes as the lock can lose without losing its quorum. The affected drivers release their locks
-// while Redis is unreachable.
+// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects the
+// largest number of nodes that may fail. The affected drivers release their locks during the
+// outage.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -23,7 +23,7 @@ var redisDown = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
 }
 
-// redisDownMost makes a majority of Redlock's nodes unreachable for a while.
+// redisDownMost makes a majority of the Redlock nodes unreachable for a while.
 var redisDownMost = Fault{
 	Name:       catalog.RedisDownMost,
 	Hits:       lock.RedisQuorum,
@@ -35,7 +35,7 @@ var redisDownMost = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
-// refuse prepares a fault that makes the proxies of these servers refuse connections.
+// refuse prepares a fault in which the proxies to these servers refuse connections.
 func (t Target) refuse(servers []string) (Prepared, error) {
 	both, err := t.routes(servers, t.Affected, t.Contender)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisFull makes Redis run out of memory (failure mode F38). With Redlock, it affects as many nodes
-// as the lock can lose. There are two variants. In the first, Redis evicts all data, and in the
-// second, commands that need memory fail.
+// redisFull makes Redis run out of memory (F38 in docs/failure-modes.md). For some orders, Redis
+// evicts all data. For the others, commands that need memory fail. With Redlock, the fault affects
+// the largest number of nodes that may fail.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,

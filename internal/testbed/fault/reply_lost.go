@@ -8,8 +8,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// replyLost makes a client get an error although the server has executed its request. It affects the
-// COMMIT in the database (failure mode F33) and all replies of lock servers (F25).
+// replyLost makes a client get an error although the server has executed its request. It affects
+// the COMMIT in the database and all replies of lock servers (F25 and F33 in
+// docs/failure-modes.md).
 var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,

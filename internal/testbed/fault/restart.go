@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisRestart restarts Redis, or as many nodes as a Redlock can lose. All locks on these servers are
-// lost (failure mode F20).
+// redisRestart restarts Redis, which deletes all locks there (F20 in docs/failure-modes.md). With
+// Redlock, it affects the largest number of nodes that may fail.
 var redisRestart = Fault{
 	Name:       catalog.RedisRestart,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -22,7 +22,7 @@ var redisRestart = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
 }
 
-// redisRestartMost restarts a majority of the nodes of a Redlock. All locks on these nodes are lost.
+// redisRestartMost restarts a majority of the Redlock nodes, which deletes all locks there.
 var redisRestartMost = Fault{
 	Name:       catalog.RedisRestartMost,
 	Hits:       lock.RedisQuorum,
@@ -33,7 +33,7 @@ var redisRestartMost = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
-// restart returns a step that restarts the servers. The restart deletes their data.
+// restart returns a step that restarts the servers without their data.
 func (t Target) restart(servers []string) Step {
 	return stepWithoutHeal(func(ctx context.Context) error {
 		for _, server := range servers {
@@ -45,8 +45,8 @@ func (t Target) restart(servers []string) Step {
 	})
 }
 
-// amnesia restarts one node while the affected drivers have their locks on a bare majority of a
-// Redlock's nodes. The loss of this one node is enough to break the lock (failure mode F18).
+// amnesia restarts one Redlock node while the affected drivers hold their locks on a bare majority.
+// The loss of this one node is enough to break the lock (F18 in docs/failure-modes.md).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,
 	Hits:       lock.RedisQuorum,
@@ -66,8 +66,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every database session, and thereby every lock that belongs to a session (failure
-// mode F32). Committed data stays.
+// dbRestart ends every database session, and with it every lock that the session holds (F32 in
+// docs/failure-modes.md). Committed data stays.
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

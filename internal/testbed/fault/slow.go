@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow makes the work or a call of a grab take longer than the lease (failure mode F11). The
-// process keeps running, so it can renew the lease or notice the loss of the lease.
+// slow makes a part of a grab take longer than the lease (F11 in docs/failure-modes.md). The
+// process keeps running, so it can renew the lease or notice that it has expired.
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
@@ -17,7 +17,8 @@ var slow = Fault{
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// hang makes the work of a grab never end, while its process keeps running (failure mode F15).
+// hang makes the work of a grab never end, while its process keeps running (F15 in
+// docs/failure-modes.md).
 var hang = Fault{
 	Name:       catalog.Hang,
 	Reach:      work,

@@ -10,14 +10,14 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// These leases are very long, so that no other driver wins just because a lease expires.
+// These leases are so long that no driver can win just because a lease expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
 )
 
-// masterKilled kills a master before its replica has the latest writes (failure mode F17). The
-// Cluster or the Sentinels notice the failure and promote the replica.
+// masterKilled kills a Redis master before its replica has the latest writes (F17 in
+// docs/failure-modes.md). The Cluster or the Sentinels notice the failure and promote the replica.
 var masterKilled = Fault{
 	Name:       catalog.MasterKilled,
 	Hits:       lock.Redis,
@@ -31,8 +31,8 @@ var masterKilled = Fault{
 	}),
 }
 
-// masterPartition cuts the master off from clients and other servers (failure mode F39). The affected
-// drivers continue before the master returns.
+// masterPartition cuts a Redis master off from clients and other servers (F39 in
+// docs/failure-modes.md). The affected drivers continue before the master returns.
 var masterPartition = Fault{
 	Name:       catalog.MasterPartition,
 	Hits:       lock.Redis,
@@ -62,7 +62,7 @@ var sentinelFailover = Fault{
 	}),
 }
 
-// slotMoves moves the locks of a Cluster to another master.
+// slotMoves moves the locks of a Redis Cluster to another master.
 var slotMoves = Fault{
 	Name:       catalog.SlotMoves,
 	Hits:       lock.Redis,
@@ -77,8 +77,8 @@ var slotMoves = Fault{
 
 const aimsAtOurs = "the fault strikes the master with the lock, but the keys of the service's locks are unknown"
 
-// onTopology returns a Prepare function for a fault of a topology, that is, of several Redis
-// servers that work together. Prepared.Close replaces these servers.
+// onTopology returns a Prepare function for a fault of several Redis servers that work together.
+// Prepared.Close replaces these servers.
 func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology
