@@ -12,17 +12,16 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// These are durations in the checks. slack is long, to allow for a busy machine. It only has to
-// distinguish a slow answer from a hang.
+// These times are used in the checks. slack is generous, because a busy machine may answer late.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
-	settling = shortTTL / 2 // a key that stays longer on the servers counts as left behind
+	settling = shortTTL / 2 // a key that stays on the servers for longer counts as left behind
 )
 
-// busy checks that a client gets ErrBusy while another client holds the lock. The client may get
-// ErrBusy at once or after its waiting time.
+// busy checks that a client gets ErrBusy while another client holds the lock, either at once or
+// after its waiting time.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -50,8 +49,7 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes checks that a waiter gets the lock soon after the holder has released it, each time and in
-// both processes.
+// wakes checks that a waiter in either of two processes gets the lock soon after its release.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	for range 3 {
@@ -83,8 +81,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks a release that comes after another client has got the lock. It must return
-// ErrLost and must not release the other client's lock.
+// releaseLost checks that a holder that lost its lock gets ErrLost from Release. This release must
+// not free the new holder's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -104,8 +102,7 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept checks that a lease lasts longer than its TTL if its holder does not release it, because the
-// lock renews it.
+// kept checks that the lock renews a lease until its holder releases it.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)
@@ -118,7 +115,8 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that a holder notices the loss of its lock, at the latest at the next renewal.
+// lossKnown checks that a holder notices the loss of its lock, at the latest when it next renews
+// the lease.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -135,8 +133,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the reply is lost")
 
-// unconfirmed checks a lease whose renewals get no reply. The lease must count as lost when it
-// expires, and not before.
+// unconfirmed checks a lease whose renewals get no reply. The lease must count as lost once it
+// expires, but not before.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -169,8 +167,8 @@ func unconfirmed(t *trial) {
 	}
 }
 
-// cancelledWaiting checks that a waiter returns when its client disconnects, and leaves nothing on
-// the servers.
+// cancelledWaiting checks that a waiter returns when its client disconnects, and that it leaves
+// nothing on the servers.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -190,8 +188,8 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire succeeded for a client that has gone", err, context.Canceled)
 }
 
-// cancelledMidway checks what an acquire leaves behind if its client disconnects while the lock is
-// being granted.
+// cancelledMidway checks that nothing stays on the servers if a client disconnects while it gets
+// the lock.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -199,8 +197,8 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks an acquire whose reply is lost. The acquire must not return ErrBusy, because no
-// other client has the lock.
+// lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
+// client has the lock.
 func lostReply(t *trial) {
 	lease, err := t.disturbed(t.ctx, longTTL, func() error { return errCut })
 	switch {
@@ -212,9 +210,9 @@ func lostReply(t *trial) {
 	}
 }
 
-// recovers checks a process after an outage in which it got no reply to an acquire. While another
-// client has the lock, waiters of this process must get ErrBusy. Once that client has released the
-// lock, the process must be able to acquire it. The same must hold after a second outage.
+// recovers checks that a process works again after an outage in which it got no reply to an
+// acquire. While another client has the lock, it must get ErrBusy. After that client's release, it
+// must get the lock. The same must hold after a second outage.
 func recovers(t *trial) {
 	holder, contender := t.pair(longTTL, 600*time.Millisecond)
 	for outage := range 2 {
@@ -234,9 +232,9 @@ func recovers(t *trial) {
 	}
 }
 
-// lateReply checks that a client rejects a lock if the reply took longer than the lease (failure
-// mode F12). After the late reply, the client may send its request again and get a lease. The
-// server must then grant the lock to no one else.
+// lateReply checks that a client rejects a lock if the reply takes longer than the lease (F12 in
+// docs/failure-modes.md). The client may then try again and get a lease. In that case, no other
+// client may get the lock.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {
@@ -253,11 +251,11 @@ func lateReply(t *trial) {
 	t.release(lease)
 }
 
-// disturbed acquires a lock. It calls reply whenever a reply arrives. That function
-// may delay the reply, or return an error in its place.
+// disturbed acquires a lock, and calls reply for every reply from a server. reply may delay the
+// reply or replace it with an error.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
-	t.release(t.acquire(p)) // acquire the lock once without a disturbance, to load scripts and open connections
+	t.release(t.acquire(p)) // acquire the lock once in peace, to load scripts and open connections
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if replies.Load() == 0 {
@@ -273,11 +271,11 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long the ith client holds its key. The times are short enough to serve
-// all clients, and differ so that the keys are released at different times.
+// contendedHold returns how long client i holds its key. The times differ, so that clients release
+// their keys at different moments.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// contention lets many clients in two processes compete for a few keys. Each client must get a
+// contention lets 1,000 clients in two processes compete for a few keys. Each client must get a
 // lease or ErrBusy in time, and no two clients may hold the same key at once.
 func contention(t *trial) {
 	var lockers [2]lock.Locker

@@ -23,11 +23,11 @@ import (
 // childEnv is the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job describes the work of a child process. Its workers compete for keys and cancel some of their
+// job tells a child process what to do. Its workers compete for keys, and cancel some of their
 // acquires.
 type job struct {
 	Strategy, Spec string
-	Dir            string // folder in which each holder keeps a file while it has a lock
+	Dir            string // folder in which each holder keeps a file while it holds a lock
 	Keys           []string
 	Args           []string // arguments of the child
 }
@@ -37,23 +37,23 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// report holds what a child process observed.
+// report is what a child process has observed.
 type report struct {
 	Held     int    // number of leases that were acquired
 	Overlaps int    // number of leases acquired while another worker held the same lock
 	HungUp   int    // number of acquires that were cancelled
 	Error    string // any error other than ErrBusy
-	Leaked   string // stacks of goroutines that outlived the locker
+	Leaked   string // stack traces of goroutines that outlived the locker
 }
 
-// Main is for TestMain in a package that runs the conformance suite. The suite starts the test binary
-// again as a child process, which calls open and find.
+// Main runs the tests of a package that uses the conformance suite. Call it from TestMain. The
+// suite also starts the test binary as a child process, in which Main calls open and find.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild checks whether this process is a child process of the suite. If so, it does the child's
+// BeChild checks whether the suite has started this process as a child. If so, it does the child's
 // work and exits. Call it in a TestMain that cannot use Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
@@ -75,8 +75,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that the lock keeps holders in different processes apart, and that a closed locker
-// leaves no goroutine behind.
+// processes checks that clients in different processes never hold the same lock at once. It also
+// checks that a closed locker leaves no goroutine behind.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -183,7 +183,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, which is independent of the lock.
+	// Record the holder in the file system, which does not depend on the lock.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

@@ -1,5 +1,5 @@
-// Package conformtest checks a lock against its contract. The same checks run against any strategy
-// on any kind of server.
+// Package conformtest checks that a distributed lock keeps its promises. The same checks run
+// against any locking strategy on any kind of server.
 //
 // The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a function
 // that opens clients. The properties that the registry states for the strategy determine which
@@ -23,11 +23,11 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects a process to the servers that spec describes. Clients in the Env must call Replied
-// after every reply. The Env needs no TTL and no Wait.
+// Opener opens clients for the servers that spec describes. The clients must call Replied after
+// every reply. The caller sets the TTL and Wait of the Env.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
-// Subject is a strategy with its servers.
+// Subject is a locking strategy to test, together with its servers.
 type Subject struct {
 	Strategy lock.Strategy
 	Spec     string // passed to Open, also in child processes
@@ -36,27 +36,27 @@ type Subject struct {
 	// Child contains the arguments with which the test binary runs as a child process. It may be
 	// empty.
 	Child []string
-	// Drop takes the lock of key away from its holder. Drop is nil if that is impossible.
+	// Drop takes the lock of key away from its holder. It is nil if that is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key. Left is nil if there is no way to list it.
+	// Left lists what the servers still store for key. It is nil if that is impossible.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay on the servers after its client has disconnected, because
-	// a server may notice this late. 0 means half a second.
+	// Settling is how long data may stay on the servers after its client has disconnected. 0 means
+	// half a second.
 	Settling time.Duration
-	// Unseen means that the calls that keep a lease alive do not use Replied. The checks cannot
-	// disturb such calls.
+	// Unseen means that the client does not call Replied when it renews a lease. The checks cannot
+	// disturb such renewals.
 	Unseen bool
 }
 
-// check is a property of a lock, with the function that checks it.
+// check is a function that tests one property of a lock.
 type check struct {
 	name    string
 	applies func(Subject) bool
 	does    func(*trial)
-	alone   bool // whether the check needs the machine to itself
+	alone   bool // whether the check must run alone on the machine
 }
 
-// checks lists all checks. The simple ones come first.
+// checks lists all checks, the simple ones first.
 var checks = []check{
 	{"busy", excludesOthers, busy, false},
 	{"tries once", excludesOthers, triesOnce, false},
@@ -76,9 +76,9 @@ var checks = []check{
 	{"contention", excludesOthers, contention, true},
 }
 
-// Conform runs every check that applies to a subject, each as a subtest. If the strategy is known
-// to fail a check, the check must fail. If it is known to fail the check only sometimes, the result
-// is ignored.
+// Conform runs every check that applies to a subject, each as a subtest. A check that the strategy
+// is known to fail must fail. Conform ignores the results of checks that the strategy fails only
+// sometimes.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -103,7 +103,7 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns nil if the result matches the known failures.
+// against compares the result with the known failures. It returns nil if they agree.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -122,12 +122,12 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the time between the starts of two concurrent checks. With this delay, the checks
-// disturb each other less.
+// stagger is the pause between the starts of two concurrent checks, so that they disturb each other
+// less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the wanted checks that apply to each subject. Most checks run concurrently. The
-// checks that need the whole machine follow one by one.
+// runAll runs the wanted checks on every subject. Most checks run concurrently. Checks that need
+// the whole machine run one by one at the end.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -171,9 +171,10 @@ func (r *result) run(ctx context.Context, s Subject) {
 	r.took = time.Since(began)
 }
 
-// The following functions say what a strategy claims.
+// These functions say what a strategy promises.
 
-// excludesOthers reports whether the strategy prevents a second holder.
+// excludesOthers reports whether the lock has at most one holder at a time, at least within a
+// process.
 func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
 // expires reports whether the lock becomes free by itself if its holder dies.
@@ -181,26 +182,26 @@ func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// keepsLease reports whether a lease always lasts until the work is done, even if the work is slow.
+// keepsLease reports whether a lease lasts until the work is done, even if the work is slow.
 func keepsLease(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// hasExpiry reports whether a lease ends at a certain time. A lock of a database session ends with the
-// session instead.
+// hasExpiry reports whether a lease ends at a certain time. Locks of a database session end with
+// the session instead.
 func hasExpiry(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
-// renews reports whether the client renews the lease. If so, it notices a loss.
+// renews reports whether the client renews its lease. Such a client notices when it loses the lock.
 func renews(s Subject) bool { return keepsLease(s) && hasExpiry(s) }
 
-// sparesOthers reports whether a late release leaves the lock of another client alone.
+// sparesOthers reports whether a late release leaves another client's lock alone.
 func sparesOthers(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoesLostGrant reports whether the strategy releases a lock if the reply to its acquire was lost.
+// undoesLostGrant reports whether the strategy releases a lock if the reply to its acquire is lost.
 func undoesLostGrant(s Subject) bool { return excludesOthers(s) && !s.breaks("F25") }
 
-// rejectsLateGrant reports whether the strategy rejects a lock if the reply to its acquire took longer than the
-// lease.
+// rejectsLateGrant reports whether the strategy rejects a lock if the reply to its acquire took
+// longer than the lease.
 func rejectsLateGrant(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes contains the addresses of the Redis servers for a test. The first one is the single server,
-// and the other five are for Redlock.
+// Nodes contains the addresses of a test's Redis servers. The first is for locks on a single
+// server, and the other five are for Redlock.
 type Nodes []string
 
 const redlockNodes = 5
@@ -47,7 +47,7 @@ func Servers(tb testing.TB) (nodes Nodes) {
 }
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
-// missing, it skips the test. If GRABLAB_REQUIRE_SERVERS is 1, the test fails instead.
+// not installed, the test is skipped, or fails if GRABLAB_REQUIRE_SERVERS is 1.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,8 +77,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the process pid serves addr. If that process does not serve addr, another
-// process has taken the port.
+// answers reports whether the process with this pid serves addr. Another process may have taken the
+// port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -91,8 +91,7 @@ func answers(addr string, pid int) bool {
 	return false
 }
 
-// options returns client options that locks require. Commands are not repeated, and deadlines are
-// respected.
+// options returns client options for locks: clients respect deadlines and never repeat a command.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -105,10 +104,10 @@ func options(addr string) *redis.Options {
 	}
 }
 
-// Single returns the address of the single Redis.
+// Single returns the address of the server for locks on a single Redis.
 func (n Nodes) Single() string { return n[0] }
 
-// NewClient returns a client with the same options as the clients of OpenRedis.
+// NewClient returns a Redis client with the same options as OpenRedis.
 func NewClient(addr string) *redis.Client {
 	client := redis.NewClient(options(addr))
 	client.AddHook(redisReplies)
@@ -120,7 +119,8 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis opens clients for Nodes. It is an Opener.
+// OpenRedis opens clients for the Redis servers in spec, a list of addresses separated by commas.
+// It is an Opener.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {
@@ -134,8 +134,8 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env that uses the client single for locks on one Redis, and the clients redlock
-// for locks on several. The caller sets its TTL and Wait fields.
+// EnvOf returns an Env with the client single for locks on one Redis, and the clients redlock for
+// Redlock. The caller sets its TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -147,8 +147,8 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// aroundRedis makes one call with a Redis client other than go-redis, and then calls Replied, which
-// may lose the reply.
+// aroundRedis makes a call with a Redis client other than go-redis. It then calls Replied, which
+// may replace the reply with an error.
 func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	err := call()
 	if lost := Replied(ctx); lost != nil {
@@ -157,17 +157,17 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token returns a token that no earlier lease had. It is meant for the Token field of an Env.
+// Token returns a new unique token for the Token field of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
-// Subject returns a Subject for the strategy on these nodes.
+// Subject returns a Subject that tests the strategy on these nodes.
 func (n Nodes) Subject(st lock.Strategy) Subject {
 	s := Subject{Strategy: st, Spec: strings.Join(n, ","), Open: OpenRedis, Left: n.left}
 	if st.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
 		s.Drop = func(ctx context.Context, key string) error {
 			return n.each(func(c *redis.Client) error {
 				keys := []string{key}
-				for i := range 3 { // the names that rueidislock gives its keys
+				for i := range 3 { // rueidislock gives its keys these names
 					keys = append(keys, fmt.Sprintf("rueidislock:%d:%s", i, key))
 				}
 				return c.Del(ctx, keys...).Err()
@@ -181,7 +181,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// The counter of fencing tokens may stay after the lock is gone.
+			// The counter of fencing tokens may outlive the lock.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

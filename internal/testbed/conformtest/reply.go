@@ -10,14 +10,14 @@ import (
 
 type replyKey struct{}
 
-// onReply returns a context in which f runs after every reply, before the lock sees that reply. If f
-// returns an error, the lock gets the error instead of the reply.
+// onReply returns a context in which f runs after every reply, before the lock sees the reply. If f
+// returns an error, the lock gets this error instead.
 func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied must be called by every client after each reply. It may block. If it returns an error, the
-// client must return that error instead of the reply.
+// Replied must be called by a client after each reply. It may block. If it returns an error, the
+// client must return this error instead of the reply.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
 		return f()
@@ -25,7 +25,7 @@ func Replied(ctx context.Context) error {
 	return nil
 }
 
-// redisReplies is a hook that calls Replied for go-redis.
+// redisReplies is a go-redis hook that calls Replied.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	err := send(ctx)
 	if lost := Replied(ctx); lost != nil {

@@ -14,7 +14,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. fatalf ends the run and stops everything that it has started.
+// trial is one run of a check. Its fatalf method ends the run and stops everything that the run has
+// started.
 type trial struct {
 	Subject
 	ctx  context.Context
@@ -24,10 +25,10 @@ type trial struct {
 	stop []func()
 }
 
-// hangTimeout is how long a check may take before the suite treats it as hung.
+// hangTimeout is how long a check may take before it counts as hung.
 const hangTimeout = time.Minute
 
-// run returns nil if the lock passes the check.
+// run runs the check. It returns nil if the lock passes.
 func (c check) run(ctx context.Context, s Subject) error {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
@@ -64,17 +65,17 @@ func (t *trial) must(what string, err error) {
 	}
 }
 
-// want makes the check fail if got is not the wanted error.
+// want fails the check if got is not the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: %v; want %v", what, got, wanted)
 	}
 }
 
-// process is a locker with its own clients, as if it were in a separate process.
+// process is a locker with its own clients, like a lock in a separate process.
 type process struct {
 	lock.Locker
-	stop func() error // ends the process cleanly, but releases no lease
+	stop func() error // ends the process cleanly, but does not release leases
 }
 
 func (s Subject) start(ttl, wait time.Duration) (*process, error) {
@@ -102,8 +103,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts a process for a holder and a process for another client. If the lock works only
-// within one process, both share a process.
+// pair starts one process for a holder and one for another client. If the lock works only within a
+// process, both share one process.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -144,7 +145,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires the key in the background. The check fails if the acquire does not have to wait.
+// waiter acquires the key in the background. The check fails if the key is free at once.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -162,8 +163,8 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers no longer store anything about the key. It waits for a while,
-// because a release may return before all servers have executed it.
+// nothingLeft checks that the servers store nothing for the key. It waits for a while, because a
+// release may return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return
