@@ -1,5 +1,6 @@
-// Package load sends grabs to the instances under test, with vegeta. Each request is due at a fixed
-// time, even if earlier ones have no answer yet.
+// Package load sends grabs to the instances under test, with vegeta. A grab is a request in which a
+// driver tries to win an order. Each request is due at a fixed time, even if earlier ones have no
+// answer yet.
 //
 // A Workload says which grabs are sent and when. A Plan sends them at a steady rate, and Bursts
 // sends groups on demand. Attack reports each result with its due time, so that latency can be
@@ -23,7 +24,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Config sets the size and the shape of a load.
+// Config sets the size and the rate of a load.
 type Config struct {
 	Orders     int
 	Drivers    int           // number of drivers for each order
@@ -32,12 +33,12 @@ type Config struct {
 	Duration   time.Duration // replaces Orders: opens as many orders as this time needs at Rate
 	Timeout    time.Duration // limit for one request
 	MaxWorkers int           // largest number of requests in flight
-	Shape      *target.Shape // shape of a grab; nil means the shape that grabsvc uses
-	Trace      *trace.Tracer // traces each request; nil for none
-	Asking     Asking        // is called before each request for a result; nil for none
+	Shape      *target.Shape // how to send a grab; nil means the calls of grabsvc
+	Trace      *trace.Tracer // traces each request; may be nil
+	Asking     Asking        // called before each request for a result; may be nil
 }
 
-// Request is one planned grab.
+// Request is one grab to send.
 type Request struct {
 	Target string // base URL of the instance
 	Order  int64
@@ -54,26 +55,26 @@ type Workload interface {
 	pacer(ctx context.Context, cfg Config, timer *timer) pacer
 }
 
-// pacer determines when requests are sent. It is not safe for concurrent use.
+// pacer decides when requests are sent. It is not safe for concurrent use.
 type pacer interface {
 	vegeta.Pacer
 	due(n uint64) time.Duration // returns when request n is due, since the start of the attack
 }
 
-// noRate implements the Rate method of vegeta.Pacer, which vegeta needs only for plots.
+// noRate implements the Rate method of vegeta.Pacer, which vegeta uses only for plots.
 type noRate struct{}
 
-// Rate returns 0.
+// Rate returns 0, because vegeta does not use it here.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. It calls the function each once per result, with the
-// result and the time at which the request was due. These calls never overlap. When ctx ends,
-// Attack cancels the requests that are under way and returns the cause.
+// Attack sends the requests of the workload. It calls each for every result, with the time at which
+// the request was due. These calls never overlap. When ctx ends, Attack cancels running requests
+// and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
 		DialContext: conns.dial, MaxIdleConnsPerHost: cfg.MaxWorkers,
-		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // a grab fits into small buffers, and a stall can open thousands of connections
+		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // small buffers are enough for a grab, and a stall can open thousands of connections
 	})
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
@@ -84,7 +85,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 		}),
 		vegeta.Workers(uint64(min(vegeta.DefaultWorkers, cfg.MaxWorkers))),
 		vegeta.MaxWorkers(uint64(cfg.MaxWorkers)),
-		vegeta.MaxBody(target.MaxBody+1), // allow one byte more, which shows that a body was cut
+		vegeta.MaxBody(target.MaxBody+1), // one byte more shows that a body was cut
 	)
 	stop := context.AfterFunc(ctx, func() { attacker.Stop(); conns.cut() })
 	defer stop()
@@ -108,8 +109,8 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	return context.Cause(ctx)
 }
 
-// targeter converts the workload into requests for vegeta. It puts the order and the driver into the
-// fragment of each URL. vegeta records the fragment, but clients do not send it.
+// targeter converts requests for vegeta. It stores the order and the driver in the fragment of the
+// URL. vegeta records the fragment, but HTTP clients do not send it.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -123,7 +124,8 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab. Its fragment allows ParseRequest to restore the request.
+// URL returns the URL of the grab. ParseRequest can restore the request from the fragment of this
+// URL.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
@@ -131,7 +133,7 @@ func (r Request) URL(path []byte) string {
 	return string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
 }
 
-// ParseRequest parses a URL from Request.URL.
+// ParseRequest restores a Request from the URL that Request.URL returned.
 func ParseRequest(url string) (Request, error) {
 	var r Request
 	at := max(0, strings.LastIndexByte(url, '#'))
@@ -149,7 +151,7 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace for each grab and adds it to the headers.
+// traced returns a transport that starts a trace for each grab and sends the trace headers.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next

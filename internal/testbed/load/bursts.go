@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bursts is a workload whose requests are sent in groups, when Send is called. It is safe for
+// Bursts is a workload that sends a group of requests whenever Send is called. It is safe for
 // concurrent use.
 type Bursts struct {
 	mu       sync.Mutex
@@ -16,15 +16,15 @@ type Bursts struct {
 	next     int
 	ended    bool
 	change   chan struct{}                  // closed and replaced by each Send, and by End
-	hangUps  map[Request]context.CancelFunc // cancels each sent request
+	hangUps  map[Request]context.CancelFunc // disconnects the client of each sent request
 }
 
-// NewBursts returns a workload without bursts.
+// NewBursts returns a workload that has no requests yet.
 func NewBursts() *Bursts {
 	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
 }
 
-// Send sends all of these requests at the same time.
+// Send sends all of the requests at the same time.
 func (b *Bursts) Send(requests []Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -35,8 +35,8 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp closes the connection of a request that is under way, like a client that gives up. The
-// result of the request is then a timeout.
+// HangUp closes the connection of a running request, like a client that gives up. The result of the
+// request is a timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +52,7 @@ func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 		if err != nil {
 			return nil, err
 		}
-		ctx, hangUp := context.WithCancel(req.Context()) // not leaked, because the client's timeout ends req.Context
+		ctx, hangUp := context.WithCancel(req.Context()) // no leak: the client's timeout ends req.Context
 		b.mu.Lock()
 		b.hangUps[r] = hangUp
 		b.mu.Unlock()
@@ -65,7 +65,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End says that no more requests follow.
+// End says that no more requests will follow. Attack then returns after the last result.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *Bursts) notifyLocked() {
 	b.change = make(chan struct{})
 }
 
-// Requests returns the number of requests so far.
+// Requests returns how many requests were sent so far.
 func (b *Bursts) Requests() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ type burstPacer struct {
 	began time.Time // start of the attack
 }
 
-// Pace waits for the next request.
+// Pace waits until the next request is due.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 	for {
 		p.mu.Lock()

@@ -23,7 +23,7 @@ const (
 	Other       = "other"
 )
 
-// failureNamer adds the kind of a failure to the error text, because vegeta keeps only that text.
+// failureNamer adds the reason of a failure to the error text, because vegeta keeps only that text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
@@ -55,21 +55,21 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf returns the reason of a failure from the error text of a result.
+// FailureOf returns the reason of a failure, which the error text of a result contains.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
 			return f
 		}
 	}
-	if strings.Contains(text, "Client.Timeout") { // the timeout occurred while the client read the body
+	if strings.Contains(text, "Client.Timeout") { // the timeout occurred while the client was reading the body
 		return Timeout
 	}
 	return Other
 }
 
-// conns keeps track of the connections of an attack. Its cut method closes all of them. This costs
-// less than a context for each request.
+// conns tracks the connections of an attack, so that cut can close all of them. This costs less
+// than a context for each request.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}

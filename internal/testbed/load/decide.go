@@ -12,15 +12,14 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These limits apply to the pause between two requests for a result. The pause doubles each time.
+// These limit the pause between two requests for the same result. The pause doubles each time.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// Asking is called before each request for the result of a grab. The request is sent after Asking
-// has returned. When the response has arrived, the returned function is called. A nil Asking does
-// nothing.
+// Asking is called before each request for the result of a grab. The request is sent once Asking
+// has returned. answered is called when the response has arrived. A nil Asking does nothing.
 type Asking func(ctx context.Context, of Request) (answered func())
 
 // Decide returns a RoundTripper for services that answer a grab before its result is known. It asks
@@ -55,14 +54,13 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		case ended != nil:
 			return nil, ended
 		default:
-			return nil, fmt.Errorf("the result: %v", err) // hide the cause, because it could make callers conclude that the grab did not happen
+			return nil, fmt.Errorf("the result: %v", err) // hide the cause, because callers could conclude from it that the grab did not happen
 		}
 	})
 }
 
-// askForResult sends requests to a URL until there is a result. The URL, at, may be relative. It
-// calls asking before each request. After each response, it calls the function that asking
-// returned.
+// askForResult sends requests to a URL until there is a result. It calls asking before each
+// request, and the function that asking returned after each response. The URL at may be relative.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
@@ -82,7 +80,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	return nil, grab.Context().Err()
 }
 
-// answer sends a request, and reads as much of the body as rules can use.
+// answer sends a request, and reads as much of the response body as rules may use.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := next.RoundTrip(req)
 	if err != nil {

@@ -18,8 +18,8 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Histogram collects latencies from one microsecond to one hour, with three significant digits. Its
-// memory does not grow.
+// Histogram collects latencies from one microsecond to one hour with three significant digits, in
+// constant memory.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram.
@@ -29,12 +29,12 @@ func newHistogram(digits int) Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), digits)}
 }
 
-// Add adds one latency. A latency out of range counts as the nearest limit.
+// Add records a latency. It replaces a latency out of range with the nearest limit.
 func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
 
-// Latency returns the distribution of the latencies. It returns nil if there are none.
+// Latency returns the distribution of the recorded latencies, or nil if there are none.
 func (l Histogram) Latency() *Latency {
 	if l.h.TotalCount() == 0 {
 		return nil
@@ -46,12 +46,12 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. scheduled contains latencies from the planned
-// time of sending, and sent from the actual time. Requests were late if the 99th percentile of
-// scheduled exceeds that of sent by more than 10 %.
+// Held reports whether requests were sent on time. scheduled has latencies from the planned time of
+// sending, and sent from the actual time. Requests were late if the 99th percentile of scheduled is
+// more than 10 % higher.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
-// At returns the nth shortest latency. It returns 0 if there are fewer than n.
+// At returns the nth shortest latency, or 0 if there are no latencies.
 func (l Histogram) At(n float64) time.Duration {
 	if l.h.TotalCount() == 0 {
 		return 0

@@ -9,8 +9,8 @@ import (
 )
 
 // Plan is a workload in which every driver tries to grab every order. Requests for the same order
-// follow each other and alternate between the targets. The seed determines the sequence of drivers
-// and orders.
+// are consecutive and alternate between the targets. The seed determines the sequence of orders and
+// drivers.
 type Plan struct {
 	targets []string // base URLs of the instances
 	first   int64    // id of the first order
@@ -26,14 +26,13 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share selects every Count-th request of a plan. Index is the position of the first selected
-// request.
+// Share is a part of a plan: every Count-th request, starting with request Index.
 type Share struct{ Index, Count int }
 
 // at returns the position of the share's nth request in the whole plan.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
-// NewPlan returns a plan. first is the id of its first order. Its drivers are numbered from 1.
+// NewPlan returns a plan. first is the id of the first order. Drivers are numbered from 1.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
@@ -45,12 +44,11 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
-// Order returns the ith order of the plan. If i is even, the first driver of the order uses the first
+// Order returns the ith order of the plan. If i is even, its first request goes to the first
 // target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share of its requests. These requests are due at the same times as
-// before.
+// Split limits the plan to a share of its requests. It does not change when they are due.
 func (p *Plan) Split(s Share) { p.share = s }
 
 // Requests returns the number of requests in the share.
@@ -58,7 +56,7 @@ func (p *Plan) Requests() int {
 	return (len(p.orders)*p.drivers - p.share.Index + p.share.Count - 1) / p.share.Count
 }
 
-// End stops the plan.
+// End makes the plan send no more requests.
 func (p *Plan) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,12 +90,12 @@ func (p *Plan) take() (Request, bool) {
 	}, true
 }
 
-// Due returns when the share's nth request is due, as a time since the start.
+// Due returns when the nth request of the share is due, counted from the start.
 func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer returns a pacer for the share. cfg.Rate is the rate of all shares together.
+// pacer returns a pacer for the share. cfg.Rate is the total rate of all shares.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -110,21 +108,21 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
-// openLoop is a pacer that determines in advance when each request is due. The times do not depend
-// on when earlier requests end.
+// openLoop is a pacer with a fixed schedule. The schedule does not depend on when earlier requests
+// end.
 type openLoop struct {
 	noRate
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0 sends all requests at once
 	share    Share
-	together uint64 // number of consecutive requests of the whole plan that are due at the same time
+	together uint64 // how many consecutive requests of the whole plan are due at the same time
 	total    uint64
 	ended    func() bool
 }
 
-// tick is the shortest interval between the times at which requests are due. A fast load sends
-// several requests per tick, because waking up for each request would cost as much as sending it.
+// tick is the shortest interval between due times. A fast load sends several requests per tick,
+// because waking up for each request would cost as much as sending it.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -136,8 +134,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. It does not let vegeta sleep, because that sleep may
-// end a millisecond late and thereby increase the latency.
+// Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late, which
+// would increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

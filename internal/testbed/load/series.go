@@ -4,35 +4,35 @@ import (
 	"time"
 )
 
-// OverTime contains latencies in time slices of equal length. A request belongs to the slice in which
-// it was due.
+// OverTime contains latencies in time slices of equal length. A request belongs to the slice in
+// which it was due.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
 	N       []int      `json:"n"` // number of requests in each slice
 	P50     []*float64 `json:"p50"`
 	P99     []*float64 `json:"p99"`
-	SentP50 []*float64 `json:"sent_p50"` // counted from sending
+	SentP50 []*float64 `json:"sent_p50"` // measured from the actual time of sending
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices is the largest number of slices. When there are more, each slice becomes twice as long.
+// mostSlices is the largest number of slices. If there are more, pairs of slices are merged.
 const mostSlices = 48
 
-// Series collects latencies over time, with two significant digits. Its memory does not grow.
+// Series collects latencies over time with two significant digits, in constant memory.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice contains the latencies of one time slice. scheduled counts from the planned time of
+// slice contains the latencies of one time slice. scheduled has latencies from the planned time of
 // sending, and sent from the actual time.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add adds a request that was due when the time at had passed since the start. scheduled and sent
-// are its latencies from the planned and from the actual time of sending.
+// Add records a request that was due at this time after the start. scheduled and sent are its
+// latencies from the planned and from the actual time of sending.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {
@@ -46,7 +46,7 @@ func (s *Series) Add(at, scheduled, sent time.Duration) {
 	s.slices[i].sent.Add(sent)
 }
 
-// halve merges each pair of slices.
+// halve merges each pair of neighboring slices.
 func (s *Series) halve() {
 	s.slice *= 2
 	for i, from := range s.slices {
@@ -61,7 +61,7 @@ func (s *Series) halve() {
 	s.slices = s.slices[:(len(s.slices)+1)/2]
 }
 
-// OverTime returns the latencies over time. It returns nil if there were no requests.
+// OverTime returns the latencies over time, or nil if there were no requests.
 func (s *Series) OverTime() *OverTime {
 	if len(s.slices) == 0 {
 		return nil

@@ -34,7 +34,7 @@ func (t *timer) sleep(ctx context.Context, d time.Duration) bool {
 		return wait.For(ctx, d)
 	}
 	stop := func() bool { return true }
-	if d > 100*time.Millisecond { // a shorter sleep needs no interruption, because it ends soon
+	if d > 100*time.Millisecond { // a shorter sleep ends soon anyway
 		stop = context.AfterFunc(ctx, func() { t.file.SetReadDeadline(time.Now()) })
 	}
 	defer stop()
