@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Barrier makes a child process wait until Lift is called. After that, the child becomes its real
-// program. If this process dies first, the child ends.
+// Barrier holds a child process until Lift is called. The child then becomes its real program. If
+// this process dies first, the child exits.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -29,15 +29,16 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command returns the command of a child that first waits and then becomes the program at path. While
-// it waits, it runs self with the argument command, which must call [PassBarrier].
+// Command returns the command that starts the child. The child runs self with the argument command,
+// which must call [PassBarrier]. After Lift, it becomes the program at path.
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}
 	return cmd
 }
 
-// Lift lets the child continue. It returns an error if the child could not become its program.
+// Lift lets the child become its real program. It returns an error if the child cannot start that
+// program.
 func (b *Barrier) Lift() error {
 	if _, err := b.goWrite.Write([]byte{'\n'}); err != nil {
 		return err
@@ -57,8 +58,8 @@ func (b *Barrier) Close() {
 	}
 }
 
-// PassBarrier waits for Lift and then becomes the program in argv. PassBarrier returns only if it
-// fails.
+// PassBarrier waits for Lift and then replaces this process with the program in argv. It returns
+// only if it fails.
 func PassBarrier(argv []string) error {
 	files := Passed(2)
 	goAhead, failed := files[0], files[1]

@@ -13,8 +13,8 @@ var (
 	ErrSelf    = errors.New("the process is this program itself")
 )
 
-// Find returns the process with this id, if this process may signal it. On most systems, the result
-// never refers to a later process with the same id.
+// Find returns the process with this id, if the current user may signal it. On most systems, the
+// result never refers to a later process with the same id.
 func Find(pid int) (*os.Process, error) {
 	if pid == os.Getpid() {
 		return nil, ErrSelf

@@ -10,13 +10,13 @@ import (
 
 const (
 	lowest  = 10_000
-	atLeast = 1_000 // if fewer ports than this are below the system's own range, FreeAddr uses that range
+	atLeast = 1_000 // if fewer ports than this lie below the system's range, FreeAddr uses that range
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The system does not use such ports for
-// outgoing connections, so a killed server can be restarted at the same address. Two callers may get
-// the same port.
+// FreeAddr returns a loopback address with a free port. The system does not use this port for
+// outgoing connections, so a killed server can restart at the same address. Two callers may get the
+// same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -43,8 +43,8 @@ func listen(addr string) error {
 	return l.Close()
 }
 
-// ephemeral returns the first port that the system uses for outgoing connections. If the system does
-// not report it, ephemeral returns the default of Linux.
+// ephemeral returns the first port of the system's range for outgoing connections. If the system
+// does not report the range, it returns the default of Linux.
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var first, last int

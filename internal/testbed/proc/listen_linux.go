@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// Listens reports whether a process of the process group listens on a TCP port. known is false if
-// Listens cannot find this out.
+// Listens reports whether a process of the process group listens on the TCP port. known is false if
+// that cannot be determined.
 func Listens(group, port int) (listens, known bool) {
-	sockets := map[string]bool{} // keys look like the targets of the links in /proc/PID/fd
+	sockets := map[string]bool{} // keys have the form of the links in /proc/PID/fd
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {

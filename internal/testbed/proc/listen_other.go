@@ -2,5 +2,5 @@
 
 package proc
 
-// Listens always returns false, because only Linux reports which process listens on a port.
+// Listens always returns known false, because only Linux reports which process listens on a port.
 func Listens(group, port int) (listens, known bool) { return false, false }

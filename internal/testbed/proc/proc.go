@@ -12,7 +12,7 @@ import (
 // NewProcessGroup gives cmd its own process group, so that Ctrl-C in a terminal does not reach it.
 func NewProcessGroup(cmd *exec.Cmd) { attr(cmd).Setpgid = true }
 
-// Detached gives cmd its own session, so that it outlives the terminal.
+// Detached gives cmd its own session, so that it keeps running when the terminal closes.
 func Detached(cmd *exec.Cmd) { attr(cmd).Setsid = true }
 
 func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
@@ -25,7 +25,7 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 // Signal sends a signal to the process group of pid.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-// KillRest kills the processes that are left in a process group after its leader has ended.
+// KillRest kills the processes that remain in a process group after its leader has ended.
 func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // IsOwn reports whether the file belongs to the current user.
@@ -46,8 +46,8 @@ func CPUTime() time.Duration {
 // firstPassed is the file descriptor of the first file in ExtraFiles.
 const firstPassed = 3
 
-// Passed returns the n files that this process has inherited through ExtraFiles. Its children do
-// not inherit them.
+// Passed returns the n files that this process inherited through ExtraFiles of its parent. It keeps
+// them from the children of this process.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {

@@ -6,15 +6,16 @@ import (
 	"strconv"
 )
 
-// StartTime returns a text that says when a process started. Together with the process id, it
-// identifies the process. It returns false if the process has ended or never existed.
+// StartTime returns when a process started, as a text without a fixed format. Together with the
+// process id, it identifies the process. It returns false if the process has ended or never
+// existed.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return "", false
 	}
-	// The name in parentheses may contain spaces. Counted from the end of the name, the start time
-	// is the 20th field.
+	// The name in parentheses may contain spaces, so count the fields from its end. The start time
+	// is the 20th.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// StartTime returns a text that says when a process started. Together with the process id, it
-// identifies the process. It returns false if the process has ended or never existed.
+// StartTime returns when a process started, as a text without a fixed format. Together with the
+// process id, it identifies the process. It returns false if the process has ended or never
+// existed.
 func StartTime(pid int) (string, bool) {
 	out, err := exec.Command("ps", "-o", "stat=", "-o", "lstart=", "-p", strconv.Itoa(pid)).Output()
 	state, began, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
