@@ -16,15 +16,15 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// kind describes how one kind of database differs from others.
+// kind describes what is special about one kind of database.
 type kind struct {
 	version string // query for the version of the database
 	now     string // query for the number of seconds since 1970
 	product func(version string) string
-	// open returns a pool for reading, and a function that opens a pool for writing.
+	// open returns a connection pool for reading, and a function that opens a pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
 
-	backslash bool // whether a backslash escapes the next character in a string
+	backslash bool // whether a backslash escapes the next character of a string
 	hash      bool // whether a # starts a comment
 	dollar    bool // whether $ quotes strings and starts placeholders
 }
@@ -46,7 +46,7 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN does not contain the parser's error, because that error may include part of the password.
+// errDSN hides the parser's error, which may include part of the password.
 var errDSN = fmt.Errorf("%w: want user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
 
 func kindOf(dsn string) (kind, error) {
@@ -87,14 +87,14 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	if err != nil {
 		return nil, nil, errDSN
 	}
-	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // this mode would accept several statements
+	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // this mode would allow several statements in one query
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	db := stdlib.OpenDB(*cfg)
 	return db, func() (*sql.DB, error) { return db, nil }, nil
 }
 
-// openSQLite opens a pool of connections that cannot write, because SQLite has no read-only
+// openSQLite opens a connection pool that cannot write, because SQLite has no read-only
 // transactions. The returned function opens another pool for writing.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))

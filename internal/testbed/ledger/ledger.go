@@ -1,4 +1,4 @@
-// Package ledger reads from the database of a service which driver grabbed which order. The user
+// Package ledger reads from the database of a service which driver won which order. The user
 // provides the query, which runs in a read-only transaction. Start reading at Open.
 package ledger
 
@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// DB reads the ledger in the database of a service under test. It can also execute statements
-// there.
+// DB reads the winners of orders from the database of a service under test. It can also execute
+// statements there.
 type DB struct {
 	kind  kind
 	query string
@@ -27,8 +27,8 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// ErrDSN means that the address is invalid. ErrQuery means that the query is unsuitable, and
-// ErrNoAnswer that the database does not answer.
+// These errors mean that the database address is invalid, that the query is unsuitable, or that the
+// database does not answer.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
@@ -75,7 +75,8 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 
 const openTimeout = 10 * time.Second
 
-// Check returns an error if dsn or query is invalid. It does not connect. An empty query is valid.
+// Check returns an error if dsn or query is invalid. It does not connect to the database. An empty
+// query is valid.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
 	if err == nil && query != "" {
@@ -96,8 +97,8 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// ClockAhead returns how far the clock of this machine is ahead of the database's clock. It uses
-// the fastest of several readings, because the fastest reading is the most precise.
+// ClockAhead returns how far this machine's clock is ahead of the database's clock. It asks several
+// times and uses the fastest answer, which is the most precise one.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -113,8 +114,7 @@ func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, nil
 }
 
-// Ledger returns the ledger rows of count orders with consecutive ids. first is the id of the first
-// order.
+// Ledger returns the winners of count orders with consecutive ids, starting with first.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -142,11 +142,11 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed is how many orders one query may list, because databases limit the parameters of a
+// mostListed limits how many orders one query lists, because databases limit the parameters of a
 // statement.
 const mostListed = 500
 
-// rows runs a query about the orders from first to last and returns the ledger rows.
+// rows runs a query about the orders from first to last, and returns their winners.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -182,8 +182,7 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// Exec runs SQL statements that the user provides, such as those that open orders. It runs them in
-// one transaction.
+// Exec runs SQL statements of the user in one transaction, for example to open orders.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.write()
 	if err != nil {
@@ -208,6 +207,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a database driver. The driver also returns the same messages
-// as errors.
+// silent discards the log messages of a database driver. The driver also returns them as errors.
 var silent = log.New(io.Discard, "", 0)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// orderList is the placeholder for the ids of all orders.
+// orderList is the placeholder for a list of order ids.
 const orderList = "{orders}"
 
-// mark returns the placeholder for the nth parameter of a statement.
+// mark returns the placeholder for the nth parameter in this database.
 func (k kind) mark(n int) string {
 	if k.dollar {
 		return "$" + strconv.Itoa(n)
@@ -18,8 +18,8 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare returns the query with the placeholders that this database understands. The query must be a
-// single SELECT or WITH statement, with two placeholders or one orderList.
+// prepare converts the placeholders in the query to those of this database. The query must be a
+// single SELECT or WITH statement with two placeholders or {orders}.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -73,15 +73,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words that may make a query return fewer rows than the ledger has. Such a query
-// could hide a double-grab.
+// merging lists words that may make a query return fewer rows than the table of winners has. Such a
+// query could hide that two drivers won the same order.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
 // aggregates lists functions that combine rows even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error if word lets a query hide rows. before is the word before it, and
-// rest is the text after it.
+// refuseMerging returns an error if word may hide rows. before is the preceding word, and rest is
+// the text that follows.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -90,7 +90,7 @@ func refuseMerging(before, word, rest string) error {
 		word += "()"
 	case !slices.Contains(merging, word), word == "UNION" && strings.HasPrefix(next, "ALL"):
 		return nil
-	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // in this place, the word is the name of a column
+	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // here, the word is the name of a column
 		return nil
 	case word == "GROUP":
 		word = "GROUP BY"
@@ -102,8 +102,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the token with which text begins, such as a word or a comment. If the
-// token is incomplete, the result is greater than the length of text.
+// token returns the length of the token, such as a word or a comment, at the beginning of text. The
+// result exceeds the length of text if the token is incomplete.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {
