@@ -18,8 +18,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// IsOver reports whether the channel is closed. It is meant for channels on which no values are
-// sent.
+// IsOver reports whether the channel is closed. Use it only for channels that never carry values.
 func IsOver(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -29,8 +28,8 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at intervals until it returns true or an error, or until the time within
-// has passed. It returns the last result. The error comes from condition, or is the cause of ctx.
+// Until calls condition at intervals until it returns true or an error, or until the time within is
+// over. It returns the last result of condition. If ctx ends first, the error is the cause.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()
