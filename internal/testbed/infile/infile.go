@@ -1,4 +1,4 @@
-// Package infile reads files from users and limits their size.
+// Package infile reads files that users provide, and limits their size.
 package infile
 
 import (
@@ -18,8 +18,8 @@ const (
 // ErrTooLarge means that a file exceeds its size limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a file. It returns ErrTooLarge if the file is larger than limit. For
-// a device, the limit is at most Small.
+// Read returns the content of a file, or ErrTooLarge if the file is larger than limit. For a
+// device, the limit is at most Small.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
