@@ -1,12 +1,12 @@
-// Package control lets a test harness control a running instance. The harness can stop the calls of
-// a grab, decide their outcome, and set the wall clock of the instance. A run with a fault stops a
-// grab at a chosen point while the fault is active. A replay releases the calls in the order of a
-// schedule.
+// Package control lets a test program pause and steer the calls of a running instance. It can stop
+// the calls of a grab, decide their outcome, and set the wall clock of the instance. A grab is a
+// request in which a driver tries to win an order. A test with a fault stops a grab at a chosen
+// point while the fault is active. A replay releases the calls in the order of a schedule.
 //
 // The package contains both ends of the control API. An instance mounts a Server under /lab/ and
-// passes its calls through it. A harness uses a Client. Both share the messages and the table of
-// routes in this file. A Hold is a breakpoint for such calls. Holds implements breakpoints without
-// HTTP. Start reading at Hold, and continue with Holds.Do.
+// passes its calls through it. A test program uses a Client. Both share the messages and the table
+// of routes in this file. A Hold is a breakpoint for such calls. Holds implements breakpoints
+// without HTTP. Start reading at Hold, and continue with Holds.Do.
 package control
 
 import (
@@ -48,18 +48,18 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the server's reply to a call that a breakpoint had stopped and then released.
+// Answer is the server's reply to a call that a breakpoint stopped and later released.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error that a client of the control API must distinguish from other errors.
+// Code identifies an error, so that clients can recognize it.
 type Code string
 
-// The code of an Answer says what went wrong.
+// These codes say what went wrong.
 const (
-	NotHeld  Code = "not-held" // the breakpoint holds no such call
+	NotHeld  Code = "not-held" // the breakpoint has not stopped such a call
 	Deadline Code = "deadline" // the call missed its deadline
 )
 
@@ -104,7 +104,7 @@ func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Con
 		if err != nil {
 			body = Answer{Error: err.Error()}
 		}
-		_ = json.NewEncoder(w).Encode(body) // ignore the error, because the harness may have closed the connection
+		_ = json.NewEncoder(w).Encode(body) // ignore the error, because the client may have closed the connection
 	})
 }
 
@@ -113,43 +113,44 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client is a function that sends a request to the control API of an instance. It sends body as JSON
-// and decodes the reply into answer. It returns an error if the status is not 2xx.
+// Client sends a request to the control API of an instance. It sends body as JSON and decodes the
+// reply into answer. It returns an error if the status is not 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a breakpoint. If there is one with this name, the new one replaces it, and the calls
-// that it stopped continue.
+// SetHold sets a breakpoint. It replaces any breakpoint with the same name, and lets the calls
+// continue that the old one has stopped.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
 }
 
-// Held returns the calls that have reached a breakpoint, including those that have continued since.
-// It waits until there are n calls, but no longer than within.
+// Held returns the calls that have reached a breakpoint, even if they have continued since. It
+// waits until there are n calls, but no longer than within.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that have reached each breakpoint, by the name of the breakpoint.
+// Holds returns the calls that have reached each breakpoint. The map is keyed by the name of the
+// breakpoint.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets a stopped call continue, and returns the server's answer to that call. If there is no
-// such call, the answer has the code NotHeld.
+// Release lets a stopped call continue, and returns the server's answer to it. If the breakpoint
+// holds no such call, the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
 
-// RemoveHold removes a breakpoint. The calls that it has stopped continue.
+// RemoveHold removes a breakpoint, and lets the calls continue that it has stopped.
 func (c Client) RemoveHold(ctx context.Context, name string) error {
 	_, err := removeHold.call(ctx, c, name, struct{}{})
 	return err
 }
 
-// SetClock sets how far the strategies' wall clock is ahead.
+// SetClock sets how far the wall clock of the locking strategies is ahead.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err
@@ -159,7 +160,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Client returns a Client that calls this server directly, without a network.
+// Client returns a Client that calls this server without a network.
 func (s *Server) Client() Client {
 	handler := s.Handler(http.NotFoundHandler())
 	return func(ctx context.Context, method, path string, body, answer any) error {
@@ -184,7 +185,7 @@ func (s *Server) Client() Client {
 	}
 }
 
-// page is an http.ResponseWriter that keeps the response in memory.
+// page is an http.ResponseWriter that stores the response in memory.
 type page struct {
 	bytes.Buffer
 	header http.Header

@@ -12,26 +12,25 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint. It stops certain calls of a grab. A renewal for several orders counts as a
-// call for each of these orders.
+// Hold is a breakpoint. It stops calls that grabs make to servers. A renewal for several orders
+// counts as one call for each order.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At is where calls stop. If At is the zero Point, calls stop before they are sent, but only
-	// until their deadline. At any other point, a stopped call ignores its context, as if its
-	// process were stopped.
+	// At says where calls stop. At the zero Point, calls stop before they are sent, until their
+	// deadline. At any other point, a stopped call ignores its context, as if its process were
+	// paused.
 	At Point `json:"at"`
-	// Outcome is the result that calls get at this breakpoint instead of being stopped: Delivered
-	// or Refused. If Outcome is empty, the breakpoint stops the calls.
+	// Outcome, if set, is the result of calls that reach the breakpoint. They do not stop then. It
+	// must be Delivered or Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the calls that this breakpoint stops. Holds.Note is called for
-	// each of them.
+	// Strike means that a fault hits the stopped calls. Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
-// Point is a moment of a grab request at which it can be stopped: before a remote call, after the
-// reply, or at the end of a phase.
+// Point is a moment in a grab request: before a call to a server, after the call's reply, or at the
+// end of a phase.
 type Point struct {
 	Phase tap.Phase `json:"phase,omitempty"`
 	N     int       `json:"n,omitempty"` // number of the call; 0 with After means the end of the phase
@@ -50,7 +49,7 @@ func (p Point) String() string {
 	return text
 }
 
-// ParsePoint parses the output of String.
+// ParsePoint parses the text that Point.String returns.
 func ParsePoint(text string) (p Point, err error) {
 	side, rest, _ := strings.Cut(text, " ")
 	bad := fmt.Errorf("control: %q is not a point of a grab: use \"before claim 1\", \"after read\" or, in a service, \"before mysql UPDATE orders 1\"", text)
@@ -74,8 +73,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies a driver's call for an order. N numbers the calls of the same phase and target,
-// from 1. A script that is sent again has the same N. The end of a phase is a call with N 0.
+// Call identifies a driver's call for an order. N counts the calls of the same phase and target,
+// from 1. A script that is sent again keeps its N. N is 0 for the end of a phase.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -84,66 +83,66 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that has reached a breakpoint. It may have continued since.
+// Held is a call that has reached a breakpoint. It may have continued since then.
 type Held struct {
 	Call
 	State State `json:"state"`
 	// Cancelled means that the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared means that the call may serve several grabs.
+	// Shared means that the call may belong to several grabs.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State says what has happened to a call at a breakpoint.
+// State says how far a call at a breakpoint has got.
 type State string
 
 // These are the possible states of a call at a breakpoint.
 const (
-	Waiting  State = "waiting"  // the call is held before it is sent
-	Replied  State = "replied"  // the call was sent, and its reply is held
-	Released State = "released" // the call was released, or its caller gave up
-	Expired  State = "expired"  // the call missed its deadline while it was held
+	Waiting  State = "waiting"  // the call is stopped before it is sent
+	Replied  State = "replied"  // the call was sent, and its reply is held back
+	Released State = "released" // the call continues, or its caller gave up
+	Expired  State = "expired"  // the deadline passed while the call was stopped
 )
 
-// Outcome says how a call continues.
+// Outcome says how a stopped call continues.
 type Outcome string
 
-// These are the possible outcomes of a stopped call. ReplyDelivered is for replies, and the others
-// are for calls that were not sent. If a call or a reply is refused, the caller gets an error.
+// These are the possible outcomes of a stopped call. ReplyDelivered is for a call whose reply is
+// held back. All others are for calls that were not sent yet.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
-	ReplyDelayed   Outcome = "reply delayed"   // the call is sent, and its reply is held
+	ReplyDelayed   Outcome = "reply delayed"   // the call is sent, and its reply is held back
 	Refused        Outcome = "refused"         // the call is not sent, and its caller gets an error
-	ReplyDelivered Outcome = "reply delivered" // the caller gets the reply that was held
+	ReplyDelivered Outcome = "reply delivered" // the caller gets the reply that was held back
 )
 
 var (
 	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld means that the call is not stopped at the breakpoint.
+	// ErrNotHeld means that the breakpoint has not stopped such a call.
 	ErrNotHeld = errors.New("control: no such call is held")
-	// ErrRefused is the error for the caller of a refused call.
+	// ErrRefused is the error that the caller of a refused call gets.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is the error for a caller whose call was sent but whose reply was lost.
+	// ErrReplyLost is the error that a caller gets if its call was sent but the reply was lost.
 	ErrReplyLost = errors.New("control: the reply is lost")
-	// ErrExpired means that the deadline of a call passed while a breakpoint stopped it.
+	// ErrExpired means that the deadline of a call passed while a breakpoint stopped the call.
 	ErrExpired = errors.New("control: the deadline passed while a fault held the call back")
 )
 
-// Holds is a set of breakpoints. Every remote call of an instance goes through its Do method. The
-// zero value has no breakpoints.
+// Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero
+// value has no breakpoints.
 type Holds struct {
-	// Note is called before a call stops at a breakpoint that has Strike set. It is never called
+	// Note is called before a call stops at a breakpoint with Strike set. It is never called
 	// concurrently. It may be nil.
 	Note func(Call, Point)
-	// Ended is called when a call that was passed to Note continues. It is not called if the call
+	// Ended is called when a call continues for which Note was called. It is not called if the call
 	// is refused. It may be nil.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
 	set    []*hold
-	counts map[Call]int   // number of calls so far for orders that a hold covers; in the keys, N is 0
+	counts map[Call]int   // number of calls so far for orders with a breakpoint; in the keys, N is 0
 	resent map[Call]*call // calls whose script will be sent again; in the keys, N is 0
 }
 
@@ -152,23 +151,23 @@ type hold struct {
 	name    string
 	ended   func(Call, Point) // Holds.Ended; may be nil
 	calls   []*call
-	changed chan struct{} // closed when the hold meets another call or is removed
+	changed chan struct{} // closed when a call reaches the breakpoint or the breakpoint is removed
 }
 
 type call struct {
 	Held
-	orders   []int64 // the orders of the call that a hold covers
+	orders   []int64 // orders of the call that have a breakpoint
 	ctx      context.Context
-	by       *hold // the hold that stops the call; nil if there is no such hold
+	by       *hold // the breakpoint that stops the call; nil if there is none
 	outcome  Outcome
-	refused  bool          // whether a hold with the outcome Refused matched the call
-	released chan struct{} // closed when the call is released; a new channel if its reply is held later
+	refused  bool          // whether a breakpoint has refused the call
+	released chan struct{} // closed when the call may continue; a new channel if its reply is held back later
 	answered chan struct{} // closed once answer is set
 	answer   error
 }
 
-// Set sets a breakpoint. If there is one with this name, the new one replaces it, and the calls that
-// it stopped continue.
+// Set sets a breakpoint. It replaces any breakpoint with the same name, and lets the calls continue
+// that the old one has stopped.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -179,13 +178,13 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a breakpoint, and its calls continue. It returns ErrNoHold if there is no such
-// breakpoint.
+// Remove removes a breakpoint, and lets the calls continue that it has stopped. It returns
+// ErrNoHold if there is no such breakpoint.
 func (h *Holds) Remove(name string) error {
 	return h.withHold(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
 
-// Close removes every breakpoint and refuses the stopped calls, so that the instance can end.
+// Close removes every breakpoint and refuses the stopped calls, so that the instance can exit.
 func (h *Holds) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,7 +205,7 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// withHold calls do with the named breakpoint while h.mu is locked. It returns ErrNoHold if there is no
+// withHold locks h.mu and calls do with the named breakpoint. It returns ErrNoHold if there is no
 // such breakpoint.
 func (h *Holds) withHold(name string, do func(*hold)) error {
 	h.mu.Lock()
@@ -220,8 +219,8 @@ func (h *Holds) withHold(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that have reached a breakpoint, including those that have continued since.
-// It waits until there are n calls or ctx ends. It returns ErrNoHold if there is no such breakpoint.
+// Await returns the calls that have reached a breakpoint, even if they have continued since. It
+// waits until there are n calls or ctx ends. It returns ErrNoHold if there is no such breakpoint.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -238,7 +237,8 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that have reached each breakpoint, by the name of the breakpoint.
+// All returns the calls that have reached each breakpoint. The map is keyed by the name of the
+// breakpoint.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,8 +249,7 @@ func (h *Holds) All() map[string][]Held {
 	return all
 }
 
-// metLocked returns the calls that have reached the breakpoint. The caller must have locked the
-// mutex.
+// metLocked returns the calls that have reached the breakpoint. The caller must hold the mutex.
 func (l *hold) metLocked() (met []Held) {
 	for _, c := range l.calls {
 		c.Cancelled = c.ctx.Err() != nil
@@ -259,8 +258,8 @@ func (l *hold) metLocked() (met []Held) {
 	return met
 }
 
-// Release lets a stopped call or reply continue, and returns the server's answer. err is ErrNoHold,
-// ErrNotHeld or the error of ctx.
+// Release lets a stopped call or its reply continue, and returns the server's answer. err is
+// ErrNoHold, ErrNotHeld or the error of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
 	err = h.withHold(name, func(l *hold) {
@@ -284,7 +283,8 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked lets a call continue. It returns false if this breakpoint has not stopped the call.
+// releaseLocked lets a call continue. It returns false if the call is not stopped at this
+// breakpoint.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -297,7 +297,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. If a breakpoint stops the call, Do waits before it sends the call.
+// Do implements tap.Tap. It sends the call, but waits first if a breakpoint stops it.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -320,8 +320,8 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded waits while a breakpoint stops the grab at the end of a phase. It must be called after
-// each phase.
+// PhaseEnded waits while a breakpoint stops the grab at the end of a phase. Call it after each
+// phase.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
@@ -331,8 +331,8 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and checks whether breakpoints stop it. It returns nil if no breakpoint is set
-// for the orders of the call.
+// begin counts a call and checks whether a breakpoint stops it. It returns nil if the orders of the
+// call have no breakpoints.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -353,8 +353,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked returns the identity of a call without its number. orders contains the orders of the
-// call that have a breakpoint, and the first of these orders is part of the identity.
+// nameLocked identifies a call, but leaves its number at 0. orders lists the call's orders that
+// have breakpoints. A renewal gets the first of these orders.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -379,7 +379,7 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	return c, orders
 }
 
-// coveringLocked returns the first breakpoint for an order. It returns nil if there is none.
+// coveringLocked returns the first breakpoint for an order, or nil if there is none.
 func (h *Holds) coveringLocked(order int64) *hold {
 	for _, l := range h.set {
 		if l.covers(order) {
@@ -389,7 +389,8 @@ func (h *Holds) coveringLocked(order int64) *hold {
 	return nil
 }
 
-// orderIn returns the order id in the braces of a key, or 0.
+// orderIn returns the order id between the braces of a key, or 0. For "grab:NAME:{7}", it returns
+// 7.
 func orderIn(key string) int64 {
 	_, rest, _ := strings.Cut(key, "{")
 	digits, _, _ := strings.Cut(rest, "}")
@@ -399,7 +400,7 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked adds a call to the breakpoints that match it. It reports whether one of them stops the
+// meetLocked records that a call has reached breakpoints, and reports whether one of them stops the
 // call. after means that the call already has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
@@ -433,8 +434,8 @@ func (l *hold) appliesTo(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until no breakpoint stops the call any more. It returns the context with which
-// to send the call.
+// awaitRelease waits until no breakpoint stops the call. It returns the context for sending the
+// call.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -448,13 +449,13 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 		<-c.released
 	}
 	if !c.ignoresContext() && errors.Is(ctx.Err(), context.Canceled) {
-		ctx = context.WithoutCancel(ctx) // treat the call as if it had been sent before its caller cancelled it
+		ctx = context.WithoutCancel(ctx) // treat the call as if it had been sent before its caller canceled it
 	}
 	return ctx, nil
 }
 
 // done returns a channel that closes when the caller's context ends. It returns nil if the call
-// ignores its context.
+// must ignore its context.
 func (c *call) done(ctx context.Context) <-chan struct{} {
 	if c.ignoresContext() {
 		return nil
@@ -464,9 +465,9 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave is called when the context of a stopped call ends. It returns the error for the caller, or
-// nil if the call stays stopped. A deadline ends every call that was not sent yet. A cancellation
-// ends only database statements.
+// leave decides what happens to a stopped call when its context ends. It returns the error for the
+// caller, or nil if the call stays stopped. A deadline ends a call that was not sent yet. A
+// cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -483,8 +484,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain remembers a call whose script will be sent again, so that the second try has the same
-// number and outcome.
+// sendAgain remembers a call whose script the client will send again. The second try then gets the
+// same number and outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -493,12 +494,12 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp reports whether a call failed because its caller stopped waiting. Any other error may be a
-// regular reply, such as Nil of go-redis.
+// gaveUp reports whether a call failed because its caller stopped waiting. Other errors may be
+// normal replies, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the server's answer and waits if a breakpoint holds it back. It returns the error
-// that the code under test gets as the result of its call.
+// awaitReply stores the server's answer, and waits while a breakpoint holds it back. It returns the
+// error that the caller gets.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server is the part of the control API that runs in an instance.
+// Server runs in an instance and serves the control API.
 type Server struct {
 	Holds
 	instance string
@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance. ahead is how far the instance's clock is ahead at the
-// start. The Server records an event in r for each call that a fault hits.
+// NewServer returns a Server for an instance. At the start, the clock is ahead by ahead. The Server
+// records an event in r for each call that a fault hits.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -34,11 +34,11 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	return s
 }
 
-// Now returns the strategies' wall-clock time.
+// Now returns the wall-clock time that locking strategies see.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// Record records an event. If the event ends a phase, Record waits while a breakpoint stops the grab
-// there.
+// Record records an event. If the event ends a phase, Record waits while a breakpoint stops the
+// grab there.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
 	if e.Kind == history.OK && e.Op != history.Renew { // a renewal does not belong to the phases of a grab
@@ -46,7 +46,7 @@ func (s *Server) Record(e history.Event) {
 	}
 }
 
-// Orders returns a Store whose calls can be stopped by breakpoints.
+// Orders returns a Store whose calls stop at breakpoints.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)
@@ -57,7 +57,7 @@ func (s *Server) Orders(store order.Store) order.Store {
 	})
 }
 
-// Handler serves the control API under /lab/, and passes other requests to next.
+// Handler serves the control API under /lab/. It passes all other requests to next.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	setHold.serve(mux, func(_ context.Context, name string, h Hold) (none struct{}, err error) {
