@@ -19,9 +19,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Settings of the clients for Redis.
+// These are settings of the Redis clients.
 const (
-	// The pool has enough connections for a burst of commands. Some are opened in advance.
+	// The pool is large enough for a burst of commands. The client opens minIdle connections in
+	// advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -29,15 +30,15 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients contains all clients of an instance, except that for the database. Their calls go through
-// cfg.tap, and commands to Redis are counted.
+// clients contains all clients of an instance except the database client. Their calls go through
+// cfg.tap, and sent commands to Redis are counted.
 type clients struct {
 	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
 	redlock   []redis.UniversalClient
 	zooKeeper *lock.Ensemble
 	etcd      *clientv3.Client
 
-	pings   map[string]func(context.Context) error // functions that ping each server, by the server's name
+	pings   map[string]func(context.Context) error // pings each server; the key is the server's name
 	closers []func() error
 }
 
@@ -76,8 +77,8 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis returns a client that never repeats a command, because a repeated SET NX would find the
-// client's own key. It dials only once, because a dead node would otherwise cost several timeouts.
+// dialRedis returns a client that never repeats a command, because a repeated SET NX would fail on
+// the client's own key. It dials only once, so that a dead node costs only one timeout.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -101,8 +102,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a Redis client. A Cluster client looks for promoted replicas every second, instead
-// of every minute.
+// newRedis returns a Redis client. A Cluster client looks for promoted replicas every second
+// instead of every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -112,8 +113,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client in advance. Otherwise, a breakpoint at the first call
-// would also delay the connection. It ignores errors.
+// warm opens n connections of each Redis client in advance, so that the first calls need not wait
+// for a connection. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

@@ -20,7 +20,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage means that the command line or the environment contains a mistake.
+// ErrUsage means that the command line or an environment variable contains a mistake.
 var ErrUsage = flags.ErrUsage
 
 // Config holds the settings of an instance.
@@ -35,7 +35,7 @@ type Config struct {
 	Redis          []string // addresses of one server, or of several nodes of one Cluster
 	Sentinel       []string // addresses of Sentinels that know the Redis master; used instead of Redis
 	SentinelMaster string
-	Redlock        []string // addresses of independent nodes; NAME@ADDR means the master NAME that the Sentinel at ADDR knows
+	Redlock        []string // addresses of independent nodes; NAME@ADDR means the master NAME that the Sentinel at ADDR reports
 	ZooKeeper      []string // addresses of the servers of one ensemble
 	Etcd           []string // addresses of the members of one cluster
 
@@ -44,35 +44,35 @@ type Config struct {
 	TTL         time.Duration
 	Wait        time.Duration
 	Timeout     time.Duration // time limit of a request
-	Guard       order.Guard   // guard of the ledger; empty means the default guard of each strategy
+	Guard       order.Guard   // condition for writing a winner; empty means the strategy's default
 	OnLost      grab.OnLost
 	PerDriver   int           // largest number of units of one order that a driver may have
-	ClockOffset time.Duration // how far the clock that strategies see is ahead of the true time
+	ClockOffset time.Duration // how far the clock of the locking strategies is ahead of the true time
 
 	Events     string // file to which events are appended; empty for none
 	AdminToken string
 	Lab        string           // URL of the lab page that shows this instance; empty for none
-	Registry   *registry.Eureka // registry that lists the instance while it serves; nil for none
+	Registry   *registry.Eureka // registry in which the instance is listed while it serves; nil for none
 	OTLP       string           // URL of the collector that receives a trace of each grab; empty for none
 	Control    bool             // whether to serve the control API, which is possible only on loopback
 
-	tap   tap.Tap       // intercepts all calls of the clients; nil for none
-	trace *trace.Tracer // records traces of grabs; nil for none
+	tap   tap.Tap       // intercepts all calls of the clients; may be nil
+	trace *trace.Tracer // records traces of grabs; may be nil
 }
 
-// now returns the strategies' wall-clock time.
+// now returns the wall-clock time that locking strategies see.
 func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
-// DefaultDB is the address of the database in docker compose.
+// DefaultDB is the address of the database in the project's docker compose file.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the longest instance name in bytes that fits into the ledger.
+// maxName is the maximum length of an instance name in bytes. The database column has this size.
 const maxName = 64
 
-// hidden is a flag that the help does not show, because only loadgen sets it.
+// hidden is a flag that the help does not show, because only loadgen uses it.
 const hidden = "control"
 
-// newFlags sets cfg to its defaults and returns the flags for it.
+// newFlags sets cfg to its defaults and returns the flags that change it.
 func newFlags(cfg *Config) []flags.Flag {
 	*cfg = Config{
 		Addr: "127.0.0.1:8004", DB: DefaultDB, MaxConns: 64, Strategy: "setnx",
@@ -108,8 +108,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. If a flag is missing, Parse uses the environment variable
-// for that flag. The error has one line and wraps ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance. For a missing flag, it uses the environment variable with
+// the same meaning. The error has one line and wraps ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
@@ -142,7 +142,7 @@ func checkStrategy(name string) error {
 	return err
 }
 
-// parseGuard returns a guard by name. An empty name means the strategy's default.
+// parseGuard parses the condition for writing a winner. An empty name means the strategy's default.
 func parseGuard(name string) (order.Guard, error) {
 	if name == "" {
 		return "", nil
@@ -158,7 +158,7 @@ func parseRegistry(text string) (*registry.Eureka, error) {
 	return registry.ParseEureka(server)
 }
 
-// checkAddr returns an error if addr is not of the form host:port. The host may be empty.
+// checkAddr returns an error if addr does not have the form host:port. The host may be empty.
 func checkAddr(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -170,7 +170,7 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// checkNode returns an error if node is not of the form host:port or name@host:port.
+// checkNode returns an error if node does not have the form host:port or name@host:port.
 func checkNode(node string) error {
 	name, addr, watched := strings.Cut(node, "@")
 	if !watched {
@@ -182,7 +182,8 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs returns a parser for a list of addresses. An empty list means that there are none.
+// addrs returns a parser for a list of addresses separated by commas. An empty text means no
+// addresses.
 func addrs(check func(addr string) error) flags.Parser[[]string] {
 	return func(text string) ([]string, error) {
 		if text == "" {

@@ -10,14 +10,14 @@ import (
 	"grablab/internal/order"
 )
 
-// Sent counts the commands that an instance's clients have sent.
+// Sent counts the commands that the clients of an instance have sent.
 type Sent struct {
-	Redis atomic.Uint64 // the number of commands to Redis
-	DB    atomic.Uint64 // the number of statements to the database
+	Redis atomic.Uint64 // number of commands to Redis
+	DB    atomic.Uint64 // number of statements to the database
 }
 
-// NewEnv returns the clients and settings that strategies need. It does not start the service. If
-// cfg.DB is empty, there is no database. close closes all clients.
+// NewEnv returns the clients and settings that locking strategies need. It does not start the
+// service. If cfg.DB is empty, there is no database. close closes all clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store
 	closeStore := func() error { return nil }

@@ -4,7 +4,7 @@
 // Start reading at Run, which connects the parts.
 //
 // With the hidden -control flag, an instance also serves the control API (package control), but
-// only to a harness on the same host.
+// only to programs on the same host.
 package instance
 
 import (
@@ -45,12 +45,12 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process uses the address. The parent can then try
-// another port.
+// ExitAddrInUse is the exit code if another process uses the address. The parent process can then
+// try another port.
 const ExitAddrInUse = 98
 
-// Main runs an instance until ctx ends or a signal arrives, and returns the exit code. The code is 0,
-// 1 after a failure, 2 for bad usage, or ExitAddrInUse. A second signal ends the process at once.
+// Main runs an instance until ctx ends or a signal arrives. The exit code is 0 for success, 1 for a
+// failure, 2 for bad usage, or ExitAddrInUse. A second signal ends the process at once.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
 		fmt.Fprintln(stdout, version.Line("grabsvc"))
@@ -82,8 +82,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals returns the signals that ask a program to stop. Under nohup, SIGHUP does not ask a
-// program to stop.
+// EndSignals returns the signals that ask a program to stop. It leaves out SIGHUP if the program
+// runs under nohup.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -92,7 +92,7 @@ func EndSignals() []os.Signal {
 	return signals
 }
 
-// newLogger returns a logger that writes text to a terminal, and JSON to anything else.
+// newLogger returns a logger that writes plain text to a terminal, and JSON to anything else.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return slog.New(slog.NewTextHandler(w, nil))
@@ -100,11 +100,10 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run serves an instance until ctx ends, and prints its address. At the end, it lets requests that
-// are under way finish, so that they release their locks. If cfg is invalid, the error wraps
-// ErrUsage.
+// Run serves an instance until ctx ends, and prints its address. Before it returns, it lets running
+// requests finish, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
-	redis.SetLogger(toSlog{log}) // go-redis has only one global logger
+	redis.SetLogger(toSlog{log}) // go-redis has only one logger for all clients
 
 	listener, err := listen(&cfg)
 	if err != nil {
@@ -179,7 +178,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
+// announce keeps an instance registered until ctx ends or stop is called. stop returns when the
 // instance is no longer registered.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
@@ -195,7 +194,7 @@ func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *
 	}
 }
 
-// listen listens on cfg.Addr. If the instance has no name, it is named after its port.
+// listen listens on cfg.Addr. If the instance has no name, its name becomes the port number.
 func listen(cfg *Config) (net.Listener, error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -211,8 +210,8 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that gives access to its connection pool. The mysql-getlock-pooled strategy
-// needs it.
+// pooled is a Store that also returns its connection pool. The mysql-getlock-pooled strategy uses
+// this pool.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -221,11 +220,11 @@ type pooled struct {
 // DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err. It is meant for a defer statement.
+// closing calls close and adds its error to *err. Use it with defer.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder returns a recorder for the file cfg.Events, and a function that closes the file. If no
-// file is named, events are discarded.
+// newRecorder returns a recorder that writes to the file cfg.Events, and a function that closes the
+// file. If cfg.Events is empty, the recorder discards events.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -237,8 +236,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits how long to wait for the database. migrateTimeout limits how long the
-// creation of tables may take, even if another instance creates them.
+// connectTimeout limits the wait for the database. migrateTimeout limits the creation of tables,
+// which another instance may be doing.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -294,8 +293,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all servers. An instance is ready even if a minority of the
-// Redlock nodes is down.
+// readiness returns a function that pings all servers. The instance counts as ready even if a
+// minority of the Redlock nodes is down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -332,8 +331,8 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is how long a request may continue after its deadline. In this time, it may still
-// write the winner and release the lock.
+// unlockTimeout is how long a request may continue after its deadline, to write the winner and
+// release the lock.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
@@ -363,7 +362,8 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs messages of go-redis at debug level. Callers get the same errors as return values.
+// toSlog logs the messages of go-redis at debug level. Callers get the same errors as return
+// values.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {
