@@ -19,12 +19,12 @@ import (
 // DefaultEureka is the default address of a Eureka server.
 const DefaultEureka = "http://127.0.0.1:8761/eureka"
 
-// DefaultRenew is how often an instance renews its registration. A Eureka server expects this
+// DefaultRenew is how often an instance renews its registration. Eureka servers expect this
 // interval.
 const DefaultRenew = 30 * time.Second
 
 const (
-	// leaseFactor is how many renewal intervals a registration lasts.
+	// leaseFactor is how many renewal intervals a registration lasts without a renewal.
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
@@ -45,7 +45,7 @@ var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy
 // Eureka is a client of a Eureka server. It is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
-// ParseEureka returns a client for the server at a URL. If the URL has no path, it adds /eureka.
+// ParseEureka returns a client for the Eureka server at a URL. A URL without a path means /eureka.
 func ParseEureka(text string) (*Eureka, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
@@ -55,14 +55,14 @@ func ParseEureka(text string) (*Eureka, error) {
 	return &Eureka{u}, nil
 }
 
-// Self describes the instance to register.
+// Self describes the instance that registers itself.
 type Self struct {
 	App   string
 	Addr  *net.TCPAddr  // address at which the instance listens
 	Renew time.Duration // interval between renewals; 0 means DefaultRenew
 }
 
-// registration is an instance in Eureka's JSON format.
+// registration describes an instance in Eureka's JSON format.
 type registration struct {
 	ID         string `json:"instanceId"`
 	Host       string `json:"hostName"`
@@ -82,14 +82,14 @@ type registration struct {
 	} `json:"leaseInfo"`
 }
 
-// port is a port in Eureka's JSON format.
+// port is a port number in Eureka's JSON format.
 type port struct {
 	Number  int    `json:"$"`
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. If the instance listens on all addresses, it registers
-// the address from which it reaches the server.
+// registration returns the data to register. If the instance listens on all addresses, the data
+// contains the address from which this machine reaches the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -155,8 +155,7 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 	return &r, nil
 }
 
-// Instances returns the base URLs of an application's instances. It leaves out instances that do not
-// accept requests.
+// Instances returns the base URLs of the instances of an application that accept requests.
 func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	var reply struct {
 		Application struct {
@@ -180,7 +179,7 @@ func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	return urls, nil
 }
 
-// call sends a request about an instance or its application. It returns errUnknown for status 404.
+// call sends a request about an instance or an application. It returns errUnknown for status 404.
 func (e *Eureka) call(ctx context.Context, method string, of *registration, body, reply any) error {
 	var text bytes.Buffer
 	if body != nil {

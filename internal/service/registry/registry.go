@@ -1,5 +1,5 @@
-// Package registry announces an instance to a service registry. It also finds instances in a
-// registry or in DNS. Start reading at Eureka and Source.
+// Package registry lists an instance in a service registry. It also finds instances through a
+// registry or DNS. Start reading at Eureka and Source.
 package registry
 
 import (
@@ -12,23 +12,24 @@ import (
 	"strings"
 )
 
-// portName is the name of the port in a Kubernetes service. DNS has SRV records only for named
-// ports.
+// portName is the name of the port in a Kubernetes service. Kubernetes creates SRV records only for
+// named ports.
 const portName = "http"
 
-// A Source is a place where instances are listed, such as eureka:GRABSVC. The zero value lists none.
+// A Source is a place that lists instances, such as eureka:GRABSVC. The zero value lists none.
 type Source struct {
 	text string
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances
 }
 
-// IsSource reports whether text begins like a source, such as "eureka:".
+// IsSource reports whether text begins with the kind of a source, such as "eureka:".
 func IsSource(text string) bool {
 	kind, _, named := strings.Cut(text, ":")
 	return named && slices.Contains([]string{"eureka", "dns", "k8s"}, kind)
 }
 
-// Parse parses a source: eureka:APP, eureka:APP@URL, dns:NAME, dns:HOST:PORT or k8s:SERVICE.
+// Parse parses a source, such as eureka:APP, eureka:APP@URL, dns:NAME, dns:HOST:PORT or
+// k8s:SERVICE.
 func Parse(text string) (Source, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	s := Source{text: text}
@@ -74,7 +75,8 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 	return slices.Compact(urls), nil
 }
 
-// lookupSRV returns the base URLs in the SRV records of a name. service and protocol may be empty.
+// lookupSRV returns the base URLs from the SRV records of a name. service and protocol may be
+// empty.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)
 	urls := make([]string, len(records))

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// jarEnv is the environment variable that names the jar of a Eureka server. examples/eureka builds
-// such a jar.
+// jarEnv is the environment variable with the path of a Eureka server's jar file. examples/eureka
+// builds such a jar.
 const jarEnv = "GRABLAB_EUREKA"
 
 // IsReal reports whether Start starts a real Eureka server.
 func IsReal() bool { return os.Getenv(jarEnv) != "" }
 
-// Start starts a Eureka server and returns its URL. The server is only a stub, unless GRABLAB_EUREKA
+// Start starts a Eureka server and returns its URL. The server is a stub, unless GRABLAB_EUREKA
 // names the jar of a real one.
 func Start(t *testing.T) (url string) {
 	t.Helper()
@@ -67,7 +67,7 @@ type stub struct {
 	apps map[string]map[string]json.RawMessage // instances by application and id
 }
 
-// ServeHTTP answers one call.
+// ServeHTTP answers one call to the Eureka API.
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	app, id, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/eureka/apps/"), "/")
 	app = strings.ToUpper(app)
