@@ -1,5 +1,5 @@
-// Package version finds out the version of a program: the newest release in CHANGELOG.md, and the
-// commit.
+// Package version reports which release and which commit of the source code a program was built
+// from.
 package version
 
 import (
@@ -16,7 +16,7 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown stands for an unknown commit.
+// Unknown is the commit if none can be determined.
 const Unknown = "unknown"
 
 // Line returns the output of the -version flag.
@@ -34,13 +34,13 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 }
 
 // Commit returns the commit of the source code, from the build information or from git. It ends in
-// "-dirty" if files were changed.
+// "-dirty" if files have changed since.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped returns the commit that the build information contains, or "".
+// stamped returns the commit in the build information, or "".
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +58,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory. It returns "" outside of this project. It is
-// for programs that go run has built.
+// fromGit returns the commit of the working directory, or "" outside of this project. A program
+// started with "go run" needs it.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
