@@ -143,8 +143,8 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 
 var errNoKey = errors.New("rueidislock: the release found no key of its own")
 
-// A pendingRelease is a release that has not finished. The replies to its scripts show whether the
-// keys still existed. The library does not report that.
+// A pendingRelease is a release that has not finished. It counts the keys that still existed,
+// because the library does not report that.
 type pendingRelease struct {
 	ctx   context.Context
 	found atomic.Int32
