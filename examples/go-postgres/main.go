@@ -41,7 +41,7 @@ var strategies = map[string]func(s *service, ctx context.Context, order, driver 
 	"advisory-pooled": (*service).advisoryPooled,
 }
 
-// read reports whether the order is free, and then works for a while.
+// read reports whether the order is free. If so, it simulates work for a while.
 func (s *service) read(ctx context.Context, db interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
 }, order int64, lock string) (free bool, err error) {

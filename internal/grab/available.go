@@ -9,8 +9,7 @@ import (
 	"grablab/internal/order"
 )
 
-// backends lists the servers that a strategy may need. For each, it names the flags that set the
-// address.
+// backends lists the servers that a strategy may need, with the flags that set their addresses.
 var backends = []struct {
 	need  lock.Backend
 	name  string

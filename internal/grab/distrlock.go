@@ -12,7 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// These are the limits of the raw lock, which the source article describes.
+// These are the limits of the /distrLock API.
 const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second

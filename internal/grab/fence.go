@@ -10,8 +10,7 @@ import (
 )
 
 // behindError means that the order has already seen this fencing token or a higher one. Either the
-// lease is old, or Redis has lost its token counter (failure mode F27). If Redis has lost the
-// counter, the counter must be raised.
+// lease is old, or Redis has lost its counter of fencing tokens.
 type behindError struct {
 	fence uint64 // the highest fencing token that the order has seen
 	cause error

@@ -107,8 +107,8 @@ type attempt struct {
 // unless Redis loses the counter again.
 const maxRepairs = 3
 
-// lockWithRepair calls underLock. If the order has seen a higher fencing token, it raises the
-// counter and tries again.
+// lockWithRepair grabs the order under the lock. If the order has already seen a higher fencing
+// token, lockWithRepair raises the counter of fencing tokens and tries again.
 func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -211,8 +211,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// limitWait returns a context that limits how long an acquire waits. The limit is what remains of
-// the grab's waiting time.
+// limitWait returns a context that limits the wait for the lock to the rest of the grab's waiting
+// time.
 func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)

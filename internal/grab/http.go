@@ -176,8 +176,8 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	c.JSON(ans.Status, ans)
 }
 
-// OrderView is the response body of GET /orders/{order_id}. It contains the order and its ledger
-// rows.
+// OrderView is the response body of GET /orders/{order_id}. It contains the order and its recorded
+// winners.
 type OrderView struct {
 	order.Order
 	Stock *int64       `json:"stock,omitempty"` // the number of units left according to the counter; absent for an order with one unit
@@ -376,8 +376,8 @@ func orderID(c *gin.Context) (int64, error) {
 	return id, nil
 }
 
-// readBody reads a JSON object into v and rejects unknown fields. It reads the whole body. Only
-// after that does net/http notice that a client has disconnected.
+// readBody reads a JSON object into v and rejects unknown fields. It reads the whole body, because
+// only then can net/http notice that a client has disconnected.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only in tests, because their response recorder supports no deadline

@@ -140,8 +140,8 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes to the span. To save memory, callers must check for a nil Span before they
-// call it.
+// Set adds attributes to the span. Unlike the other methods, it requires a non-nil Span, so that a
+// disabled Tracer costs no memory.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
