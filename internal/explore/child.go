@@ -41,7 +41,7 @@ type child struct {
 	ready   reply // the first reply of the process
 }
 
-// opening is the first message to a child.
+// opening is the first message to a child process.
 type opening struct {
 	Config   Config
 	Strategy string

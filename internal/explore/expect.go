@@ -150,22 +150,21 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether the fault makes a strategy leave its lock on the server. The
-// strategy does so because it does not recognize the lock as its own (failure mode F25).
+// leavesBehind reports whether a fault makes a strategy leave a lock on the server. Such a strategy
+// does not recognize the lock as its own.
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two of the faults together can leave a lock on the server. The
-// first fault loses the reply that grants the lock, and the second cancels the clean-up (failure
-// mode F22).
+// keepsLostGrant reports whether two of the faults together can leave a lock on the server. One
+// loses the reply that grants the lock, and the other cancels the clean-up.
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
 // losesLease reports whether the fault can end a lease early on a single Redis server. A second
-// holder can then get the lock, and no guard prevents the damage.
+// client can then hold the lock at the same time.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0

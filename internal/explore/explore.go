@@ -50,7 +50,7 @@ type Config struct {
 	Nodes     int // the number of Redis servers of a Redlock; default: 3
 	Stock     int // the number of units of the order; default: 1
 	Instances int // the number of instances that the actors are distributed over; default: 2
-	// SecondTry makes the second actor a further attempt of the first actor's driver.
+	// SecondTry assigns the first two actors to the same driver, so that this driver tries twice.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit

@@ -122,8 +122,7 @@ func modeOf(set sim.Setting, v search.Violation) string {
 	return mode.ID
 }
 
-// mark sets Broken in all moments from the given step on, because the property is broken from that
-// step on.
+// mark marks the property as broken in all moments from the given step on.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step

@@ -41,9 +41,9 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// If the order has several units, a second attempt of the same driver cannot reveal a new
-	// failure. On a single instance, the calls of the second attempt would look like those of the
-	// first.
+	// If the lock uses the driver's id as its token, let one driver try twice. This reveals nothing
+	// new if the order has several units. On a single instance, the calls of the two attempts would
+	// look the same.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
@@ -83,8 +83,8 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap makes the second actor another attempt of the first actor's driver. If a lock uses the
-// driver's id as its token, it cannot tell the two attempts apart.
+// doubleTap assigns the second actor to the first actor's driver, so that this driver tries twice.
+// A lock that uses the driver's id as its token cannot tell the two attempts apart.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

@@ -196,7 +196,7 @@ var fields = map[string]field{
 	"<jump>":     {func(s Step) string { return signed(s.Duration) }, parseJump},
 }
 
-// phases lists the names of the phases in package tap.
+// phases lists the phases of a grab. Each call belongs to one of them.
 var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
 func parseActor(s *Step, word string) error {

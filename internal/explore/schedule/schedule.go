@@ -51,7 +51,8 @@ type Actor struct {
 	As       string // the earlier actor whose driver tries again; if empty, this actor has a driver of its own
 }
 
-// DB names the database. Locks stands for all lock servers, in steps about the network.
+// DB is the name of the database. Locks stands for all lock servers in steps that change the
+// network.
 const (
 	DB    = "db"
 	Locks = "locks"

@@ -6,8 +6,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// job is a schedule to execute. It consists of the first n steps of an earlier schedule and one
-// further step. A job is small, because the queue holds many of them.
+// job is a schedule to execute. It repeats the first n steps of an earlier schedule, and then makes
+// one different step.
 type job struct {
 	base  *prefix // nil if the job prescribes no steps
 	n     uint16

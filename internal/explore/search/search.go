@@ -265,7 +265,7 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The last step should have waited for a timer, but no timer was due.
+		// Ignore the trace. Its last given step waits for a timer, but no timer was due.
 		return
 	}
 	l.run++
@@ -293,8 +293,8 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder queues one schedule for each element of orders. That schedule executes the step First
-// before the step at index At, and has the same cost as base.
+// reorder queues one schedule for each element of orders. In that schedule, the step First comes
+// before the step at index At.
 func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {

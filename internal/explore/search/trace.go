@@ -10,8 +10,8 @@ import (
 // MaxSteps is the maximum number of steps in an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute. It prescribes the first steps and states their cost. The execution
-// then chooses the remaining steps.
+// Task is a schedule to execute. It contains the first steps and their cost, and the worker chooses
+// the remaining steps.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost

@@ -308,7 +308,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// learn uses this token and this driver id, because they occur nowhere else.
+// learn takes the lock with this token and this driver id, which occur nowhere else.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

@@ -160,7 +160,7 @@ func (c *conn) notifyLocked() {
 	}
 }
 
-// sink is the io.Writer with which the server writes to a conn.
+// sink is the io.Writer through which the simulated server sends output to a client.
 type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {

@@ -367,8 +367,8 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds the data that contents does not show to the fingerprint, such as watches and leases
-// without keys.
+// state adds to the fingerprint what contents does not show, such as watches and leases without
+// keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()

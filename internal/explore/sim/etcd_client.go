@@ -184,8 +184,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends a watch the events that the watch has not received yet. It panics if the client
-// has too many unread events.
+// tellLocked sends new events to a watch. It panics if the client has too many unread events.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return

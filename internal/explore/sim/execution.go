@@ -156,7 +156,8 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts all instances except the prober's.
+// begin opens the order and starts all instances, except for the one that checks the order at the
+// end.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {

@@ -56,7 +56,7 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	return f.Number(int64(n.replyHash)).Number(int64(x.reducer.pendingLocked(n)))
 }
 
-// stateOfDB returns a hash of the order and its ledger.
+// stateOfDB returns a hash of the order and its recorded winners.
 func (x *execution) stateOfDB() search.Fingerprint {
 	if x.world.dbState == 0 {
 		o, _ := x.world.db.Read(context.Background(), theOrder, 0)

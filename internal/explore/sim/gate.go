@@ -63,7 +63,7 @@ type call struct {
 	text      func() string      // formats the request and its answer after the call
 }
 
-// outcome is what the schedule does to a call.
+// outcome is what happens to a call, such as a lost reply.
 type outcome int
 
 const (
@@ -335,7 +335,7 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint returns a hash of the call and its commands. The hash is the same for every server.
+// fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))

@@ -32,8 +32,8 @@ type lockServer interface {
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds everything to the fingerprint that can influence the server's future behavior but
-	// is not part of its contents.
+	// state adds to the fingerprint what can influence the server's future behavior but is not part
+	// of its contents.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf returns the remaining TTL of the lease with this value, or 0 if the lease never
 	// expires. If the server keeps a queue, only the first entry counts as a lease.
@@ -44,9 +44,9 @@ type lockServer interface {
 
 // These are optional abilities of a lockServer.
 type (
-	// A forgetter loses its data when it restarts.
+	// A forgetter is a server that loses its data when it restarts.
 	forgetter interface{ restart() }
-	// A latecomer can execute a call after its caller has stopped waiting.
+	// A latecomer is a server that can execute a call after its caller has stopped waiting.
 	latecomer interface{ arrive(*call) }
 	// pinged is a server whose clients may renew leases in the background. Its method reports
 	// whether a client renews this lease.

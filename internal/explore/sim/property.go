@@ -38,7 +38,7 @@ type oracle struct {
 }
 
 // recordViolation records a violation of a property, with the facts that explain it. It keeps only
-// the first violation.
+// the first violation of each property.
 func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return

@@ -99,8 +99,8 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds the data that contents does not show to the fingerprint: WATCH commands, subscribers
-// and late messages.
+// state adds to the fingerprint what contents does not show: WATCH commands, subscribers and late
+// messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))

@@ -329,7 +329,7 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the number of TTLs after which waiting longer changes nothing.
+// horizon is the longest wait in a simulation, in TTLs. Waiting longer would change nothing.
 const horizon = 8
 
 // leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
