@@ -17,8 +17,8 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // for a key or a uuid, in bytes
-	// distrPrefix is the prefix of the raw locks' keys. It separates them from the keys of
-	// strategies.
+	// distrPrefix is the prefix of all keys of this API. It separates them from the keys of the
+	// lock strategies.
 	distrPrefix = "distr:"
 )
 

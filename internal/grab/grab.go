@@ -203,7 +203,7 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns how long a lease will still last, in the form that events use.
+// leaseLeft returns how long a lease will last, as a value for history.Event.Lease.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless

@@ -67,7 +67,7 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock returns a constructor for locks that need majority keys. The library's client uses
+// newRueidislock returns a constructor for lockers with this KeyMajority. The library's client uses
 // the dialer of Env, so that it reaches the same servers.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
