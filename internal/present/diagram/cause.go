@@ -35,7 +35,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one statement of an explanation. what is the key of its phrase.
+// fact is one statement in the explanation of an outcome. what is the key of its phrase.
 type fact struct {
 	what       string
 	who, other *driverRow // nil if the fact concerns no driver
@@ -189,8 +189,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf turns the span of a fault into a fact. The text of the span begins with the name of the
-// fault or of the driver.
+// faultOf turns the span of a fault into a fact of the explanation. It recognizes the fault by the
+// first words of the span's text.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}

@@ -41,7 +41,8 @@ type Death struct {
 	At       time.Duration
 }
 
-// Key describes a lock's key on a server, as seen in several reads.
+// Key describes a lock key on a Redis server. The program read the key several times during the
+// run.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
@@ -459,8 +460,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the span in which a driver believes that it holds the lock. The time since the
-// real loss of the lock becomes a gap.
+// endBelief ends the span in which a driver believes that it holds the lock. If the lock was lost
+// earlier, it also draws the gap since then.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return

@@ -365,8 +365,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second that contains the time at. It returns nil if at is
-// outside the run.
+// second returns the record for the second of the run that contains the given time. It returns nil
+// if the time is outside the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {

@@ -180,8 +180,8 @@ func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all figures come from the answers to the requests. This is the case
-// if the service has no ledger.
+// answersAlone reports whether all figures were counted in the answers to requests. This is the
+// case if the service has no table of grabbed orders.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })

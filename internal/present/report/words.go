@@ -359,8 +359,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf explains in the end of a sentence why orders were grabbed twice. It names the failure
-// mode if one is known. Without an explanation, it returns a full stop.
+// causeOf returns the end of a sentence that explains why orders were grabbed twice. It names the
+// failure mode if one is known. If there is no explanation, it returns only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

@@ -121,8 +121,8 @@ func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()
 // OwnNames returns the recommended strategies, which are all from this repository.
 func (p *page) OwnNames() []string { return Choices }
 
-// NeedDuty returns the recommended strategies to which a duty applies, if orders must never be
-// grabbed twice and the work is short. It returns nil if the duty applies to all strategies.
+// NeedDuty returns the recommended strategies that require this duty from users with short work who
+// never accept a second grab. It returns nil if all of them do.
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
