@@ -117,7 +117,7 @@ func holdsBench(path string) (bool, error) {
 		return false, fmt.Errorf("%s is neither a %s nor a %s: %w", path, report.File, lockbench.File, err)
 	}
 	if keys["cells"] == nil && keys["rows"] == nil {
-		return false, fmt.Errorf("%s has neither cells nor rows: name a %s or a %s", path, report.File, lockbench.File)
+		return false, fmt.Errorf("%s contains no results: name a %s or a %s", path, report.File, lockbench.File)
 	}
 	return keys["rows"] != nil, nil
 }

@@ -86,7 +86,7 @@ func TestCompareBadInput(t *testing.T) {
 		{[]string{rush, references + "reference-bench-local"}, "is a run and"},
 		{[]string{references + "reference-bench-local", rush}, "is a benchmark and"},
 		{[]string{rush, file("text.json", "hello")}, "is neither a run.json nor a bench.json"},
-		{[]string{rush, file("other.json", "{}")}, "has neither cells nor rows"},
+		{[]string{rush, file("other.json", "{}")}, "contains no results"},
 		{[]string{rush, file("old.json", `{"schema":99,"cells":[]}`)}, "has schema 99, but this program reads 1"},
 		{[]string{rush, changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "fine"`)}, `there is no verdict "fine"`},
 		{[]string{rush, file("bench.json", `{"schema":1,"rows":[],"config":{}}`)}, "has no cases"},

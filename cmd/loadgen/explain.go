@@ -152,7 +152,7 @@ func explain(name string) (found []explanation, err error) {
 		return nil, fmt.Errorf("there is no failure mode %q: use %s to %s, which -h lists", name, catalog.Modes[0].ID, last)
 	}
 	if found == nil {
-		return nil, fmt.Errorf("there is no %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists all names"))
+		return nil, fmt.Errorf("nothing is called %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists all names"))
 	}
 	return found, nil
 }

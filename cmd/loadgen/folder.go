@@ -116,7 +116,7 @@ func (f *folder) claim() error {
 		}
 		if !free {
 			owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
-			return fmt.Errorf("result folder: %s is in use by %s", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
+			return fmt.Errorf("result folder: %s is in use by %s: wait until it has ended, or use another folder", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
 		}
 		f.lock = lock
 		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file, so lock the new file

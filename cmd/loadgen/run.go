@@ -141,7 +141,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)
 	}
 	if !run.Measured() {
-		return errors.New("no cell could be measured")
+		return errors.New("nothing could be measured: the report above has the reasons")
 	}
 	err = s.checkBaseline(cases, stderr)
 	for _, a := range s.asserts {

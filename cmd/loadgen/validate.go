@@ -293,7 +293,7 @@ func (s *settings) checkAsserts() error {
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {
 			return (a.Strategy == "" || a.Strategy == c.Strategy) && (a.Fault == "" || a.Fault == c.Fault)
 		}) {
-			return fmt.Errorf("-assert %s: the run has no such cell: name one of its strategies and faults", a)
+			return fmt.Errorf("-assert %s: the run does not test this strategy or fault: name ones that it tests", a)
 		}
 	}
 	return nil

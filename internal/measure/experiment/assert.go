@@ -84,7 +84,7 @@ func ParseAssert(text string) (a Assert, err error) {
 	}
 	at := strings.IndexAny(rest, "=!<>")
 	if at < 0 {
-		return a, fmt.Errorf(`%w: want FIELD OP NUMBER, as in double_grabs==0, or the word "expected"`, ErrAssert)
+		return a, fmt.Errorf(`%w: must be FIELD OP NUMBER, as in double_grabs==0, or the word "expected"`, ErrAssert)
 	}
 	a.Figure, a.Op = strings.TrimSpace(rest[:at]), rest[at:min(at+2, len(rest))]
 	if operators[a.Op] == nil {
@@ -140,7 +140,7 @@ func (a Assert) Misses(run *Run) []string {
 		}
 	}
 	if looked == 0 {
-		misses = append(misses, fmt.Sprintf("%v: no cell could be compared", a))
+		misses = append(misses, fmt.Sprintf("%v: the run has no result to compare: it is n/a, or no verdict is expected", a))
 	}
 	return misses
 }

@@ -37,8 +37,8 @@ func TestParseAssert(t *testing.T) {
 
 func TestParseAssertRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "want FIELD OP NUMBER",
-		"double_grabs":           "want FIELD OP NUMBER",
+		"":                       "must be FIELD OP NUMBER",
+		"double_grabs":           "must be FIELD OP NUMBER",
 		"==0":                    `no field ""`,
 		"double_grab==0":         `no field "double_grab"`,
 		"double_grabs=0":         "the operators are",
@@ -117,18 +117,18 @@ func TestMisses(t *testing.T) {
 		"setnx:served_by.127.0.0.1:9==4":     nil,
 		"setnx:outcomes.busy==0":             nil,
 		"setnx:peak.held_rps>=0":             {"setnx:peak.held_rps>=0: setnx/none: peak.held_rps could not be counted"},
-		"mutex:double_grabs==0":              {"mutex:double_grabs==0: no cell could be compared"},
-		"mutex/failover:expected":            {"mutex/failover:expected: no cell could be compared"},
-		"setnx/pause:double_grabs==0":        {"setnx/pause:double_grabs==0: no cell could be compared"},
+		"mutex:double_grabs==0":              {"mutex:double_grabs==0: the run has no result to compare: it is n/a, or no verdict is expected"},
+		"mutex/failover:expected":            {"mutex/failover:expected: the run has no result to compare: it is n/a, or no verdict is expected"},
+		"setnx/pause:double_grabs==0":        {"setnx/pause:double_grabs==0: the run has no result to compare: it is n/a, or no verdict is expected"},
 		"redlock:double_grabs==0":            {"redlock:double_grabs==0: redlock/none: double_grabs could not be counted"},
 		"redlock:double_grabs!=0":            {"redlock:double_grabs!=0: redlock/none: double_grabs could not be counted"},
 		"redlock:latency_ms.p99<1000":        {"redlock:latency_ms.p99<1000: redlock/none: latency_ms.p99 could not be counted"},
 		"redlock:outcomes.error==0":          {"redlock:outcomes.error==0: redlock/none: outcomes.error could not be counted"},
-		"watchdog:expected":                  {"watchdog:expected: no cell could be compared"},
+		"watchdog:expected":                  {"watchdog:expected: the run has no result to compare: it is n/a, or no verdict is expected"},
 		"setnx:expected":                     nil,
 		"expected":                           {"expected: redlock/none: is unknown, expected safe"},
 		"double_grabs<=0":                    {"double_grabs<=0: redlock/none: double_grabs could not be counted", "double_grabs<=0: watchdog/none: double_grabs is 3"},
-		"handoff:double_grabs==0":            {"handoff:double_grabs==0: no cell could be compared"},
+		"handoff:double_grabs==0":            {"handoff:double_grabs==0: the run has no result to compare: it is n/a, or no verdict is expected"},
 		"setnx:redis_commands_per_request<9": {"setnx:redis_commands_per_request<9: setnx/none: redis_commands_per_request could not be counted"},
 	} {
 		a, err := experiment.ParseAssert(text)

@@ -146,7 +146,7 @@ func (in *injection) choosePoints() error {
 		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
 	if len(in.points) == 0 {
-		return fmt.Errorf("%s cannot be injected at any of its points: %s", in.fault.Name, names(all))
+		return fmt.Errorf("no step of a grab is suitable for the fault %s; the steps are %s", in.fault.Name, names(all))
 	}
 	return nil
 }

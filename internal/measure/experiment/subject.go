@@ -215,7 +215,7 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 
 // errUnreachable means that a grab of the service makes no remote call at which the fault can be
 // injected.
-var errUnreachable = errors.New("a grab makes no call at which the fault can strike")
+var errUnreachable = errors.New("the fault can hit only some kinds of calls, and a grab of this service makes none of them")
 
 // errUntouched means that the service does not use the servers that the fault hits.
 var errUntouched = errors.New("the fault touches nothing that the service uses in a grab")

@@ -193,7 +193,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 		}
 		last = t
 	}
-	return last, fmt.Errorf("the program made %d dry runs, but no two in a row made the same calls", dryRuns)
+	return last, fmt.Errorf("the calls of a grab could not be determined, because no two of %d test grabs in a row made the same calls", dryRuns)
 }
 
 // renewOnce keeps only the first background renewal, because the number of renewals depends on
@@ -395,7 +395,7 @@ func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	}
 	held, err := g.in.Held(ctx, g.heldAt, 1, dryStep)
 	if err == nil && len(held) == 0 {
-		err = fmt.Errorf("driver %d did not get as far as %s", g.driver, at)
+		err = fmt.Errorf("driver %d did not reach the step %s in time", g.driver, at)
 	}
 	return err
 }
@@ -416,7 +416,7 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
 	if err == nil && len(held) < n {
-		err = fmt.Errorf("driver %d has made %d calls, and waits for the lock after %d", g.driver, len(held), n)
+		err = fmt.Errorf("driver %d made only %d of the %d calls that should come before its wait for the lock", g.driver, len(held), n)
 	}
 	return err
 }
@@ -472,7 +472,7 @@ func (g *dryGrab) finish(ctx context.Context) error {
 func (g *dryGrab) await(ctx context.Context) error {
 	ended, err := wait.Until(ctx, pollInterval, dryStep, func() (bool, error) { return wait.IsOver(g.ended), nil })
 	if err == nil && !ended {
-		err = fmt.Errorf("the grab of driver %d does not end", g.driver)
+		err = fmt.Errorf("the grab of driver %d did not end in time", g.driver)
 	}
 	return err
 }

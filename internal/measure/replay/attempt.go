@@ -269,7 +269,7 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	answer, err := p.in.Release(ctx, allCalls, call, as)
 	switch {
 	case answer.Code == control.NotHeld, answer.Code == control.Deadline:
-		return "", fmt.Errorf("%w: line %d, %q: its deadline passed", ErrTooSlow, t.Lines[i], s)
+		return "", fmt.Errorf("%w: line %d, %q: the deadline of this call passed while the replay held it back", ErrTooSlow, t.Lines[i], s)
 	case ctx.Err() != nil:
 		return "", t.cannot(i, "it was not answered within %v", arrivalTimeout)
 	case err != nil:

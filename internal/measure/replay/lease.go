@@ -202,7 +202,7 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 		return held[g.key].dump != g.dump, err
 	})
 	if err == nil && !ended {
-		err = fmt.Errorf("replay: the lease of %s does not end on %s", g.Actor.Name, g.server)
+		err = fmt.Errorf("replay: the lease of %s should have expired, but its key is still on %s", g.Actor.Name, g.server)
 	}
 	return fmt.Sprintf("the lease of %s has expired on %s", g.Actor.Name, g.server), err
 }

@@ -210,7 +210,7 @@ func (cfg Config) check() error {
 			ErrCannotForce, cfg.Schedule.Property, catalog.PropertiesBy(catalog.Replay))
 	}
 	if cfg.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
-		return fmt.Errorf("%w: no step can name the servers of %s", ErrCannotForce, cfg.Strategy.Name)
+		return fmt.Errorf("%w: a schedule has no steps for the servers of %s: use explore -replay, which simulates them", ErrCannotForce, cfg.Strategy.Name)
 	}
 	for i, s := range cfg.Schedule.Steps {
 		switch s.Kind {

@@ -7,7 +7,7 @@ import (
 )
 
 // errBusy means that the server must finish other work first.
-var errBusy = errors.New("not now")
+var errBusy = errors.New("the lab is busy")
 
 // occupation is the task that the server is working on. Only one task runs at a time, because
 // concurrent tasks would distort each other's measurements.

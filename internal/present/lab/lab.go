@@ -308,9 +308,9 @@ func (l *Lab) check(s Settings) error {
 	case !slices.Contains(Faults, s.Fault):
 		return fmt.Errorf("%w: the lab cannot inject the fault %.40q", errBad, s.Fault)
 	case s.Rate < 1 || s.Rate > maxRate:
-		return fmt.Errorf("%w: %v grabs a second: want 1 to %d", errBad, s.Rate, maxRate)
+		return fmt.Errorf("%w: the rate is %v grabs a second: it must be from 1 to %d", errBad, s.Rate, maxRate)
 	case s.Units < 0 || s.Units > maxUnits:
-		return fmt.Errorf("%w: orders of %d units: want 1 to %d", errBad, s.Units, maxUnits)
+		return fmt.Errorf("%w: an order has %d units: it must have 1 to %d", errBad, s.Units, maxUnits)
 	}
 	strategy, _ := lock.Find(s.Strategy)
 	if why := strategy.GuardedBy(s.Guard).RefusesUnits(s.units()); why != "" {
@@ -322,7 +322,7 @@ func (l *Lab) check(s Settings) error {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errBad, err)
 		case !f.Touches(strategy):
-			return fmt.Errorf("%w: %s touches nothing that %s uses", errBad, s.Fault, s.Strategy)
+			return fmt.Errorf("%w: the fault %s does not affect %s: choose another fault", errBad, s.Fault, s.Strategy)
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (l *Lab) run(s Settings) {
 			go func() {
 				defer close(struck)
 				if err := l.strike(ctx, s, next.Order(2*int(seed%3)), sent); err != nil {
-					l.state.fail(ctx, fmt.Sprintf("%s cannot strike: %v", s.Fault, err))
+					l.state.fail(ctx, fmt.Sprintf("the fault %s could not be injected: %v", s.Fault, err))
 				}
 			}()
 			err = load.Attack(ctx, next, load.Config{
@@ -209,7 +209,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	switch h.Do {
 	case "grab":
 		if !l.state.startGrab(h.Who) {
-			return fmt.Errorf("%w: driver %s is grabbing already", errBad, h.Who)
+			return fmt.Errorf("%w: driver %s still waits for the answer to its last grab", errBad, h.Who)
 		}
 		hold := control.Hold{First: l.hand, Count: 1, Drivers: []int64{driver}, At: beforeClaim}
 		if err := in.SetHold(ctx, handHold(h.Who), hold); err != nil {

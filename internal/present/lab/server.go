@@ -167,7 +167,7 @@ func reply(w http.ResponseWriter, body any) {
 }
 
 // errMissing means that the requested resource does not exist.
-var errMissing = errors.New("there is none")
+var errMissing = errors.New("not found")
 
 // answer writes a response. err determines the HTTP status.
 func answer(w http.ResponseWriter, body any, err error) {
@@ -289,7 +289,7 @@ func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
 	}
 	if s.Actors < 2 || s.Actors > 3 {
-		return nil, fmt.Errorf("%w: %d actors: want 2 or 3", errBad, s.Actors)
+		return nil, fmt.Errorf("%w: the number of actors is %d: it must be 2 or 3", errBad, s.Actors)
 	}
 	for _, f := range s.Faults {
 		if !slices.Contains(catalog.FaultsBy(catalog.Explore), f) {

@@ -52,7 +52,7 @@ func sample(e ast.Expr) (text string, ok bool) {
 			return a + b, okA || okB
 		}
 	case *ast.Ident:
-		if known := map[string]string{"errBad": "bad request", "errBusy": "not now", "errMissing": "there is none", "what": "its read"}[e.Name]; known != "" {
+		if known := map[string]string{"errBad": "bad request", "errBusy": "the lab is busy", "errMissing": "not found", "what": "its read"}[e.Name]; known != "" {
 			return known, false
 		}
 	case *ast.CallExpr:

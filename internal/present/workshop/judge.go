@@ -219,7 +219,7 @@ func smallestOffset(words []string, f Facts) (Mark, error) {
 func offset(words []string) (int, error) {
 	n, err := parseWhole(words[0])
 	if err == nil && n > 10000 {
-		err = fmt.Errorf("%w: %d ms; want at most 10000", ErrAnswer, n)
+		err = fmt.Errorf("%w: %d ms is too large: enter at most 10000", ErrAnswer, n)
 	}
 	return n, err
 }

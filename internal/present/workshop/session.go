@@ -151,7 +151,7 @@ func (s *Session) MayAnswer(e Exercise) error {
 // or ErrAnswer if the exercise offers no Try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
-		return fmt.Errorf("%w: exercise %d has no figure to try", ErrAnswer, e.Number)
+		return fmt.Errorf("%w: exercise %d has no number to try", ErrAnswer, e.Number)
 	}
 	return s.MayAnswer(e)
 }

@@ -177,7 +177,7 @@ func checkNode(node string) error {
 		return checkAddr(node)
 	}
 	if name == "" || checkAddr(addr) != nil {
-		return fmt.Errorf("%q: want NAME@HOST:PORT, as in mymaster@127.0.0.1:26379", node)
+		return fmt.Errorf("%q: must be NAME@HOST:PORT, as in mymaster@127.0.0.1:26379", node)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 			return sum, ErrNoMetrics // the service may serve something else at this path
 		}
 		if err != nil {
-			return sum, fmt.Errorf("fleet: metrics of %s: %w", in.ID, err)
+			return sum, fmt.Errorf("fleet: cannot read the metrics of %s: %w", in.ID, err)
 		}
 		sum.RedisCommands += total(families["grab_redis_commands_total"])
 		sum.DBStatements += total(families["grab_db_statements_total"])
@@ -182,7 +182,7 @@ func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Coun
 			return now, err
 		}
 		if !wait.For(ctx, 20*time.Millisecond) {
-			return now, errors.Join(err, fmt.Errorf("fleet: %v when last seen", now.InFlight))
+			return now, errors.Join(err, fmt.Errorf("fleet: %v grabs were still running at the last check", now.InFlight))
 		}
 	}
 }

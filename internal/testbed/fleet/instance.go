@@ -386,7 +386,7 @@ const (
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
 	if err == nil && !free {
-		err = fmt.Errorf("fleet: instance %s: %w meanwhile", in.ID, errPortTaken)
+		err = fmt.Errorf("fleet: instance %s cannot start again: %w", in.ID, errPortTaken)
 	}
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	ofInstances := []string{"port", "instance", "ttl_ms", "work_ms"}
 	names := slices.DeleteFunc(slices.Clone(placeholders), func(name string) bool { return slices.Contains(ofInstances, name) })
 	if m.command, err = parseCommand(text, names); err == nil && m.command.words == nil {
-		err = errors.New("want service, 'sql: STATEMENT', or a command, as in 'flyway -url=jdbc:mysql://{db_host}:{db_port}/{db_name} migrate'")
+		err = errors.New("must be service, 'sql: STATEMENT', or a command, as in 'flyway -url=jdbc:mysql://{db_host}:{db_port}/{db_name} migrate'")
 	}
 	return m, err
 }

@@ -123,7 +123,7 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	if !errors.Is(err, errSilent) && !undecided && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
 		hint = "; if this answer means that the lock is held, say so with -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}
-	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
+	return fmt.Errorf("fleet: test grab of order %d by driver %d: %w%s", id, driver, err, hint)
 }
 
 // Wins reports whether the driver has won the order, according to the first instance.

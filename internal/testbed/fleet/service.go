@@ -56,7 +56,7 @@ func ParseService(text string) (s Service, err error) {
 	case err != nil:
 		return s, err
 	case s.words == nil:
-		return s, errors.New("want a command, as in 'java -jar app.jar --server.port={port}'")
+		return s, errors.New("must be a command, as in 'java -jar app.jar --server.port={port}'")
 	case !s.Uses("port"):
 		return s, errors.New("without {port}, every instance listens on the same port: add {port}")
 	}
@@ -115,7 +115,7 @@ func splitWords(text string) (words []string, err error) {
 	}
 	switch {
 	case quote != 0:
-		return nil, fmt.Errorf("a %c is not closed", quote)
+		return nil, fmt.Errorf("the opening %c has no closing %[1]c", quote)
 	case escaped:
 		return nil, errors.New(`nothing follows the last \`)
 	case begun:

@@ -39,9 +39,9 @@ func TestParseService(t *testing.T) {
 		{"x {port} {redlock_1} redis://{redlock_2}", "x|8004|a:1|redis://b:2"},
 		{"x {port} {redlock_6}", "there is no placeholder {redlock_6}; did you mean {redlock_1}?"},
 		{"x", "without {port}, every instance listens on the same port"},
-		{"", "want a command"},
-		{"PORT={port}", "want a command"},
-		{"x '{port}", "a ' is not closed"},
+		{"", "must be a command"},
+		{"PORT={port}", "must be a command"},
+		{"x '{port}", "the opening ' has no closing '"},
 		{`x {port} \`, "nothing follows the last"},
 	} {
 		s, err := ParseService(tt.text)
@@ -61,8 +61,8 @@ func TestParseService(t *testing.T) {
 func TestParseMigration(t *testing.T) {
 	for text, want := range map[string]string{
 		"service": "", "sql: CREATE TABLE t (id INT)": "", "flyway -url={db_host}:{db_port} migrate": "",
-		"sql:": "a statement must follow sql:", "": "want service, 'sql: STATEMENT', or a command",
-		"migrate {port}": "there is no placeholder {port}", "migrate '": "a ' is not closed",
+		"sql:": "a statement must follow sql:", "": "must be service, 'sql: STATEMENT', or a command",
+		"migrate {port}": "there is no placeholder {port}", "migrate '": "the opening ' has no closing '",
 	} {
 		if _, err := ParseMigration(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -23,7 +23,7 @@ type Later struct {
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
-		return nil, fmt.Errorf("%q: want RULE -> PLACE, as in '202 -> header:Location' or '202 -> /results/{order}/{driver}'", text)
+		return nil, fmt.Errorf("%q: must be RULE -> PLACE, as in '202 -> header:Location' or '202 -> /results/{order}/{driver}'", text)
 	}
 	l := &Later{}
 	var err error
@@ -49,11 +49,11 @@ func (s *Shape) checkLater() error {
 		return nil
 	}
 	if s.AssumesGrabbed {
-		return errors.New("a result with status 200 may mean anything: set grabbed to a rule for the answer of a winner")
+		return errors.New("status 200 may also report that a driver has lost: set grabbed to a rule that only the answer of a winner matches")
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
 		if status, both := r.overlaps(s.Later.undecided); both {
-			return fmt.Errorf("an answer of %d would match later and also mean a result: change one of the rules", status)
+			return fmt.Errorf("an answer with status %d would match both later and one of grabbed, taken and busy: change one of these rules", status)
 		}
 	}
 	return nil
@@ -70,7 +70,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	}
 	urls := s.Later.from.In(header, body)
 	if len(urls) != 1 {
-		return "", true, fmt.Errorf("the answer %d has no result yet, and no URL to ask for it", status)
+		return "", true, fmt.Errorf("the answer with status %d has no result yet, and no URL to ask for it: check the place that follows -> in later", status)
 	}
 	return urls[0], true, nil
 }

@@ -45,7 +45,7 @@ func (spec Spec) IsOwn() bool {
 func ParseMethod(text string) (string, error) {
 	text = strings.ToUpper(text)
 	if !httpguts.ValidHeaderFieldName(text) {
-		return "", fmt.Errorf("want a method, as %s or %s", http.MethodPost, http.MethodPut)
+		return "", fmt.Errorf("must be a method such as %s or %s", http.MethodPost, http.MethodPut)
 	}
 	return text, nil
 }
@@ -106,7 +106,7 @@ const (
 	openingArrow = "->"
 )
 
-var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
+var errOpening = errors.New(`must be a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
 // parseOpening parses the HTTP call or the SQL statements that open orders. A call has the form

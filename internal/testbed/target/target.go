@@ -267,7 +267,7 @@ func (s *Shape) check(spec Spec) error {
 			switch {
 			case !both:
 			case a.given && b.given:
-				return &FieldError{b.key, fmt.Errorf("an answer of %d would mean both %s and %s", status, a.key, b.key)}
+				return &FieldError{b.key, fmt.Errorf("an answer with status %d would mean both %s and %s: change one of these rules", status, a.key, b.key)}
 			case a.given:
 				*b.rule = Rule{}
 			default:
