@@ -110,7 +110,8 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// hasNoExpectation reports whether the program expected no verdict from one of its own strategies.
+// hasNoExpectation reports whether no verdict was expected, although the strategy is one of this
+// program and not a user's service.
 func hasNoExpectation(c experiment.Cell) bool {
 	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }

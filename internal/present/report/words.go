@@ -285,7 +285,8 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral is like moral, for orders with several units.
+// saleMoral explains in one sentence what the counts of a sale show. A sale has orders with several
+// units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""

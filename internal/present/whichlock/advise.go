@@ -227,8 +227,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But describes the user's requirement that the lock does not meet. It returns "" if the lock meets
-// all requirements.
+// But describes the requirement of the user that this lock does not meet. It returns "" if the lock
+// meets all of them.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {

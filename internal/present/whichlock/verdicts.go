@@ -200,8 +200,8 @@ type lossTotals struct {
 	Helps              bool
 }
 
-// LossTotals compares runs in which drivers check whether they have lost the lock with runs in
-// which they do not.
+// LossTotals shows what a check for a lost lock is worth. It compares runs in which drivers make
+// this check with runs in which they do not.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {
