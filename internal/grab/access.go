@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover handles a panic in a handler. It logs the panic and responds with status 500. It does not
-// handle http.ErrAbortHandler, but passes it on to net/http.
+// recover logs a panic in a handler and responds with status 500. It passes http.ErrAbortHandler on
+// to net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -35,8 +35,8 @@ func (a api) recover(c *gin.Context) {
 	c.Next()
 }
 
-// sameSite rejects requests from pages of other sites. On a loopback address, it also rejects
-// requests with a foreign host name, which prevents DNS rebinding.
+// sameSite rejects requests from pages of other sites. If only this host can reach the instance, it
+// also rejects requests with another host name, which prevents DNS rebinding.
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -49,7 +49,7 @@ func (a api) sameSite(c *gin.Context) {
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// isLoopback reports whether host, with or without a port, is a loopback address.
+// isLoopback reports whether host is a loopback address. host may include a port.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -61,8 +61,7 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// admin protects calls that change state. It requires the admin token if other hosts can reach the
-// instance.
+// admin rejects a request without the admin token if other hosts can reach the instance.
 func (a api) admin(c *gin.Context) {
 	if !a.http.Public {
 		return
@@ -78,8 +77,8 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if the request must not select this strategy. Requests from other hosts
-// cannot select strategies that are broken on purpose.
+// mayUse returns an error if the request must not select this strategy. Only requests from this
+// host can select strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))
@@ -87,7 +86,7 @@ func (a api) mayUse(name string) error {
 	return nil
 }
 
-// CheckToken returns an error if token cannot be sent in a header. An empty token is valid.
+// CheckToken returns an error if token is not valid in an HTTP header. An empty token is valid.
 func CheckToken(token string) error {
 	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
 		return errors.New("not a valid header value: remove control characters and surrounding spaces")

@@ -14,7 +14,7 @@ import (
 // Outcome is the result of a grab from the client's point of view.
 type Outcome string
 
-// These are the possible outcomes. After a Timeout, the grab may have been successful anyway.
+// These are the possible outcomes. After a Timeout, the grab may have succeeded anyway.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -23,10 +23,10 @@ const (
 	Timeout Outcome = "timeout"
 )
 
-// Outcomes lists all outcomes in the order in which tables show them.
+// Outcomes lists all outcomes in the order of the tables.
 var Outcomes = []Outcome{Grabbed, Taken, Busy, Failed, Timeout}
 
-// Answer is the JSON response body for a grab, whatever the status code is.
+// Answer is the JSON body of every response to a grab.
 type Answer struct {
 	Outcome  Outcome `json:"outcome"`
 	Reason   string  `json:"reason,omitempty"`
@@ -43,7 +43,7 @@ type Answer struct {
 	Status int `json:"-"` // the HTTP status code
 }
 
-// verdict is the answer to a grab that failed with a certain error.
+// verdict is the answer to a grab that failed with the error err.
 type verdict struct {
 	err     error
 	status  int // the HTTP status code
@@ -51,14 +51,14 @@ type verdict struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for the outcome Taken if the driver already has the maximum number of
-// units. Other drivers may still get units.
+// PerDriver is the reason for the outcome Taken if the driver already has as many units as allowed.
+// Other drivers may still get units.
 const PerDriver = "per_driver"
 
-// LeaseLost is the reason if a grab wrote nothing because its lease was lost.
+// LeaseLost is the reason if a grab wrote nothing because it lost the lock.
 const LeaseLost = "lease_lost"
 
-// verdicts maps errors to answers. The first matching entry applies.
+// verdicts maps errors to answers. The first match applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the verdict for err. If err is unknown, the verdict says that a dependency
-// failed before anything was written.
+// verdictOn returns the answer for err. If err is unknown, the answer says that another service
+// failed and that nothing was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {

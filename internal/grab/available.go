@@ -23,7 +23,7 @@ var backends = []struct {
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows reports whether the database supports row locks and named locks. It returns true if the
+// locksRows reports whether the database supports row locks and named locks. It assumes so if the
 // database does not respond.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
@@ -38,8 +38,8 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// missingBackend returns the name of a server that the strategy needs but env lacks. It returns ""
-// if env has all of them.
+// missingBackend returns the names of the servers that the strategy needs but env lacks, or "" if
+// there are none.
 func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

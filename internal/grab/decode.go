@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// decode reads a JSON object into v and rejects unknown fields. Its error messages are written for
-// users, because the client receives them.
+// decode decodes a JSON object into v and rejects unknown fields. Its errors are sent to the
+// client.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

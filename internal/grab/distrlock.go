@@ -27,7 +27,7 @@ type Locked struct {
 	Locked bool `json:"locked"`
 }
 
-// Released is the response body of POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was
+// Released is the response body of POST /distrUnlock/{key}/{uuid}. Released is 1 if the lock was
 // released, and 0 otherwise.
 type Released struct {
 	Released int `json:"released"`
@@ -65,7 +65,7 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if a key or uuid must not be used in Redis.
+// checkName returns an error if name is not allowed as a key or uuid.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)

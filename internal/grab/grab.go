@@ -27,7 +27,7 @@ type Request struct {
 	TryOnce  bool   // do not wait for the lock
 }
 
-// Grab tries to grab an order and records the events.
+// Grab tries to grab an order and records what happens in the history.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
 	if req.Strategy != "" && req.Strategy != a.lock.Name {
@@ -52,7 +52,7 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 }
 
 // enter begins a phase of the grab, such as acquire. It returns a context for the phase and a
-// function that ends it.
+// function that ends the phase.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	if a.cfg.Trace == nil {
@@ -77,7 +77,7 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
-// forget removes the lock server's data about an order that does not exist. Otherwise, requests for
+// forget deletes the lock server's data about an order that does not exist. Otherwise, requests for
 // such orders could fill the server's memory.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
@@ -103,8 +103,8 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs is how many times one grab may raise the counter of fencing tokens. Once is enough,
-// unless Redis loses the counter again.
+// maxRepairs limits how often one grab raises the counter of fencing tokens. Once is enough, unless
+// Redis loses the counter again.
 const maxRepairs = 3
 
 // lockWithRepair grabs the order under the lock. If the order has already seen a higher fencing
@@ -157,8 +157,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// These limits apply to the write of the winner and to the release of the lock. Both steps continue
-// even if the client disconnects.
+// These timeouts limit the write of the winner and the release of the lock. Both continue after the
+// client has disconnected.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -191,8 +191,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records each renewal as an event. These events contain no token,
-// because renewals may begin before acquire returns.
+// renewed returns a function that records each renewal in the history. These events contain no
+// token, because renewals may begin before acquire returns.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -220,14 +220,14 @@ func (a *attempt) limitWait(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key returns the key of an order's lock. Each strategy has its own keys, because their values have
-// different types. The braces keep all keys of a lock on one master of a Redis Cluster.
+// Key returns the key of an order's lock. Each strategy has its own keys, because they store
+// different types of values. The braces keep all keys of a lock on one node of a Redis Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work under the lock. If the service is configured to abort,
-// losing the lease cancels the context. The caller must call the returned function.
+// whileHeld returns a context for the work under the lock. With OnLost set to Abort, a lost lease
+// cancels the context. The caller must call the returned function.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -282,8 +282,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// checkLimit checks how many units the driver already has. It does nothing if the guard checks the
-// limit at the write.
+// checkLimit returns order.ErrLimit if the driver already has as many units as allowed. It does
+// nothing if the write itself checks this limit.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -298,9 +298,9 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 	return err
 }
 
-// claim checks the lease once more and then writes the winner. Nothing cancels a write that has
-// begun, because its result would be unknown. stock is the number of units that were left at the
-// read.
+// claim checks the lease once more and writes the winner. Once the write has started, it is not
+// cancelled, because its result would be unknown. stock is the number of units that were left at
+// the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.checkLost(ctx, lease); err != nil {
 		return err
@@ -324,8 +324,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if the lease is lost. It does nothing if the service is configured to
-// continue after a loss.
+// checkLost returns an error if ctx has ended or the lease is lost. With OnLost set to Ignore, a
+// lost lease is no error.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -341,8 +341,8 @@ func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server whether the lease is still valid. It does nothing if the lock does not
-// support such a check.
+// check asks the lock server whether the lease is still valid. It returns nil if the lock does not
+// support this question.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -358,7 +358,7 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	return err
 }
 
-// isLost reports whether the holder already knows that the lease is lost.
+// isLost reports whether the lease is known to be lost.
 func isLost(lease lock.Lease) bool {
 	select {
 	case <-lease.Lost():
@@ -386,7 +386,7 @@ func (a *attempt) work(ctx context.Context) error {
 	return sleep(ctx, a.cfg.Work)
 }
 
-// sleep simulates the driver's work. If ctx ends first, sleep returns the cause.
+// sleep simulates work. If ctx ends first, it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -22,19 +22,19 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout limits the duration of a grab, including the wait for the lock. Writing the winner
-	// and releasing the lock have separate limits.
+	// Timeout limits the duration of a grab, including the wait for the lock. The write of the
+	// winner and the release have their own limits.
 	Timeout time.Duration
 	// Public means that other hosts can reach the API. Calls that change state then require
-	// AdminToken. If AdminToken is empty, the API refuses such calls.
+	// AdminToken, and are refused if it is empty.
 	Public     bool
 	AdminToken string
-	// Ready checks all dependencies. checks maps each dependency to its error, or to nil if it
-	// works. ready reports whether enough dependencies work.
+	// Ready checks all servers that the instance needs. checks maps the name of each server to its
+	// error, or to nil. ready reports whether enough of them work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
-	Lab     string // the URL of the page that shows this instance; may be empty
+	Lab     string // the URL of a web page about this instance; may be empty
 }
 
 // These are the limits of a request.
@@ -47,7 +47,7 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of an instance. openapi.json describes this API.
+// NewHandler returns the HTTP API of a Service. openapi.json describes the API.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
@@ -87,8 +87,7 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do and sends the result as JSON. If do fails, the handler
-// responds with the status for that error.
+// json returns a handler that calls do and sends the result or the error as JSON.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -159,8 +158,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab responds to an invalid grab request. The response body has the same form as for any
-// other grab.
+// refuseGrab responds to an invalid grab request with the same kind of body as to any other grab.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
@@ -180,7 +178,7 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 // winners.
 type OrderView struct {
 	order.Order
-	Stock *int64       `json:"stock,omitempty"` // the number of units left according to the counter; absent for an order with one unit
+	Stock *int64       `json:"stock,omitempty"` // the number of units left; absent for an order with one unit
 	Grabs []order.Grab `json:"grabs"`
 }
 
@@ -194,7 +192,7 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 		return nil, err
 	}
 	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
-	view := OrderView{Order: row, Grabs: append([]order.Grab{}, ledger...)} // encode an empty ledger as [] instead of null
+	view := OrderView{Order: row, Grabs: append([]order.Grab{}, ledger...)} // encode an empty list as [] instead of null
 	if row.Units > 0 {
 		view.Stock = &row.Stock
 	}
@@ -205,7 +203,7 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 type OrdersView struct {
 	FirstID int64 `json:"first_id"`
 	Count   int   `json:"count"`
-	Stock   int   `json:"stock,omitempty"` // the number of units of each order; absent if it is 1
+	Stock   int   `json:"stock,omitempty"` // the units of each order; absent if 1
 }
 
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
@@ -242,8 +240,8 @@ type StrategyView struct {
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under each fault
-	// Available reports whether this instance can reach all servers that the strategy needs.
-	// Missing lists the servers that it cannot reach.
+	// Available reports whether this instance has an address for every server that the strategy
+	// needs. Missing names the servers without one.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -271,7 +269,7 @@ type StrategyName struct {
 type CurrentStrategy struct {
 	Name string `json:"name"`
 	// LeaseMS is how long a lease lasts without renewal, in milliseconds. It may differ from the
-	// -ttl flag, because servers round the TTL.
+	// -ttl flag, because servers round it.
 	LeaseMS float64 `json:"lease_ms"`
 }
 
@@ -294,8 +292,8 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the response body of GET /healthz. Its process id distinguishes an instance from an
-// earlier instance on the same port.
+// Health is the response body of GET /healthz. The process id shows whether the instance has been
+// restarted.
 type Health struct {
 	Status   string   `json:"status"`
 	Instance string   `json:"instance"`
@@ -303,7 +301,7 @@ type Health struct {
 	Settings Settings `json:"settings"`
 }
 
-// Settings are the settings of an instance that influence measurements.
+// Settings are the settings of an instance that affect measurements.
 type Settings struct {
 	WorkMS float64     `json:"work_ms"`
 	TTLMS  float64     `json:"ttl_ms"`
@@ -318,14 +316,14 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the response body of GET /readyz. Checks maps each dependency to "ok" or to a
-// description of the problem.
+// Readiness is the response body of GET /readyz. Checks maps the name of each server to "ok" or to
+// an error.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
 }
 
-// readyTimeout limits how long checking all dependencies may take.
+// readyTimeout limits how long all readiness checks may take.
 const readyTimeout = 2 * time.Second
 
 func (a api) readyz(c *gin.Context) {
@@ -355,7 +353,7 @@ func refuse(c *gin.Context, status int, format string, args ...any) {
 	c.AbortWithStatusJSON(status, Problem{fmt.Sprintf(format, args...)})
 }
 
-// requestError describes what is wrong with a request.
+// requestError is the error of an invalid request.
 type requestError struct {
 	status int
 	reason string
@@ -380,9 +378,9 @@ func orderID(c *gin.Context) (int64, error) {
 // only then can net/http notice that a client has disconnected.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only in tests, because their response recorder supports no deadline
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only with the response recorder of tests
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
-	_ = conn.SetReadDeadline(time.Time{}) // remove the deadline, because it would cancel the request before the response
+	_ = conn.SetReadDeadline(time.Time{}) // otherwise, the deadline would cancel the request
 	var tooLarge *http.MaxBytesError
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &requestError{http.StatusRequestTimeout, "bad_body", fmt.Sprintf("the body did not arrive within %v: send it at once", bodyTimeout)}

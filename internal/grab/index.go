@@ -6,13 +6,13 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Index is the response body of GET /. It contains the name of the instance and links to its API.
+// Index is the response body of GET /, with links to the API and the web page of the instance.
 type Index struct {
 	Service  string `json:"service"`
 	Instance string `json:"instance"`
 	Strategy string `json:"strategy"`
 	OpenAPI  string `json:"openapi"`
-	Lab      string `json:"lab,omitempty"` // the page that shows this instance
+	Lab      string `json:"lab,omitempty"` // the URL of a web page about this instance
 }
 
 func (a api) index(c *gin.Context) {

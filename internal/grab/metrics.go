@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts grabs for Prometheus. Other packages may add metrics to its registry.
+// Metrics contains the Prometheus metrics of grabs. Other packages may register more metrics.
 type Metrics struct {
 	*prometheus.Registry
 	grabs, lost              *prometheus.CounterVec
@@ -17,7 +17,7 @@ type Metrics struct {
 	inFlight                 prometheus.Gauge
 }
 
-// histogram returns a histogram for each strategy, with buckets from 0.5 ms to 33 s.
+// histogram returns a histogram by strategy, with buckets from 0.5 ms to 33 s.
 func histogram(name, help string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
@@ -50,7 +50,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// count calls grab and updates the metrics with its result.
+// count calls grab and counts its result.
 func (m *Metrics) count(grab func() Answer) Answer {
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()
@@ -62,7 +62,7 @@ func (m *Metrics) count(grab func() Answer) Answer {
 		m.waited.WithLabelValues(ans.Strategy).Observe(ans.WaitedMS / 1000)
 		m.locked.WithLabelValues(ans.Strategy).Observe(ans.HeldMS / 1000)
 	}
-	lost := m.lost.WithLabelValues(ans.Strategy) // make the counter visible as 0 before the first loss
+	lost := m.lost.WithLabelValues(ans.Strategy) // export 0 before the first loss
 	if ans.Reason == LeaseLost {
 		lost.Inc()
 	}

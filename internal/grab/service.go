@@ -13,7 +13,7 @@ import (
 	"grablab/internal/order"
 )
 
-// OnLost says what a holder does when it learns that its lease is lost.
+// OnLost says what a grab does when it learns that its lease is lost.
 type OnLost string
 
 // These are the values of OnLost.
@@ -22,7 +22,7 @@ const (
 	Ignore OnLost = "ignore" // continue, as most programs do
 )
 
-// Config configures a Service. In an optional field, the zero value means the default.
+// Config configures a Service. The zero value of an optional field means its default.
 type Config struct {
 	Instance string
 	Orders   order.Store
@@ -45,17 +45,17 @@ type Service struct {
 	current atomic.Pointer[guardedLock]
 
 	mu    sync.Mutex
-	locks map[string]*building // by strategy; each lock is created on first use
+	locks map[string]*building // by strategy; created on first use
 }
 
-// building is a lock that is being created or has been created.
+// building is the lock of one strategy, which may still be under construction.
 type building struct {
 	done chan struct{}
 	lock *guardedLock // nil if the lock could not be created
 	err  error
 }
 
-// guardedLock is a strategy with its lock and guard.
+// guardedLock is a lock together with the condition for the database write.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker
@@ -96,8 +96,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, and creates it on first use. During that time, other
-// strategies remain usable.
+// lockOf returns the lock of a strategy, and creates it on first use. Other strategies stay usable
+// in the meantime.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
 	b, begun := s.locks[name]
@@ -143,7 +143,7 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	return &guardedLock{st, locker, guard}, nil
 }
 
-// Close stops the background work of all locks. No grab may be running when it is called.
+// Close stops the background work of all locks. Call it only after all grabs have returned.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

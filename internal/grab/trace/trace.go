@@ -1,9 +1,9 @@
-// Package trace sends the spans of grabs to an OpenTelemetry collector. Start reading at Tracer.
+// Package trace sends spans of grabs to an OpenTelemetry collector. Start reading at Tracer.
 //
-// A trace follows one grab. The span "driver" covers the request that loadgen sends, and the span
-// "grab" covers the work of the instance. The children of "grab" are the phases acquire, read,
-// work, claim and release. The children of a phase are its remote calls, which are named after the
-// server. Within acquire, "wait" spans cover the times without a running call.
+// Each grab is one trace. The span "driver" covers the request of the load generator, and the span
+// "grab" covers the work of the service. The children of "grab" are its phases: acquire, read,
+// work, claim and release. Each remote call is a child of its phase and is named after the server.
+// A "wait" span is a pause between two calls of an acquire.
 package trace
 
 import (
@@ -29,7 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// These are the names of spans other than phases and remote calls.
+// These are the names of spans that are neither phases nor remote calls.
 const (
 	Driver = "driver"
 	Grab   = "grab"
@@ -38,22 +38,22 @@ const (
 )
 
 const (
-	// minWait is the shortest pause between two calls that gets a span of its own.
+	// minWait is the shortest pause between two calls that is recorded as a span.
 	minWait = time.Millisecond
-	// queueSize is the maximum number of spans that wait for export. Further spans are dropped.
+	// queueSize is how many spans may wait to be sent. Further spans are dropped.
 	queueSize = 1 << 16
-	// closeTimeout limits how long Close waits for the trace collector.
+	// closeTimeout limits how long Close waits for the collector.
 	closeTimeout = 5 * time.Second
 )
 
-// Tracer creates spans and sends them to a trace collector. A nil Tracer does nothing.
+// Tracer creates spans and sends them to an OpenTelemetry collector. A nil Tracer does nothing.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
-	warn     func(error) // reports spans that could not be sent to the collector
+	warn     func(error) // called if spans cannot be sent
 }
 
-// CheckURL returns an error if text is not a valid URL of a trace collector.
+// CheckURL returns an error if text is not the URL of a collector.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -62,8 +62,9 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to a collector with OTLP over HTTP. It returns nil if url
-// is empty. The caller must close the Tracer. warn is called with errors of the collector.
+// Dial returns a Tracer that sends spans to the collector at url, with OTLP over HTTP. It returns
+// nil if url is empty. Errors of the collector are passed to warn. The caller must close the
+// Tracer.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -81,14 +82,14 @@ func Dial(ctx context.Context, url, service, instance string, warn func(error)) 
 	return t, nil
 }
 
-// New returns a Tracer that uses the given span processor.
+// New returns a Tracer that passes its spans to the span processor to.
 func New(to sdk.SpanProcessor, service, instance string) *Tracer {
 	about := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.instance.id", instance))
 	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithResource(about))
 	return &Tracer{p, p.Tracer("grablab"), func(error) {}}
 }
 
-// Close sends the remaining spans.
+// Close sends the remaining spans and stops the Tracer.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -100,8 +101,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace in the traceparent header of an incoming
-// request, if there is one.
+// Extract returns a context that continues the trace of an incoming request. It returns ctx if the
+// request has no traceparent header.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
 		return ctx
@@ -116,17 +117,16 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	}
 }
 
-// Span is a span that has started. A nil Span does nothing.
+// Span is a started span. A nil Span does nothing.
 type Span struct {
 	span  trace.Span
-	waits *waits // the waiting times within the acquire phase; nil for other spans
+	waits *waits // records pauses in the acquire phase; nil for other spans
 }
 
-// kinds maps the spans that involve another process to their span kinds.
+// kinds lists the spans that involve another process. Other spans are internal.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a child of the span in ctx. It returns a context in which the new span is the
-// parent.
+// Begin starts a child of the span in ctx. In the returned context, the new span is the parent.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -160,8 +160,8 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a tap that creates a span for each remote call of a grab. If next is not nil, the tap
-// also calls next.
+// Tap returns a function that wraps each remote call of a grab in a span. If next is not nil, the
+// function also calls next.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
 		return next
@@ -190,8 +190,7 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 
 type waitsKey struct{}
 
-// waits creates a span for each period of an acquire without a running call. A nil waits does
-// nothing.
+// waits creates a span for each pause between two calls of an acquire. A nil waits does nothing.
 type waits struct {
 	tracer trace.Tracer
 	ctx    context.Context
@@ -199,7 +198,7 @@ type waits struct {
 	mu    sync.Mutex
 	calls int       // the number of running calls
 	since time.Time // the end of the last call
-	ended bool      // whether the acquire has returned; later calls renew the lease
+	ended bool      // whether the acquire has ended; later calls belong to renewals
 }
 
 func (w *waits) callBegins() {
@@ -232,7 +231,7 @@ func (w *waits) end() {
 	w.ended = true
 }
 
-// waitedLocked creates a span for the time since the end of the last call.
+// waitedLocked creates a span for the time since the last call ended.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

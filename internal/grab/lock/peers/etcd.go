@@ -15,13 +15,14 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// etcdMutex is the lock of etcd's own concurrency package. A session keeps a lease alive. The
-// client with the oldest key under the lock's prefix holds the lock. Two acquisitions that share a
-// session share a key, and both succeed (F28). Each acquisition therefore has its own session, as
-// in the package's examples. It closes the session after it has released the lock.
+// etcdMutex is the Mutex of etcd's own concurrency package. The client with the oldest key under
+// the lock's prefix holds the lock. A session keeps that key alive.
 //
-// When a session ends, it closes its Done channel. If A checked that channel just before, A writes
-// anyway (F29). The session lives as long as A's process, even if the work hangs (F15).
+// Two acquisitions with the same session would both succeed. Therefore, each acquisition has its
+// own session, as in the examples of the package.
+//
+// The lock can fail if A's session ends just after A has checked it. B then locks and writes, and A
+// writes too. If the work hangs, the session lasts as long as the process lives.
 var etcdMutex = lock.Strategy{
 	Name:         "etcd-mutex",
 	Title:        "etcd's concurrency.Mutex, with a new session for each acquire",
@@ -70,7 +71,7 @@ type etcdLocker struct {
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session starts a session that continues after ctx has ended. It gives up when waiting ends.
+// session starts an etcd session that continues after ctx has ended. It gives up when waiting ends.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

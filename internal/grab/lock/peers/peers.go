@@ -1,14 +1,13 @@
-// Package peers wraps third-party lock libraries in lock.Locker, so that faults and benchmarks can
-// compare them with our own locks.
+// Package peers wraps third-party lock libraries in lock.Locker, so that tests and benchmarks can
+// compare them with the locks of this project.
 //
 // Each wrapper calls the library as its documentation shows, and adds nothing. It passes Env.TTL as
-// the library's own option, and Env.Wait through the context. All other options keep their
-// defaults. The wrapper maps the library's errors, contexts and channels to ErrBusy, ErrLost and
-// Lost. A wrapper does not detect what its library does not report. Strategy.Fails names the checks
-// of package conformtest that a library does not pass.
+// an option and Env.Wait as a deadline. All other options keep their defaults. The wrapper converts
+// the library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails lists the
+// conformance tests that a library does not pass.
 //
 // Start with the Strategies table. Each library has one file. A program that imports this package
-// also finds the table in lock.Peers. The service never imports it, as a test in archtest checks.
+// also finds the table in lock.Peers. The service must not import this package.
 package peers
 
 import (
@@ -29,8 +28,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists the libraries that poll, with pauses of 5 ms instead of their default. The
-// benchmark uses them to separate the cost of the pause from the cost of the lock.
+// WithOptions lists libraries that poll, with pauses of 5 ms. Benchmarks use them to separate the
+// cost of the default pause from the cost of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -40,14 +39,14 @@ func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
-	longestWait = 10 * time.Second // limits the wait of a library that counts attempts instead of time
+	longestWait = 10 * time.Second // for libraries that count attempts instead of time
 )
 
-// A lease adapts a lock that a client holds in a library to lock.Lease.
+// A lease adapts a lock from a library to lock.Lease.
 type lease struct {
 	token   string
 	fence   uint64
-	lost    <-chan struct{} // the library's own signal, or nil if it has none
+	lost    <-chan struct{} // the library's signal for a loss, if it has one
 	release func(context.Context) error
 }
 
@@ -56,8 +55,8 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire. taken means that another client has the lock.
-// waiting is ctx with an additional deadline.
+// notAcquired converts the error of a failed acquire to an error of package lock. taken means that
+// another client has the lock. waiting is ctx with a deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -69,7 +68,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// lostIf returns lock.ErrLost instead of a release's error if lost is true.
+// lostIf wraps err in lock.ErrLost if lost is true. Otherwise, it returns err.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

@@ -54,8 +54,8 @@ var redislock5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedislock returns a constructor for lockers that use this retry strategy. If retry is nil, the
-// lockers never retry.
+// newRedislock returns a constructor for locks with this retry strategy. If retry is nil, they
+// never retry.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -13,16 +13,14 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
-// redsyncOne is go-redsync with a single node, as at the beginning of its README. The lock is one
-// key with an expiry, which is extended only if the program calls Extend. A grant that took longer
-// than the expiry does not count.
+// redsyncOne is go-redsync with a single node, as in its README. The lock is a key with an expiry.
+// It is extended only if the program calls Extend, which the wrapper does not do.
 //
-// A lock knows when it ends (Until), but does not signal that it has ended. Suppose that A works
-// longer than its lease lasts. B locks and writes, and then A writes too (F11). If the context of
-// an acquire ends midway, the library uses that same context for its clean-up. The key therefore
-// stays until it expires (F22).
+// The lock can fail if A works longer than its lease lasts, because nothing signals the end of the
+// lease. B then locks and writes, and A writes too. If the context of an acquire ends too early,
+// the cleanup fails and the key stays until it expires.
 //
-// With five nodes, this library is our redlock strategy.
+// With five nodes, this library is the redlock strategy of package lock.
 var redsyncOne = lock.Strategy{
 	Name:     "redsync",
 	Title:    "go-redsync with one node; 32 tries, 50 to 250 ms apart",
@@ -42,7 +40,7 @@ var redsyncOne = lock.Strategy{
 	New: newRedsync(),
 }
 
-// handedOver explains why a lock fails the conformance tests in which the caller disconnects.
+// handedOver explains why a lock fails the tests in which the caller disconnects.
 const handedOver = "a caller that disconnects while the lock is granted still gets it, and must check its context"
 
 var redsync5ms = func() lock.Strategy {
@@ -52,8 +50,8 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync returns a constructor for lockers that create a new redsync mutex for each acquire. A
-// shared mutex would release the locks of other callers (failure mode F23).
+// newRedsync returns a constructor for locks that create a new redsync mutex for each acquire. A
+// shared mutex would release the locks of other callers.
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {
@@ -95,7 +93,7 @@ func (l redsyncLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 	}
 	return &lease{token: m.Value(), release: func(ctx context.Context) error {
 		_, err := m.UnlockContext(ctx)
-		var taken *redsync.ErrTaken // redsync returns this error if the key contains another client's value
+		var taken *redsync.ErrTaken // redsync returns this error if another client has the lock
 		return lostIf(errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &taken), err)
 	}}, nil
 }

@@ -24,12 +24,11 @@ import (
 )
 
 // rueidislockThree is rueidislock with its default options. A client needs two of three keys in one
-// Redis server to hold the lock, and the library extends them. Through CLIENT TRACKING, Redis
-// notifies waiters when a key has gone. It also notifies the holder, whose context then ends. The
-// lock also ends when the context of its acquire ends.
+// Redis server, and the library extends them. Redis notifies waiters and the holder when a key has
+// gone, through CLIENT TRACKING. The lock ends when the context of its acquire ends.
 //
-// The expiry is a point in time on the client's clock (SET PXAT). If the client's clock is behind
-// the server's by more than the lease, its keys expire immediately (F9).
+// The expiry of a key is a time on the client's clock. If that clock is behind the server's by more
+// than the lease, the keys expire immediately.
 var rueidislockThree = lock.Strategy{
 	Name:         "rueidislock",
 	Title:        "rueidislock: two of three keys in one Redis; leases are extended, waiters are notified",
@@ -106,7 +105,7 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 type rueidisLocker struct {
 	env       lock.Env
 	lock      rueidislock.Locker
-	releasing *sync.Map // the pending releases by key
+	releasing *sync.Map // pending releases, by key
 }
 
 func (l rueidisLocker) Close() error {
@@ -114,7 +113,7 @@ func (l rueidisLocker) Close() error {
 	return nil
 }
 
-// Acquire adds no deadline to ctx, because the lock itself would end at that deadline.
+// Acquire adds no deadline to ctx, because the lock would end at that deadline.
 func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
 	acquire := l.lock.TryWithContext
@@ -131,9 +130,9 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 		defer giveUp()
 		r := &pendingRelease{ctx: ctx}
 		l.releasing.Store(key, r)
-		defer l.releasing.CompareAndDelete(key, r) // the next holder may already have stored its own release
+		defer l.releasing.CompareAndDelete(key, r) // the next holder may have stored its own release
 		err := lostIf(held.Err() != nil, held.Err())
-		release() // returns when the keys are gone, and cannot fail
+		release() // release cannot fail
 		if err == nil && r.found.Load() == 0 {
 			err = lostIf(true, errNoKey)
 		}
@@ -157,8 +156,8 @@ type rueidisClient struct {
 	releasing *sync.Map
 }
 
-// Do calls the library's scripts inside Env.AroundRedis, and adds Env's clock offset to their
-// deadlines.
+// Do runs a script of the library inside Env.AroundRedis, and adds the clock error of Env to its
+// deadline. Other commands run unchanged.
 func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
 	args := slices.Clone(cmd.Commands())
 	if len(args) < 6 || args[0] != "EVALSHA" && args[0] != "EVAL" {
@@ -196,10 +195,10 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 // ofLease is the context key that marks acquires and renewals.
 type ofLease struct{}
 
-// releaseOf returns the release to which a script belongs. It returns nil for the scripts of
-// acquires and renewals.
+// releaseOf returns the release that runs a script, or nil if an acquire or a renewal runs the
+// script.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
-	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the number of the key
+	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the key's number
 	r, ok := c.releasing.Load(key)
 	if !ok || ctx.Value(ofLease{}) != nil {
 		return nil

@@ -14,15 +14,13 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zkLock is the Lock type of go-zookeeper. Every client that wants the lock creates an ephemeral
-// sequential node, and the client with the first node holds the lock. The library supports neither
-// contexts nor a limited wait. If a caller gives up, its goroutine keeps waiting, and unlocks once
-// it has got the lock.
+// zkLock is the Lock of go-zookeeper. Each client creates an ephemeral sequential node, and the
+// client with the first node holds the lock. The library supports neither contexts nor a limited
+// wait. If a caller gives up, a goroutine keeps waiting, and unlocks once it has the lock.
 //
-// After an error, such as a lost connection, the node remains. No client then gets the lock until
-// the session of that process ends (F30). The connection reports the end of a session as an event,
-// and the wrapper maps this event to Lost. If A checked its lease just before, A writes anyway
-// (F29).
+// After an error, such as a lost connection, the node remains. It blocks all clients until the
+// session of that process ends. The lock can also fail if A's session ends just after A has checked
+// it.
 var zkLock = lock.Strategy{
 	Name:         "zk-lock",
 	Title:        "go-zookeeper's Lock, which takes no context",
@@ -65,7 +63,7 @@ type zkLocker struct {
 	conn  *zk.Conn
 	lease func() time.Duration
 	end   func()
-	left  sync.WaitGroup // counts the calls whose callers have given up
+	left  sync.WaitGroup // calls that may continue after their callers have given up
 
 	mu   sync.Mutex
 	lost chan struct{} // closed when the session ends
@@ -93,8 +91,8 @@ func (l *zkLocker) session() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits if it should try only once. It cannot be 0, because the
-// library always waits.
+// oneTry is how long an acquire that tries once waits. It cannot be 0, because the library always
+// waits.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -114,8 +112,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that cannot be cancelled. It stops waiting for the function when until ends.
-// If the function succeeds later, call runs undo.
+// call runs a function that cannot be cancelled, and stops waiting for it when until ends. If the
+// function succeeds later, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	around := l.env.ZooKeeper.Around
 	if around == nil {
