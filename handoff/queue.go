@@ -11,28 +11,28 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue is the state of one key in this process. In Redis, one entry stands for all waiting callers
-// of the process. A turn is the time for which that entry exists: the process waits in Redis, gets
-// the lease, and serves its callers.
+// queue contains the callers of this process that wait for one key. They share one entry in Redis.
+// A turn is the lifetime of such an entry: the process waits in Redis, gets the lease, and serves
+// its callers.
 type queue struct {
 	*Locker
 	key  string
 	keys []any
 
 	// The Locker's mu guards these fields.
-	waiters []*Lease
-	state   state
-	turn    string          // the unique name of the turn in Redis
-	past    string          // the name of the last turn whose lease was released or lost
-	ctx     context.Context // the context for requests, taken from one of the callers
-	since   time.Time       // a lease that a message grants began after this time
-	others  bool            // whether other processes wait for the lease
-	doubt   bool            // whether a request without a reply may still take effect
-	grant   *message        // a grant that cannot be accepted yet
-	looking bool            // whether the process is checking the turn in Redis
-	due     time.Time       // the time of the next check, request or renewal
-	alarm   time.Time       // when the timer fires; zero if it is stopped
-	timer   *time.Timer
+	waiters    []*Lease
+	state      state
+	turn       string          // the unique name of the turn in Redis
+	past       string          // the name of the last turn whose lease was released or lost
+	ctx        context.Context // the context for requests, taken from one of the callers
+	since      time.Time       // the earliest time at which a granted lease can have begun
+	others     bool            // whether other processes wait for the lease
+	unanswered bool            // whether a request without a reply may still take effect
+	grant      *message        // a grant that cannot be accepted yet
+	looking    bool            // whether the process is checking the turn in Redis
+	due        time.Time       // the time of the next check, request or renewal
+	alarm      time.Time       // when the timer fires; zero if it is stopped
+	timer      *time.Timer
 
 	// These fields describe the current lease, if there is one.
 	holder     *Lease
@@ -43,8 +43,8 @@ type queue struct {
 
 	// These fields are for the fast path, which works only while the lock is free and its counter
 	// exists in Redis.
-	leftFree bool      // whether this process was the last holder and no one waited
-	counted  time.Time // when a script last extended the lifetime of the counter
+	leftUnlocked    bool      // whether this process was the last holder and no one waited
+	counterExtended time.Time // when a script last extended the lifetime of the counter
 }
 
 type state int
@@ -61,7 +61,7 @@ const (
 func (q *queue) startLocked() {
 	q.turns++
 	q.state, q.turn = asking, q.channel+"/"+strconv.FormatUint(q.turns, 10)
-	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
+	q.ctx, q.others, q.unanswered, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
 // proceedLocked starts a new turn if any caller waits. The previous turn must be gone from Redis.
@@ -106,13 +106,13 @@ func (q *queue) undo(ctx context.Context, turn string) {
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
-	if q.leftFree && time.Since(q.counted) < fastFor {
+	if q.leftUnlocked && time.Since(q.counterExtended) < fastFor {
 		fast = "fast"
 	}
 	// While several requests are running, scripts are better than plain commands, because they can
 	// share a round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
-	q.leftFree = false
+	q.leftUnlocked = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
 		mode = "try"
 	}
@@ -142,7 +142,7 @@ func (q *queue) ask() {
 		q.openLocked()
 	case granted(n):
 		if fast == "" {
-			q.counted = sent
+			q.counterExtended = sent
 		}
 		q.holdLocked(sent, n)
 	default:
@@ -194,7 +194,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.doubt = true // the first request may still take effect later; a message would tell
+		q.unanswered = true // the first request may still take effect later; a message would tell
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -213,8 +213,8 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when the Locker gives up a lease that began at since. This is a hundredth of the
-// TTL early, because clocks run at slightly different rates.
+// endOf returns when the Locker gives up a lease that began at since. It subtracts a hundredth of
+// the TTL, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
 // queuedLocked records that the turn is in the Redis queue. The turn had no lease before since.
@@ -316,7 +316,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	}
 	turn, next := &argument{text: q.turn}, ""
 	q.turn, q.state = "", asking
-	if q.past = turn.text; q.doubt {
+	if q.past = turn.text; q.unanswered {
 		q.past = ""
 	}
 	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise, Redis would not queue the new turn
@@ -344,7 +344,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	case next != "":
 		q.queuedLocked(now)
 	default:
-		q.leftFree = n == replyBusy
+		q.leftUnlocked = n == replyBusy
 		q.proceedLocked()
 	}
 	return nil
@@ -475,8 +475,7 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // after Close, this only reports a lost lease
 }
 
-// attendLocked does what is due now, for example renews the lease, checks the Redis queue, or
-// starts a new turn.
+// attendLocked does what is due: it renews the lease, checks the Redis queue, or starts a new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

@@ -19,9 +19,9 @@ import (
 
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
-	// blockSize is the number of fencing tokens that a lease gets, so it limits how many callers
-	// one turn serves. If Redis loses a counter, the new one starts from the server's clock in µs.
-	// Tokens must therefore not increase faster than that clock.
+	// blockSize is how many fencing tokens a lease gets, so one turn serves at most this many
+	// callers. If Redis loses a counter, the new one starts from the server's clock in µs. Small
+	// blocks keep the old tokens below that clock.
 	blockSize = 32
 	// firstToken is the smallest fencing token. Smaller replies have other meanings.
 	firstToken = 1_000_000
