@@ -39,8 +39,8 @@ type Target struct {
 	// Method, Path and Body describe the HTTP request of a grab. They may contain {order} and
 	// {driver}. The default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules that recognise a response. The defaults are the status
-	// codes 200, 409 and 423.
+	// Grabbed, Taken and Busy say which responses mean that the driver has the order, that it came
+	// too late, or that it should try again. The defaults are the status codes 200, 409 and 423.
 	Grabbed, Taken, Busy string
 	// FirstOrder is the id of the first open order. Alternatively, OpenOrders describes an HTTP
 	// request or SQL that opens new orders.

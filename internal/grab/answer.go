@@ -23,7 +23,7 @@ const (
 	Timeout Outcome = "timeout"
 )
 
-// Outcomes lists all outcomes in the order of the tables.
+// Outcomes lists all outcomes in the order in which tables show them.
 var Outcomes = []Outcome{Grabbed, Taken, Busy, Failed, Timeout}
 
 // Answer is the JSON body of every response to a grab.
@@ -100,7 +100,6 @@ func verdictOn(err error) verdict {
 	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
-// oneLine returns the text of err on a single line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -20,7 +20,7 @@ var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 		But(catalog.ByChance, catalog.Hang, catalog.Crash, catalog.RedisDown).
 		But(catalog.TwoInside, catalog.RedisRestartMost, catalog.RedisDownMost, catalog.Amnesia, catalog.DBRestart, catalog.ReplyLost, catalog.Cancel),
 	Breaks: []string{"F7", "F35"},
-	New:    redisKeyLock{set: setStamp(deleteAndSet, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
+	New:    redisKeyLock{set: setStamp(deleteAndSet, time.Millisecond), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })
 
 func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -36,7 +36,7 @@ var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, which treats a nil reply of GETSET as busy",
 	Breaks: []string{"F8", "F35"},
-	New:    redisKeyLock{set: setStamp(takeOverUnlessNil, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
+	New:    redisKeyLock{set: setStamp(takeOverUnlessNil, time.Millisecond), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })
 
 func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -54,5 +54,5 @@ var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Title:  "setnx-getset, with stamps in whole seconds",
 	Claims: catalog.Always(catalog.ByChance).But(catalog.GrabbedTwice, catalog.Slow, catalog.Pause, catalog.ClientClock),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
-	New:    redisKeyLock{set: setStamp(takeOver, time.Second), unset: watchAndDelete(isAlive), believesLate: true}.New,
+	New:    redisKeyLock{set: setStamp(takeOver, time.Second), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })

@@ -38,7 +38,7 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Title:  "setnx-nottl, which leaves its key behind after a lost reply",
 	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
 	Claims: catalog.ClaimsOf("nottl").But(catalog.GetsStuck, catalog.ReplyLost, catalog.Cancel),
-	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelledContext}.New,
+	New:    redisKeyLock{set: setForever, unset: del, acceptsLate: true, endless: true, cleanup: cancelledContext}.New,
 })
 
 func cancelledContext(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -20,7 +20,6 @@ var watchdogStrayRenewal = variant(watchdog, Strategy{
 
 type strayRenewalLocker struct{ *watchdogLocker }
 
-// Acquire polls the lock until it gets it.
 func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
 	err = poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (ok bool, err error) {
 		lease, ok, err = l.try(ctx, key)

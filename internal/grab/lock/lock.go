@@ -215,13 +215,13 @@ type Strategy struct {
 
 	Needs Backend     // the servers that the lock needs; 0 means none
 	Guard order.Guard // the default guard
-	// FixedGuard means that the -guard flag has no effect, because the strategy takes no lock and
-	// consists only of its guard.
+	// FixedGuard means that the -guard flag has no effect. It is true for strategies without a
+	// lock, because only the condition of the database write decides.
 	FixedGuard bool
 	Fences     bool // whether its leases have fencing tokens
 
-	// Claims states the expected outcome under each fault, with the default guard and the flag
-	// -on-lost abort.
+	// Claims states the expected outcome under each fault. It applies if the service uses the
+	// default guard and stops its work when a lease is lost.
 	Claims catalog.Claims
 	// InSearch lists the faults that have another outcome in the explorer than on real servers.
 	InSearch []SearchClaim
@@ -260,8 +260,8 @@ type Promises struct {
 	// WakeUp limits how long a waiter needs to get a released lock, even if a message is lost. It
 	// is a fraction of the TTL, and 0 means 0.5.
 	WakeUp float64
-	// Heard is like WakeUp, but applies if no message is lost or late. 0 means 0.1, or the longest
-	// pause between two polls if that is longer.
+	// Heard limits the same time if no message is lost or late. It is a fraction of the TTL. 0
+	// means 0.1, or the longest pause between two polls if that is longer.
 	Heard float64
 	// InOrder says which clients get the lock in the order of their arrival, provided that none of
 	// their calls fails.
@@ -297,7 +297,7 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns whether an order should stay safe under the fault.
+// Expected returns the expected verdict on orders under the fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
 // ExclusiveUnder reports whether the lock should have at most one holder at a time under the fault.

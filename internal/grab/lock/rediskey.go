@@ -10,9 +10,9 @@ import (
 type redisKeyLock struct {
 	set   redisKeyCall // reports whether the client has the lock
 	unset redisKeyCall // reports whether the client had the lock, if the function can tell
-	// believesLate means that a client uses the lock even if the reply took longer than the TTL.
+	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL.
 	// This is a mistake in some strategies.
-	believesLate bool
+	acceptsLate bool
 	// endless means that the key never expires.
 	endless bool
 	// cleanup returns the context for cleaning up. If it is nil, cleanupContext is used.
@@ -88,7 +88,7 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	if err == nil && !ok {
 		return false, nil
 	}
-	if err == nil && ctx.Err() == nil && (l.believesLate || time.Since(sent) < l.env.TTL) {
+	if err == nil && ctx.Err() == nil && (l.acceptsLate || time.Since(sent) < l.env.TTL) {
 		if !l.endless {
 			l.until = sent.Add(l.env.TTL)
 		}

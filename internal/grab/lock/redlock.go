@@ -43,7 +43,8 @@ var redlock = Strategy{
 const (
 	// redlockDrift is the assumed clock drift as a fraction of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is the smallest number of nodes that survives the failure of one node.
+	// redlockMin is the minimum number of nodes. With fewer nodes, the failure of one node would
+	// make the lock unavailable.
 	redlockMin = 3
 )
 

@@ -52,8 +52,9 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put calls call, which asks one node. It returns errSilent if the node answers too long after the
-// quorum. If such an answer arrives later, put calls late.
+// put runs call, which sends a question to one node, and returns its answer. It returns errSilent
+// if there is no answer within RedlockGrace after the end of the question. If the node answers
+// later, put runs late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T

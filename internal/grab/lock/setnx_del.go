@@ -15,7 +15,7 @@ var setnxDel = variant(setnx, Strategy{
 	Source: "the source articles; redis.io: Distributed Locks with Redis",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F5", "F12"},
-	New:    redisKeyLock{set: setPX, unset: del, believesLate: true}.New,
+	New:    redisKeyLock{set: setPX, unset: del, acceptsLate: true}.New,
 })
 
 func del(ctx context.Context, l *redisKeyLease) (bool, error) {

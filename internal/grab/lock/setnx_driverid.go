@@ -16,7 +16,7 @@ var setnxDriverID = variant(setnx, Strategy{
 	Source: "the source articles: SETNX key driver_id",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F12", "F36"},
-	New:    redisKeyLock{set: setDriver, unset: compareAndDelete, believesLate: true}.New,
+	New:    redisKeyLock{set: setDriver, unset: compareAndDelete, acceptsLate: true}.New,
 })
 
 type driverKey struct{}

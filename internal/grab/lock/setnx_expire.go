@@ -15,7 +15,7 @@ var setnxExpire = variant(setnx, Strategy{
 	Claims:   catalog.ClaimsOf("expire"),
 	Breaks:   []string{"F4", "F5", "F12"},
 	InSearch: endlessIfSentTwice,
-	New:      redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
+	New:      redisKeyLock{set: setThenExpire, unset: del, acceptsLate: true}.New,
 })
 
 // setThenExpire sends SETNX and EXPIRE. It returns false if another client has the lock, or if the

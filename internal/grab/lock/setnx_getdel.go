@@ -17,7 +17,7 @@ var setnxGetDel = variant(setnx, Strategy{
 	Source: "the source articles",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F6", "F12"},
-	New:    redisKeyLock{set: setPX, unset: getThenDel, believesLate: true}.New,
+	New:    redisKeyLock{set: setPX, unset: getThenDel, acceptsLate: true}.New,
 })
 
 func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {

@@ -30,7 +30,7 @@ var setnxGetSet = variant(setnx, Strategy{
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
 	Claims: catalog.ClaimsOf("getset"),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
-	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
+	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })
 
 // setStamp returns a function that sets the key to a timestamp, in milliseconds rounded down to a

@@ -18,7 +18,7 @@ var setnxNoTTL = variant(setnx, Strategy{
 	Claims:   catalog.ClaimsOf("nottl"),
 	Breaks:   []string{"F3", "F5", "F15"},
 	InSearch: endlessIfSentTwice,
-	New:      redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
+	New:      redisKeyLock{set: setForever, unset: del, acceptsLate: true, endless: true}.New,
 })
 
 func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {

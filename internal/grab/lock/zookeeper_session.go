@@ -123,7 +123,8 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
-// list returns its arguments as a slice. It helps if the element type is unexported.
+// list returns its arguments as a slice. It is needed for types that another package does not
+// export.
 func list[T any](elements ...T) []T { return elements }
 
 // close ends the session. If nodes is true, the nodes of the session disappear immediately.
@@ -233,7 +234,7 @@ func ask[T any](ctx context.Context, s *zkSession, path string, call func() (T, 
 	return receive(ctx, s, send(ctx, s, path, call))
 }
 
-// The following methods are the calls that a lock makes.
+// These methods send the requests that a lock needs.
 
 func (s *zkSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
 	return send(ctx, s, path, func() (string, error) {

@@ -2,9 +2,9 @@
 // compare them with the locks of this project.
 //
 // Each wrapper calls the library as its documentation shows, and adds nothing. It passes Env.TTL as
-// an option and Env.Wait as a deadline. All other options keep their defaults. The wrapper converts
-// the library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails lists the
-// conformance tests that a library does not pass.
+// an option, and limits the wait through the context. All other options keep their defaults. The
+// wrapper converts the library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails
+// lists the conformance tests that a library does not pass.
 //
 // Start with the Strategies table. Each library has one file. A program that imports this package
 // also finds the table in lock.Peers. The service must not import this package.
