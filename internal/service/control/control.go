@@ -59,7 +59,7 @@ type Code string
 
 // These codes say what went wrong.
 const (
-	NotHeld  Code = "not-held" // the breakpoint has not stopped such a call
+	NotHeld  Code = "not-held" // the call is not stopped at the breakpoint
 	Deadline Code = "deadline" // the call missed its deadline
 )
 
@@ -117,8 +117,8 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 // reply into answer. It returns an error if the status is not 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a breakpoint. It replaces any breakpoint with the same name, and lets the calls
-// continue that the old one has stopped.
+// SetHold sets a breakpoint. If the name is already in use, SetHold first removes the old
+// breakpoint.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
@@ -144,13 +144,13 @@ func (c Client) Release(ctx context.Context, name string, call Call, as Outcome)
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
 
-// RemoveHold removes a breakpoint, and lets the calls continue that it has stopped.
+// RemoveHold removes a breakpoint, and its stopped calls continue.
 func (c Client) RemoveHold(ctx context.Context, name string) error {
 	_, err := removeHold.call(ctx, c, name, struct{}{})
 	return err
 }
 
-// SetClock sets how far the wall clock of the locking strategies is ahead.
+// SetClock sets how far the clock of the locking strategies is ahead of the true time.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err

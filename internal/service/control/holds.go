@@ -22,8 +22,8 @@ type Hold struct {
 	// deadline. At any other point, a stopped call ignores its context, as if its process were
 	// paused.
 	At Point `json:"at"`
-	// Outcome, if set, is the result of calls that reach the breakpoint. They do not stop then. It
-	// must be Delivered or Refused.
+	// If Outcome is set, calls do not stop, but get this outcome at once. It may be Delivered or
+	// Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Strike means that a fault hits the stopped calls. Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
@@ -120,7 +120,7 @@ const (
 var (
 	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld means that the breakpoint has not stopped such a call.
+	// ErrNotHeld means that the call is not stopped at this breakpoint.
 	ErrNotHeld = errors.New("control: no such call is held")
 	// ErrRefused is the error that the caller of a refused call gets.
 	ErrRefused = errors.New("control: refused")
@@ -166,8 +166,7 @@ type call struct {
 	answer   error
 }
 
-// Set sets a breakpoint. It replaces any breakpoint with the same name, and lets the calls continue
-// that the old one has stopped.
+// Set sets a breakpoint. If the name is already in use, Set first removes the old breakpoint.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -178,8 +177,8 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a breakpoint, and lets the calls continue that it has stopped. It returns
-// ErrNoHold if there is no such breakpoint.
+// Remove removes a breakpoint, and its stopped calls continue. It returns ErrNoHold if there is no
+// such breakpoint.
 func (h *Holds) Remove(name string) error {
 	return h.withHold(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }

@@ -30,8 +30,7 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients contains all clients of an instance except the database client. Their calls go through
-// cfg.tap, and sent commands to Redis are counted.
+// clients contains the clients of an instance for all servers except the database.
 type clients struct {
 	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
 	redlock   []redis.UniversalClient

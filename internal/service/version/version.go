@@ -16,7 +16,7 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown is the commit if none can be determined.
+// Unknown stands for a commit that cannot be determined.
 const Unknown = "unknown"
 
 // Line returns the output of the -version flag.
