@@ -197,8 +197,8 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
-// client has the lock.
+// lostReply checks an acquire whose reply is lost. The acquire must not return ErrBusy, because no
+// other client has the lock.
 func lostReply(t *trial) {
 	lease, err := t.disturbed(t.ctx, longTTL, func() error { return errCut })
 	switch {

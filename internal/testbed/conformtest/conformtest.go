@@ -33,8 +33,8 @@ type Subject struct {
 	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child contains the arguments with which the test binary runs as a child process. It may be
-	// empty.
+	// Child contains command-line arguments for running the test binary as a child process. It may
+	// be empty.
 	Child []string
 	// Drop takes the lock of key away from its holder. It is nil if that is impossible.
 	Drop func(ctx context.Context, key string) error

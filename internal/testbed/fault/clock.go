@@ -34,9 +34,8 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock sets the clocks of lock servers ahead until every lease has expired there (F19 in
-// docs/failure-modes.md). It affects the single Redis server, or the largest number of Redlock
-// nodes that may fail.
+// nodeClock sets the clocks of lock servers ahead, so that every lease expires there (F19 in
+// docs/failure-modes.md). It affects the single Redis server, or a minority of the Redlock nodes.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -49,8 +49,8 @@ type Fault struct {
 	// the fault can be injected.
 	NotForeign string
 
-	// Prepare makes the preparations for the fault before the instances start. Prepared.Close
-	// undoes them. If Prepare fails, it leaves nothing behind.
+	// Prepare makes the servers ready for the fault before the instances start. Prepared.Close
+	// undoes this. If Prepare fails, nothing is left to undo.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
@@ -91,7 +91,7 @@ type Target struct {
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string
-	// Ledger is the table that contains the winners.
+	// Ledger is the name of the table that contains the winners.
 	Ledger string
 }
 
@@ -223,8 +223,9 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns the single Redis server, or the largest number of Redlock nodes that may fail.
-// The result contains the first node, because the redlock-miswired strategy counts that node twice.
+// minority returns the single Redis server, or as many Redlock nodes as may fail without losing the
+// majority. The first node is included, because the redlock-miswired strategy counts that node
+// twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -239,7 +240,7 @@ func (t Target) majority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the nodes that Redlock does not need for a majority.
+// beyondBare returns the Redlock nodes that remain if a bare majority is left out.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]

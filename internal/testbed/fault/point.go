@@ -12,7 +12,7 @@ import (
 // Role says what a driver is doing when the fault is injected.
 type Role string
 
-// These are the roles that the driver under a fault can have.
+// These are the roles of the driver that a fault hits.
 const (
 	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
@@ -49,7 +49,7 @@ func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 // user's service have this phase.
 const Work tap.Phase = "work"
 
-// String formats the point, such as "waiting: after acquire 2".
+// String formats the point as a text such as "waiting: after acquire 2".
 func (p Point) String() string {
 	if p.Moment != "" {
 		return p.Moment

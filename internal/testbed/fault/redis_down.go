@@ -9,9 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects the
-// largest number of nodes that may fail. The affected drivers release their locks during the
-// outage.
+// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects a
+// minority of the nodes. The affected drivers release their locks during the outage.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,

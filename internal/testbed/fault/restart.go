@@ -11,7 +11,7 @@ import (
 )
 
 // redisRestart restarts Redis, which deletes all locks there (F20 in docs/failure-modes.md). With
-// Redlock, it affects the largest number of nodes that may fail.
+// Redlock, it restarts a minority of the nodes.
 var redisRestart = Fault{
 	Name:       catalog.RedisRestart,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -33,7 +33,7 @@ var redisRestartMost = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
-// restart returns a step that restarts the servers without their data.
+// restart returns a step that restarts the servers, which deletes their data.
 func (t Target) restart(servers []string) Step {
 	return stepWithoutHeal(func(ctx context.Context) error {
 		for _, server := range servers {

@@ -78,7 +78,7 @@ var slotMoves = Fault{
 const aimsAtOurs = "the fault strikes the master with the lock, but the keys of the service's locks are unknown"
 
 // onTopology returns a Prepare function for a fault of several Redis servers that work together.
-// Prepared.Close replaces these servers.
+// Prepared.Close replaces the servers.
 func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology

@@ -124,7 +124,7 @@ func (f *Fleet) identify(pids []int) (err error) {
 		}
 	}
 	if pids != nil {
-		f.restored, err = stack.ContinueAtEnd(pids)
+		f.resumeAll, err = stack.ContinueAtEnd(pids)
 	}
 	return err
 }

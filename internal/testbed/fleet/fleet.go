@@ -49,9 +49,9 @@ type Fleet struct {
 	open      *target.Opening // how to open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call to the service opens orders
 
-	// restored resumes the paused processes of the user's instances. It is nil if the processes are
-	// unknown.
-	restored func() error
+	// resumeAll resumes the processes of the user's instances that a fault has paused. It is nil if
+	// the processes are unknown.
+	resumeAll func() error
 
 	// These fields describe instances that the fleet starts.
 	cfg     Config
@@ -138,9 +138,9 @@ func (f *Fleet) Stop() error {
 // Close stops the instances and closes their proxies.
 func (f *Fleet) Close() error {
 	err := f.Stop()
-	if f.restored != nil {
-		err = errors.Join(err, f.restored())
-		f.restored = nil
+	if f.resumeAll != nil {
+		err = errors.Join(err, f.resumeAll())
+		f.resumeAll = nil
 	}
 	for _, in := range f.Instances {
 		if in.wires != nil {
@@ -169,8 +169,8 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to a strategy. It returns the longest lease time that an instance
-// reports, in milliseconds, or 0 if none reports one.
+// Use switches every instance to a locking strategy. It returns the longest lease time that an
+// instance reports, in milliseconds, or 0 if none reports one.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil

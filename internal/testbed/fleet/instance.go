@@ -208,7 +208,7 @@ func saysTaken(log string) bool {
 // Command is a hidden command that makes this program run as an instance.
 const Command = "instance"
 
-// firstStrategy is the strategy with which an instance starts. Every stack supports it.
+// firstStrategy is the locking strategy of a new instance. It needs no lock server.
 const firstStrategy = "none"
 
 // arguments returns the arguments that start an instance of this program.

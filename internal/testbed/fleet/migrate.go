@@ -18,7 +18,8 @@ type Migration struct {
 	command   Service // a command; without words if the step is an SQL statement
 }
 
-// byService is the step in which the first instance prepares the database itself.
+// byService is the step in which the service prepares the database itself, when its first instance
+// starts.
 const byService = "service"
 
 // ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.

@@ -155,8 +155,8 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking must be called before a client asks for the result of a grab, and answered after the
-// client has got it. It implements load.Asking.
+// Asking tells the proxies that a client is about to ask for the result of a grab. Call answered
+// when the client has the result. Asking implements load.Asking.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
 		if in.URL == of.Target && in.wires != nil {
@@ -166,8 +166,8 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	return func() {}
 }
 
-// tap forwards a request of an instance. If the request belongs to the watched grab, a breakpoint
-// can pause it.
+// tap forwards a request of an instance to the server. If the request belongs to the watched grab,
+// a breakpoint can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
@@ -199,9 +199,9 @@ var (
 	hexDigits = regexp.MustCompile(`[0-9a-fA-F]+`)
 )
 
-// withoutIDs replaces the order's id with *, and random values with #. Numbers in names are
-// replaced by their placeholder texts. The order's id is found in order_61, x61a and {00061}, but
-// not in 161 or in a long hexadecimal number such as 61a7bc5f.
+// withoutIDs replaces the order's id with *, random values with #, and the numbers in names with
+// their texts. It finds numbers inside words, but not inside long hexadecimal values such as
+// 61a7bc5f.
 func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
 		text, order = strings.ReplaceAll(text, order, "*"), ""

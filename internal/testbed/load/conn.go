@@ -23,7 +23,8 @@ const (
 	Other       = "other"
 )
 
-// failureNamer adds the reason of a failure to the error text, because vegeta keeps only that text.
+// failureNamer adds the reason for a failure to the error text, because vegeta keeps only that
+// text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
@@ -55,7 +56,7 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf returns the reason of a failure, which the error text of a result contains.
+// FailureOf returns the reason for a failure from the error text of a result.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {

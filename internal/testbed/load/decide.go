@@ -80,7 +80,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	return nil, grab.Context().Err()
 }
 
-// answer sends a request, and reads as much of the response body as rules may use.
+// answer sends a request and reads the response body, up to the size that rules can use.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := next.RoundTrip(req)
 	if err != nil {

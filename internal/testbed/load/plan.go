@@ -48,7 +48,7 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 // target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share of its requests. It does not change when they are due.
+// Split limits the plan to a share of its requests. These requests keep their due times.
 func (p *Plan) Split(s Share) { p.share = s }
 
 // Requests returns the number of requests in the share.

@@ -157,7 +157,7 @@ func (v value) text() string {
 	return fmt.Sprint(v.plain)
 }
 
-// target returns the node itself, without the anchor that may precede it.
+// target returns the YAML node without its anchor.
 func (v value) target() ast.Node {
 	if anchor, ok := v.node.(*ast.AnchorNode); ok {
 		return anchor.Value
@@ -204,7 +204,7 @@ func (v value) members() []member {
 	return all
 }
 
-// keyAt returns the place of a key in the file.
+// keyAt returns the position of a key in the file.
 func (v value) keyAt(key string) place {
 	members := v.members()
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt

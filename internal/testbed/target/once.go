@@ -30,7 +30,7 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Change the case of this header. The transport would repeat requests that have it.
+	// Send these headers in lower case, because the transport repeats requests with the usual case.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

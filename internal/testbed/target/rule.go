@@ -109,7 +109,8 @@ func mustRule(text string) Rule {
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf splits the text of a test into its source and the rest.
+// sourceOf returns the source with which text begins, such as json:, and the text after it. It
+// returns false if there is none.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -399,7 +400,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps reports whether some status alone makes both rules match, and returns that status.
+// overlaps returns a status that makes both rules match, whatever else the reply contains. ok is
+// false if there is none.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

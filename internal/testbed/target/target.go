@@ -21,7 +21,8 @@ type Target struct {
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for control calls
-	// FirstOrder is the id of the first order to use if no call opens orders. Otherwise, it is 0.
+	// FirstOrder is the id of the first order to use. It is 0 if an HTTP call opens the orders and
+	// returns their ids.
 	FirstOrder int64
 	// ProbeDrivers is the id of the first driver for test grabs after the load. 0 means
 	// history.ProbeDriver.
@@ -29,10 +30,10 @@ type Target struct {
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that several recorded wins of one driver count as one.
+	// Idempotent means that all recorded wins of a driver for the same order count as one.
 	Idempotent bool
-	// Compensation limits how long the service may take to undo a second win. 0 means that the
-	// service must never undo a win.
+	// Compensation limits how long the service may take to undo the win of a second driver. 0 means
+	// that it must never undo a win.
 	Compensation time.Duration
 	// Strategies lists the strategies to test, by their names in the service. Nil means all of
 	// them.

@@ -227,10 +227,10 @@ type carrier struct {
 	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
 }
 
-// window is the size of a carrier's buffer.
+// window is the buffer size for one direction of a connection, in bytes.
 const window = 64 << 10
 
-// run copies data to the end of the stream.
+// run copies data until the stream ends.
 func (c *carrier) run() {
 	if c.buf == nil {
 		c.buf = make([]byte, window)
@@ -254,8 +254,8 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// forward sends as much of the received data as possible. It returns false if no more data must be
-// sent.
+// forward sends as much of the received data as possible. It returns false if the carrier must
+// stop.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
 		full := c.r == 0 && c.w == len(c.buf)

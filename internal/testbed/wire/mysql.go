@@ -287,7 +287,8 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of the prepared statement whose number begins payload.
+// statement returns the name of a prepared statement. payload begins with the number of the
+// statement.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
