@@ -66,7 +66,7 @@ func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 // DefaultDB is the address of the database in the project's docker compose file.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the maximum length of an instance name in bytes. The database column has this size.
+// maxName is the maximum length of an instance name in bytes, as in the database column.
 const maxName = 64
 
 // hidden is a flag that the help does not show, because only loadgen uses it.

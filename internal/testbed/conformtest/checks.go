@@ -233,8 +233,8 @@ func recovers(t *trial) {
 }
 
 // lateReply checks that a client rejects a lock if the reply takes longer than the lease (F12 in
-// docs/failure-modes.md). The client may then try again and get a lease. In that case, no other
-// client may get the lock.
+// docs/failure-modes.md). The client may then try again. If it gets a lease, no other client may
+// get the lock.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {

@@ -104,7 +104,7 @@ func options(addr string) *redis.Options {
 	}
 }
 
-// Single returns the address of the server for locks on a single Redis.
+// Single returns the address of the server for locks that use only one Redis server.
 func (n Nodes) Single() string { return n[0] }
 
 // NewClient returns a Redis client with the same options as OpenRedis.

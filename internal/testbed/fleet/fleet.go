@@ -24,8 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the port of the first instance, as in the source article. Further instances use the
-// following ports.
+// FirstPort is the port of the first instance. The other instances use the following ports.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.

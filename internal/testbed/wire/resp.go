@@ -65,7 +65,7 @@ func (v *values) take(data []byte) (n int, err error) {
 // isLine reports whether a value of this kind is a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string or an array, and records how much data follows.
+// open reads the first line of a string or an array. It records how much data belongs to the value.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
