@@ -75,14 +75,16 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes this process's entry from Redis, because no caller waits any more.
+// dropLocked removes this process's request for the lock from Redis, because no caller waits any
+// more.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
 	q.background(func() { q.abandon(ctx, turn) })
 }
 
-// abandon removes the entry of a turn from Redis. If callers wait, it then starts another turn.
+// abandon removes a request for the lock from Redis. If callers wait, it then requests the lock
+// again.
 func (q *queue) abandon(ctx context.Context, turn string) {
 	q.undo(ctx, turn)
 	q.mu.Lock()
