@@ -137,8 +137,8 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps in which time passes. They are free if no call can continue. Otherwise, they
-// count as preemptions or faults.
+// time adds the steps that only let time pass. Such a step counts as a preemption or a fault if a
+// call could continue instead.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // the remaining goroutines never end, for example a renewal whose holder has died

@@ -367,8 +367,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds to the fingerprint what contents does not show, such as watches and leases without
-// keys.
+// state adds the server's revision, leases and watches to the fingerprint f.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -99,8 +99,7 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds to the fingerprint what contents does not show: WATCH commands, subscribers and late
-// messages.
+// state adds WATCH commands, subscribers and delayed messages to the fingerprint f.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
