@@ -1,5 +1,4 @@
-// Command grabsvc runs one instance of the order-grabbing service, which package instance
-// implements.
+// Command grabsvc runs one instance of the order-grabbing service. See package instance.
 package main
 
 import (

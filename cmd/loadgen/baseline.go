@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// readBaseline reads the earlier result that the -baseline flag names. It may be a result folder, a
-// run.json or a file of verdicts.
+// readBaseline reads the earlier result that the -baseline flag names: a result folder, a run.json
+// or a file of verdicts.
 func (s *settings) readBaseline() error {
 	if s.baselinePath == "" {
 		return nil
@@ -39,7 +39,7 @@ func (s *settings) readBaseline() error {
 }
 
 // checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
-// it has printed any.
+// there is one.
 func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
 	if s.baseline == nil {
 		return nil

@@ -54,13 +54,13 @@ func newBenchSettings() *benchSettings {
 	return s
 }
 
-// benchRules lists which flags of bench need or exclude each other.
+// benchRules says which flags of bench need or exclude each other.
 var benchRules = append([]flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the address of Redis is missing, and every benchmark needs a Redis", Do: "add -redis ADDR or -sentinel ADDR"},
 }, sentinelRules...)
 
-// parseBench parses the flags of bench. Its errors wrap flags.ErrUsage or are a flags.HelpError.
+// parseBench parses the flags of bench. Errors wrap flags.ErrUsage or are a flags.HelpError.
 func parseBench(args []string) (*benchSettings, error) {
 	s := newBenchSettings()
 	line, err := flags.ParseFlags(s.flags(), args)
@@ -80,7 +80,7 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes the locks whose servers have no address. It records the reason in LeftOut.
+// leaveOut removes the locks whose servers have no address, and records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
 	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
 		flags := s.Stack.Lacks(c.Needs)
@@ -131,8 +131,7 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements and a file for benchstat. It writes each file
-// atomically.
+// saveBench writes bench.json, the raw measurements and a file for benchstat, each atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
@@ -173,8 +172,8 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects parses a list of locks to measure. The list may also contain the groups "ours",
-// "peers" and "all".
+// parseSubjects parses a list of locks to measure. The groups "ours", "peers" and "all" are allowed
+// too.
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {

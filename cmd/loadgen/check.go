@@ -27,7 +27,7 @@ func checkFlags() []flags.Flag {
 	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
 
-// check makes a few test grabs of the user's service and prints the findings.
+// check sends a few test requests to the user's service and prints the findings.
 func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	s.notes.print(stderr)
 	var failed error
@@ -48,8 +48,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error for the first problem that would make the verdict of every cell
-// useless. If a problem matters only under faults, the cells without a fault still run.
+// checkPreflight returns an error for the first problem that makes the whole run useless. A problem
+// that matters only under faults does not stop a run that also tests without a fault.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {
@@ -68,8 +68,7 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem describes a problem. It names the flag, or the line of the target file, that the user
-// should correct.
+// problem describes a problem. It names the flag, or the line of the target file, to correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -80,7 +79,7 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints the findings of the test grabs with one strategy.
+// printPreflight prints what the test requests with one strategy have shown.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string
@@ -100,7 +99,7 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns the rows of a table that shows at which calls each fault can be injected.
+// reaches returns table rows that show at which calls each fault can be injected.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why

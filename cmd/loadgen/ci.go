@@ -12,7 +12,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// tellCI writes a JUnit file for CI systems, and a summary and annotations for GitHub Actions.
+// tellCI writes a JUnit file for CI systems. On GitHub Actions, it also writes a summary and
+// annotations.
 func (s *settings) tellCI(run *experiment.Run, cases []report.Case, stderr io.Writer) error {
 	var errs []error
 	if s.junit != "" {
@@ -42,7 +43,7 @@ func writeJUnit(path string, run *experiment.Run, cases []report.Case) error {
 	return nil
 }
 
-// appendSummary appends to the summary file, which may contain output of earlier commands.
+// appendSummary appends to the summary file, which may contain the output of earlier commands.
 func appendSummary(path string, run *experiment.Run, cases []report.Case) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {

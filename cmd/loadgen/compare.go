@@ -31,8 +31,8 @@ func parseCompare(args []string) (showSettings, error) {
 	return s, err
 }
 
-// compare compares each result with the first one and prints the differences. It returns exitAssert
-// if a result is worse than the first.
+// compare prints the differences between each result and the first one. It returns exitAssert if a
+// result is worse than the first.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	var all []*compare.Comparison
 	for _, path := range s.paths[1:] {
@@ -57,8 +57,7 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return changed
 }
 
-// comparison compares two runs or two benchmarks. It returns an error if the results are of different
-// kinds.
+// comparison compares two runs or two benchmarks. It returns an error for a run and a benchmark.
 func comparison(old, now string) (*compare.Comparison, error) {
 	oldRun, oldBench, err := loadResult(old)
 	if err != nil {
@@ -79,8 +78,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
-// other.
+// loadResult reads a result folder or file. It returns a run or a benchmark. The other value is
+// nil.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -105,8 +104,8 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench reports whether the file contains a benchmark and not a run. It returns an error if it
-// contains neither.
+// holdsBench reports whether the file contains a benchmark, and false for a run. It returns an
+// error if it contains neither.
 func holdsBench(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {

@@ -26,14 +26,14 @@ type explanation struct {
 	lines [][2]string
 }
 
-// explainer knows the names in one catalogue and can explain each of them.
+// explainer explains the names of one kind, such as strategies.
 type explainer struct {
 	what string
 	all  []string
 	find func(name string) (explanation, bool)
 }
 
-// explainers returns an explainer for each catalogue of names, such as faults and strategies.
+// explainers returns an explainer for each kind of names.
 func explainers() []explainer {
 	return []explainer{
 		{"failure mode", namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }), explainMode},
@@ -58,8 +58,8 @@ func explainers() []explainer {
 	}
 }
 
-// explainerOf returns an explainer that finds an element of list by its name. The functions name and
-// explain return the name and the explanation of an element.
+// explainerOf returns an explainer for the elements of a list. name and explain return the name and
+// the explanation of an element.
 func explainerOf[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
 	return explainer{what, namesOf(list, name), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return name(x) == wanted })
@@ -101,7 +101,7 @@ func parseExplain(args []string) ([]string, error) {
 	return line.Args, nil
 }
 
-// explainAll prints the explanation of each name, with an empty line in between.
+// explainAll prints the explanation of each name, separated by empty lines.
 func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 	var all []explanation
 	var unknown []error
@@ -134,8 +134,8 @@ func explainHelp(w io.Writer, topic string) {
 	}
 }
 
-// explain returns the explanations of a name, or of an entry of the result table. If there are none,
-// the error suggests a similar name.
+// explain returns the explanations of a name, or of an entry of the result table. If there are
+// none, the error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers() {
@@ -157,7 +157,7 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart matches one part of an entry in the result table, such as a mark, a fraction or a word.
+// cellPart matches a mark, a fraction or a word in an entry of the result table.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	modeID   = regexp.MustCompile(`^[fF]\d+$`)
@@ -165,8 +165,8 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains each part of an entry in the result table. It returns nil if it cannot
-// explain one of the parts.
+// explainParts explains each part of an entry in the result table. It returns nil if a part has no
+// explanation.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
 	for len(parts) > 0 {
@@ -227,7 +227,7 @@ func explainMode(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// shownCommands returns the commands that the help shows. The others are for internal use.
+// shownCommands returns the commands that the help lists. The others are for internal use.
 func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
@@ -248,8 +248,8 @@ func explainFault(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// expectedInRun returns what a run of the strategy under the fault should find. Like the result table,
-// it returns n/a if the fault affects nothing that the strategy uses.
+// expectedInRun returns the verdict that a run of the strategy under the fault should have. It is
+// n/a if the fault affects nothing that the strategy uses.
 func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
 		return catalog.NA
@@ -302,7 +302,7 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// checks lists the tests of the conformance suite that a strategy is known to fail, with the reasons.
+// checks lists the conformance tests that a strategy is known to fail, with the reasons.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {

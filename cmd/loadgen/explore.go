@@ -72,11 +72,11 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags that limit a search. If the user sets one of them, explore makes a
-// single search instead of its usual series.
+// boundFlags lists the flags that limit a search. With one of them, explore makes a single search
+// instead of its usual series.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
-// exploreRules lists which flags of explore exclude each other.
+// exploreRules says which flags of explore exclude each other.
 var exploreRules = []flags.Rule{
 	{
 		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
@@ -89,8 +89,7 @@ func newExploreSettings() *exploreSettings {
 	return &exploreSettings{out: filepath.Join(resultsDir, "explore"), Config: explore.Usual()}
 }
 
-// parseExplore parses the flags of explore. Its errors wrap flags.ErrUsage or are a
-// flags.HelpError.
+// parseExplore parses the flags of explore. Errors wrap flags.ErrUsage or are a flags.HelpError.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
 	line, err := flags.ParseFlags(s.flags(), args)
@@ -104,7 +103,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	return s, nil
 }
 
-// choose determines the strategies to explore.
+// choose selects the strategies to explore.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {
@@ -142,8 +141,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. If a name is not in all, parseNames calls find for it and
-// keeps the note that find returns.
+// parseNames parses a list of names. For a name that is not in all, it calls find and keeps the
+// returned note for the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/explore/bubble"
 )
 
-// exploreWorkerCommand is a hidden command. It runs in the child processes in which explore
-// executes schedules.
+// exploreWorkerCommand is a hidden command. Child processes run it to execute schedules for
+// explore.
 const exploreWorkerCommand = "explore-worker"
 
 func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {

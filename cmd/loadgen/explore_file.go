@@ -27,11 +27,11 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy is a strategy in the user's file: its name, and the variable that declares it.
+// ownStrategy is a strategy in the user's file: its name, and the Go variable that declares it.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild describes a worker program that is built on demand. The program contains the user's
-// strategies and runs schedules with them.
+// ownBuild describes a worker program that contains the user's strategies and runs schedules with
+// them.
 type ownBuild struct {
 	dir, exe string
 	names    []string // names of the strategies that the file declares
@@ -39,10 +39,11 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// buildOwn builds a worker program that contains the strategies in the user's file, and adds them to
-// lock.Strategies. A build overlay adds the file to package lock, so the source tree stays unchanged.
+// buildOwn builds a worker program with the strategies in the user's file, and adds them to
+// lock.Strategies. A build overlay adds the file to package lock, so the source tree stays
+// unchanged.
 //
-// The strategies run only in the worker program. buildOwn asks that program for their descriptions.
+// The strategies run only in the worker program, which also describes them to this program.
 func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declaredStrategies(file)
 	if err != nil {
@@ -61,7 +62,7 @@ func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register adds the strategies of the worker program to lock.Strategies of this program.
+// register adds the worker program's strategies to lock.Strategies.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
@@ -71,8 +72,8 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declaredStrategies returns the strategies that a file declares. It recognizes package variables with a
-// Strategy literal whose Name is a string literal.
+// declaredStrategies returns the strategies that a file declares. It finds package variables with a
+// Strategy literal and a literal Name.
 func declaredStrategies(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: must be a Go file and not a test", file)
@@ -115,7 +116,7 @@ func declaredStrategies(file string) ([]ownStrategy, error) {
 	return own, nil
 }
 
-// strategyName returns the Name in a Strategy literal. It returns "" for any other expression.
+// strategyName returns the Name in a Strategy literal, or "" for any other expression.
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
@@ -155,8 +156,8 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	return exe, nil
 }
 
-// goCommand runs the go command, with its temporary files in dir. When ctx ends, goCommand also stops
-// the children of the command, because Ctrl-C does not reach them.
+// goCommand runs the go command with its temporary files in dir. When ctx ends, goCommand also
+// stops the child processes of the command.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -170,9 +171,8 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 	return out, err
 }
 
-// writeOverlay writes a build overlay that adds two files to package lock: a copy of the user's
-// file, and one that registers its strategies. A //line directive makes compiler errors show the
-// user's path.
+// writeOverlay writes a build overlay that adds the user's file to package lock, and a file that
+// registers its strategies. Compiler errors show the user's path.
 func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -204,8 +204,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program returns the command line that started this program, so that messages can suggest it to the
-// user.
+// program returns the command that started this program, for messages that suggest a command line.
 func program() string {
 	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
 		return "go run ./cmd/loadgen"

@@ -26,8 +26,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches for failing schedules, or replays one schedule with -replay. It returns no results
-// if no schedule has run.
+// explore searches for failing schedules, or replays one with -replay. It returns no results if no
+// schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -77,7 +77,7 @@ func notSearched(err error, stderr io.Writer) error {
 	return err
 }
 
-// conclude saves the failing schedules and prints the results. It returns the error for the exit
+// conclude saves the failing schedules, prints the results, and returns the error for the exit
 // code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
@@ -116,7 +116,7 @@ func (s *exploreSettings) save(results []explore.Result) error {
 	return nil
 }
 
-// write saves the schedule of a failure in its file, atomically.
+// write saves the schedule of a failure atomically.
 func (s *exploreSettings) write(f explore.Failure) error {
 	path := s.fileOf(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -128,9 +128,9 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path for the schedule of a failure. The path contains the kind of the failure,
-// because a search with -everything may find several failures of one property. If several searches
-// find different schedules that break one property, their files are numbered.
+// fileOf returns the path for the schedule of a failure. The path contains the strategy, the
+// property and the kind of the failure. If several searches find different schedules for one
+// property, the files are numbered.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -185,7 +185,7 @@ func (s *exploreSettings) readReplay() error {
 	return nil
 }
 
-// replayAll replays the schedule with each strategy that the user has selected.
+// replayAll replays the schedule with each selected strategy.
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
@@ -197,7 +197,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws a diagram of the first failure. It draws nothing if there is no failure.
+// firstDiagram draws a diagram of the first failure, if there is one.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -207,9 +207,8 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that prints how far a search has come, at most once per
-// progressEvery. The returned function also saves the schedule of each failure once it cannot
-// become shorter.
+// progress returns a function that prints the progress of a search, at most once per progressEvery.
+// The function also saves each failing schedule that cannot become shorter.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard

@@ -41,8 +41,8 @@ type settings struct {
 	expectations  string // file with expected verdicts that replace those in the registry of strategies
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that this program does not have. A run against the
-	// user's service ignores it, because the service may have other strategies.
+	// unknownStrategy is the error for a strategy that this program does not have. It does not
+	// matter when testing the user's service, which may have other strategies.
 	unknownStrategy error
 
 	line       *flags.Line
@@ -51,10 +51,10 @@ type settings struct {
 	notes      notes
 }
 
-// given reports whether the command line or the target file sets the flag with this name.
+// given reports whether the command line or the target file sets this flag.
 func (s *settings) given(name string) bool { return s.line.Given(name) }
 
-// flagGroup is a group of flags that share a heading in the help.
+// flagGroup is a group of flags with a common heading in the help.
 type flagGroup struct {
 	title string
 	flags []flags.Flag
@@ -120,7 +120,7 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-// flags returns all flags of the run command as one list.
+// flags returns all flags of the run command.
 func (s *settings) flags() (all []flags.Flag) {
 	for _, g := range s.groups() {
 		all = append(all, g.flags...)
@@ -128,8 +128,8 @@ func (s *settings) flags() (all []flags.Flag) {
 	return all
 }
 
-// targetFlags returns the flags that describe the user's service. They are also the keys of a target
-// file.
+// targetFlags returns the flags that describe the user's service. They are also the keys of a
+// target file.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("service", "COMMAND", "start a service with this command, as often as -instances says, behind proxies, on the servers of -stack local. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
@@ -157,7 +157,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags for the addresses of servers that are already running.
+// serverFlags returns the flags for the addresses of running servers.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
@@ -170,14 +170,14 @@ func serverFlags(c *stack.Config) []flags.Flag {
 	}
 }
 
-// core lists the strategies that run if the user does not choose any.
+// core lists the strategies that run by default.
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 
-// defaultWorkers is how many cells with a fault run in parallel by default. It may be larger than the
-// number of CPUs, because cells mostly wait.
+// defaultWorkers is how many tests with a fault run in parallel by default. It may exceed the
+// number of CPUs, because the tests mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings of a scenario before the flags are parsed.
+// defaults returns the settings of a scenario, without any flags.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

@@ -17,7 +17,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// parseRun parses the flags of run. Its errors wrap flags.ErrUsage or are a flags.HelpError.
+// parseRun parses the flags of run. Errors wrap flags.ErrUsage or are a flags.HelpError.
 func parseRun(args []string) (*settings, error) {
 	if share := shard.FromEnv(os.Getenv); share != "" {
 		args = append([]string{"-shard=" + share}, args...)
@@ -44,8 +44,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses the flags twice. The first pass finds the scenario, and in the second pass
-// the flags override the values of that scenario.
+// parseWithScenario parses the flags twice. The first pass finds the scenario. In the second pass,
+// the flags override the scenario's values.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -72,18 +72,18 @@ func (s *settings) parse(args []string) (err error) {
 			s.Args = append(s.Args, arg)
 		}
 	}
-	// Send all drivers of an order at once. If they came one by one, a slow service would hide its
-	// races.
+	// Send the requests of all drivers for an order at once. One by one, a slow service would hide
+	// its races.
 	s.Together = s.testsService() && !s.given("rate") && s.Rate > 0
 	return nil
 }
 
 // unrecorded lists the flags that run.json omits, because they are secret or do not affect the
-// results. Their values may change when a run is resumed.
+// results. A resumed run may change them.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile reads the target file and passes each of its settings to set. set ignores a
-// setting that is also on the command line.
+// readTargetFile passes each setting of the target file to set. set ignores a setting that is also
+// on the command line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {
@@ -101,6 +101,5 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	return nil
 }
 
-// testsService reports whether the run tests a service of the user, instead of instances that it starts
-// itself.
+// testsService reports whether the run tests the user's service instead of its own instances.
 func (s *settings) testsService() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

@@ -31,8 +31,8 @@ type folder struct {
 
 const resultsDir = "results"
 
-// newFolder creates and locks the result folder. If out is empty, the folder is named after the
-// time and the scenario.
+// newFolder creates and locks the result folder. If out is empty, the time and the scenario make up
+// its name.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -55,8 +55,8 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder creates the folder out, or opens it if it exists. It returns an error if the folder
-// already contains results.
+// namedFolder creates or opens the folder out. It returns an error if the folder already contains
+// results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
@@ -75,8 +75,7 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder creates the folder if it does not exist, and locks it. The folder may already contain
-// results.
+// takeFolder creates the folder if necessary, and locks it. The folder may contain results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {
@@ -86,8 +85,8 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder creates the folder if it does not exist. It returns the absolute path, and whether it
-// has created the folder.
+// makeFolder creates the folder if necessary. It returns the absolute path, and whether it has
+// created the folder.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -100,12 +99,11 @@ func makeFolder(out string) (path string, made bool, err error) {
 	return path, made, nil
 }
 
-// lockName is the name of the file that locks a result folder. It contains the process id of the
-// owner.
+// lockName is the name of the lock file in a result folder. It contains the owner's process id.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder. It returns an error if another process uses the folder, or if this process
-// cannot write to it.
+// claim locks the folder. It returns an error if another process uses the folder or the folder is
+// not writable.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)
@@ -131,7 +129,7 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the lock file at this path is still the file that f has locked.
+// isCurrent reports whether the path still refers to the lock file that f has locked.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +139,7 @@ func (f *folder) isCurrent(name string) (bool, error) {
 	return os.SameFile(found, locked), errors.Join(err, lockErr)
 }
 
-// release unlocks the folder. Calling it again does nothing.
+// release unlocks the folder. A second call does nothing.
 func (f *folder) release() error {
 	if f.lock == nil {
 		return nil
@@ -150,7 +148,7 @@ func (f *folder) release() error {
 	return removeLocked(filepath.Join(f.path, lockName), f.lock)
 }
 
-// begin records that the run has started, so that discard does not remove the folder.
+// begin records that the run has started, so that discard keeps the folder.
 func (f *folder) begin() { f.begun = true }
 
 const (
@@ -158,8 +156,7 @@ const (
 	htmlFile     = "report.html"
 )
 
-// save writes run.json and the reports, each of them atomically. It also updates the link to the
-// latest result.
+// save writes run.json and the reports, each atomically, and updates the link to the latest result.
 func (f *folder) save(run *experiment.Run) error {
 	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
@@ -188,8 +185,7 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	return nil
 }
 
-// discard removes the folder if it is new and the run has not started. Otherwise, it only unlocks
-// the folder.
+// discard unlocks the folder. It also removes a new folder if the run has not started.
 func (f *folder) discard() error {
 	if !f.made {
 		return f.release()

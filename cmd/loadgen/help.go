@@ -13,14 +13,14 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// helpTexts contains the help text of each command. The tables of flags are generated, so they are
-// not part of these texts.
+// helpTexts contains the help text of each command, without the tables of flags, which are
+// generated.
 //
 //go:embed help
 var helpTexts embed.FS
 
-// help returns a function that prints the help of a command. The returned function replaces {flags}
-// in the text with tables of the flags.
+// help returns a function that prints the help of a command. The function replaces {flags} in the
+// text with tables of the flags.
 func help(command string, all func() []flags.Flag) func(w io.Writer, topic string) {
 	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all()) }) }
 }
@@ -38,7 +38,7 @@ func printHelp(w io.Writer, name string, table func()) {
 	fmt.Fprint(w, after)
 }
 
-// overview prints what loadgen does, with examples and its commands.
+// overview prints what loadgen does, with examples and a list of commands.
 func overview(w io.Writer) {
 	var rows [][2]string
 	for _, c := range shownCommands() {

@@ -34,11 +34,11 @@ type initSettings struct {
 // keyValues maps each key of a target file to its values.
 type keyValues map[string][]string
 
-// stdin provides the user's answers. Tests replace it.
+// stdin is the source of the user's answers. Tests replace it.
 var stdin io.Reader = os.Stdin
 
-// describingFlags returns the flags that describe the user's service. They are also the keys of a target
-// file.
+// describingFlags returns the flags that describe the user's service. They are also the keys of a
+// target file.
 func describingFlags() []flags.Flag {
 	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
 	return slices.DeleteFunc(all, func(f flags.Flag) bool { return f.Name == "target-file" })
@@ -87,8 +87,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions lists the questions in the order in which they are asked. An empty answer selects the
-// preset value. If the question has no preset value, its key is left out of the file.
+// questions lists the questions in order. An empty answer selects the preset value. Without a
+// preset value, it leaves the key out of the file.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -105,8 +105,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file and makes a few test grabs with it. It corrects
-// the file until no problem is left.
+// execute asks the questions, writes the target file and tests the service with it. It corrects the
+// problems in the file that it knows how to solve.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -180,15 +180,15 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that the test grabs with a target file have revealed.
+// finding is the first problem that a test of a target file has found.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
 	seen []experiment.SeenAnswer
 }
 
-// try makes a few test grabs with the settings in the target file. It returns nil if there is no
-// problem. earlier is the number of earlier tries, each of which has used up an order.
+// try sends a few test requests with the settings in the target file. It returns nil if there is no
+// problem. earlier is the number of earlier tries. Each of them has used up an order.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct changes the user's answers to solve the problem. It returns false if it cannot solve the
-// problem.
+// correct changes the user's answers to solve the problem. It returns false if it does not know
+// how.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -233,8 +233,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the response to a winner from the response to a late
-// driver. It returns nil if the two responses are too similar. key names the rule that failed.
+// tellApart returns rules that tell a winner's response from that of a late driver. It returns nil
+// if the responses are too similar. key is the rule that failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
@@ -263,7 +263,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// leafValues returns all strings and numbers in a JSON document, by their paths.
+// leafValues returns all strings and numbers in a JSON document, keyed by path.
 func leafValues(path string, doc any) map[string]string {
 	all := map[string]string{}
 	if object, ok := doc.(map[string]any); ok {
@@ -278,8 +278,8 @@ func leafValues(path string, doc any) map[string]string {
 	return all
 }
 
-// write writes the target file with a comment for each key. It also writes a schema, which helps
-// editors to complete the keys.
+// write writes the target file with a comment for each key, and a schema that helps editors to
+// complete the keys.
 func (s *initSettings) write() error {
 	var schema struct {
 		Properties map[string]struct {

@@ -36,8 +36,8 @@ func (s *labSettings) flags() []flags.Flag {
 	}
 }
 
-// parseLab parses the flags of lab and the optional file. Its errors wrap flags.ErrUsage or are a
-// flags.HelpError.
+// parseLab parses the flags of lab and its optional file argument. Errors wrap flags.ErrUsage or
+// are a flags.HelpError.
 func parseLab(args []string) (*labSettings, error) {
 	s := newLabSettings()
 	line, err := flags.Parse(s.flags(), args)
@@ -52,7 +52,7 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-// searchFor limits each search that a user starts on the page, in seconds.
+// searchFor limits each search that is started on the page, in seconds.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -87,7 +87,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	return nil
 }
 
-// search explores one strategy for the page.
+// search explores the schedules of one strategy for the page.
 func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
 	of := newExploreSettings()
 	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults
@@ -101,8 +101,8 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs the cells of the table on the "Matrix" page. It passes each cell to the page as soon as
-// the cell is finished.
+// fill runs the tests for the table on the "Matrix" page. It passes each result to the page
+// immediately.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {

@@ -21,14 +21,14 @@ import (
 // stepCommand is a hidden command. The lab runs it in a child process for each step of an exercise.
 const stepCommand = "workshop-step"
 
-// stepDone is the outcome that a child process writes to a file.
+// stepDone is the outcome that the child process writes to a file.
 type stepDone struct {
 	Outcome workshop.Outcome
 	Refused string // why the user's lock was rejected; empty if it was accepted
 }
 
-// workshopOf returns a function that opens a workshop session for the page. The commands of a session
-// run in child processes, so that a faulty lock cannot crash the lab.
+// workshopOf returns a function that opens a workshop session for the page. The session runs
+// commands in child processes, so that a faulty lock cannot crash the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
 	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
@@ -47,11 +47,11 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 	}
 }
 
-// cleanUpTime limits how long a command may take to clean up after it was stopped.
+// cleanUpTime limits how long a stopped command may take to clean up.
 const cleanUpTime = 30 * time.Second
 
-// doInChild runs a command of this program in a child process. The child stops when its standard
-// input closes. That happens when ctx ends or this process dies.
+// doInChild runs a command of this program in a child process. The child stops when ctx ends or
+// this process dies, because its standard input closes then.
 func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -96,7 +96,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	return done.Outcome, nil
 }
 
-// stepMain runs the command in args[1:]. It writes the outcome to the file named by args[0].
+// stepMain runs the command in args[1:] and writes its outcome to the file args[0].
 func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) < 2 {
 		return flags.Usage("%s is for a lab", stepCommand)

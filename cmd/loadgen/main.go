@@ -1,10 +1,11 @@
-// Command loadgen generates load for the order-grabbing service and judges the results. It also
-// explores schedules, benchmarks locks, and shows and compares results.
+// Command loadgen tests locks with an order-grabbing service: many drivers try to grab the same
+// orders, and each order must have one winner. It also explores schedules, benchmarks locks, and
+// shows and compares results.
 //
 // To read the code, start at commands and run. Most commands have three steps: they parse flags
-// into settings, check that the flags fit together, and call the package that does the work. For
-// the run command, flags.go defines the flags, and rules.go says which of them fit together. The
-// run command fills a table of cells: a cell is the test of one strategy under one fault.
+// into settings, check that the flags fit together, and call the package that does the work. The
+// run command fills a table. Each cell of the table is the test of one strategy under one fault.
+// flags.go defines its flags, and rules.go says which flags fit together.
 package main
 
 import (
@@ -34,13 +35,13 @@ func main() {
 	os.Exit(conclude(err, os.Stderr))
 }
 
-// exitCode is an error that only sets the exit code. The command has already printed the reason.
+// exitCode is an error that only sets the exit code. The reason has already been printed.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// These are the exit codes of loadgen. A usage error leads to exitUsage. Any other error that is not
-// an exitCode leads to exitFailed.
+// These are the exit codes of loadgen. A usage error leads to exitUsage. Other errors lead to
+// exitFailed, unless they are an exitCode.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
@@ -49,7 +50,7 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// conclude returns the exit code for err. It prints err, unless the command has already printed it.
+// conclude returns the exit code for err, and prints err if that has not been done.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {
@@ -104,14 +105,14 @@ func commands() []command {
 	}
 }
 
-// asCommand turns the main function of another package into a command of this program.
+// asCommand turns another package's main function into a command of this program.
 func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitCode(main(ctx, args, stdout, stderr))
 	}
 }
 
-// run runs the command that the first argument names.
+// run executes the command that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch line := strings.Join(args, " "); {
 	case slices.Contains([]string{"-version", "--version"}, line):
@@ -137,8 +138,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
 }
 
-// subcommand returns a function that parses the arguments of a command, and then executes the command
-// or prints its help. A signal stops the command.
+// subcommand returns a function that parses a command's arguments, and then executes the command or
+// prints its help. A signal stops the command.
 func subcommand[S any](
 	parse func([]string) (S, error), help func(w io.Writer, topic string),
 	execute func(S, context.Context, io.Writer, io.Writer) error,

@@ -16,8 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags that the merge command accepts. All other settings come from the
-// recorded results.
+// mergeFlags lists the flags that merge accepts. All other settings come from the results to merge.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
 // flagsOfMerge returns the flags that merge accepts.
@@ -47,8 +46,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders reads the result folders that the user wants to merge. It returns their common
-// settings, combined with the flags in line.
+// mergeFolders reads the result folders to merge. It returns their common settings, combined with
+// the given flags.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
 		recorded []string // flags that all shards have in common
@@ -105,7 +104,8 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns which part of the load a process sent, and the other flags of its command line.
+// shareOf returns the share of the load that a process sent, and the other flags of its command
+// line.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("this folder is not the result of a shard: name folders of loadgen run -shard")
 	for _, arg := range run.Config.Args {
@@ -121,14 +121,13 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges all results as one. It returns an error if the recorded responses of a process are
-// missing.
+// merge judges several results as one. It returns an error if some recorded responses are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
 }
 
-// incomplete prints which recorded responses are missing. If any are missing, it returns
-// exitFailed, unless the judgement itself failed with err.
+// incomplete prints which recorded responses are missing. In that case, it returns exitFailed,
+// unless err is another error.
 func (s *settings) incomplete(err error, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range s.Merge.Lost {

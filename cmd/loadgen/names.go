@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// These limits keep a run feasible. For example, it takes a minute just to open a million orders.
+// These limits keep a run feasible. Opening a million orders alone takes a minute.
 const (
 	maxOrders   = 1_000_000
 	maxRequests = 100_000_000 // number of orders times number of drivers
@@ -58,7 +58,7 @@ func parseAt(text string) (*fault.Point, error) {
 	return &p, err
 }
 
-// readable returns the file name if the file can be opened. Otherwise, it returns an error.
+// readable returns the file name, or an error if the file cannot be opened.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func readable(name string) (string, error) {
 	return name, f.Close()
 }
 
-// bearer returns the token if it is safe in an HTTP header. Otherwise, it returns an error.
+// bearer returns the token, or an error if the token is not safe in an HTTP header.
 func bearer(text string) (string, error) {
 	text, err := flags.NonEmpty(text)
 	if err == nil {
@@ -125,8 +125,8 @@ func scenarioNames() []string {
 	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
-// chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service may
-// have other strategies.
+// chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service
+// may have other strategies.
 func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	words, err := flags.List(text)
 	if err != nil {
@@ -172,7 +172,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults parses names of faults, or "all". It returns the faults in the order of the catalogue.
+// parseFaults parses names of faults, or "all". It returns the faults in the order of the catalog.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
@@ -189,8 +189,8 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with this name. If the name is out of date, findFault adds a note with
-// the new name.
+// findFault returns the fault with this name. For an outdated name, it adds a note with the new
+// name.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {
@@ -258,7 +258,7 @@ func parseTargets(text string) ([]string, error) {
 	return list, nil
 }
 
-// namesOf calls name for each element of the list and returns the results.
+// namesOf returns the name of each element of the list.
 func namesOf[T any](list []T, name func(T) string) []string {
 	names := make([]string, len(list))
 	for i, x := range list {

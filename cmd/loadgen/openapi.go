@@ -12,10 +12,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// node is a JSON object in an OpenAPI document, decoded but not yet interpreted.
+// node is a decoded JSON object in an OpenAPI document.
 type node = map[string]any
 
-// openAPI looks up calls in the OpenAPI document of a service.
+// openAPI looks up calls in a service's OpenAPI document.
 type openAPI struct{ doc node }
 
 var (
@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file. In an OpenAPI document, it looks for the call that
-// grabs an order and for the call that opens orders.
+// readOpenAPI suggests values for a target file. It looks for the calls that grab and open orders
+// in an OpenAPI document.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -83,7 +83,7 @@ func readOpenAPI(path string) (map[string]string, error) {
 	return found, nil
 }
 
-// object follows a path of field names into a document. It returns the object there, or nil.
+// object follows a path of field names into a JSON object. It returns the object there, or nil.
 func object(n node, names ...string) node {
 	for _, name := range names {
 		n, _ = n[name].(node)
@@ -91,8 +91,8 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema of a request or a response. It follows references to other parts
-// of the document.
+// schema returns the JSON schema of a request or a response, after following references in the
+// document.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
 	for range 8 { // limit the number of steps, because references can form a cycle
@@ -105,8 +105,8 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template for the body of a request. The template contains the required fields, or
-// all fields if none is required. value returns the placeholder for a field.
+// body returns a template for the body of a request. It contains the required fields, or all fields
+// if none is required. value returns the placeholder for a field.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))
 	properties := object(s, "properties")
@@ -128,8 +128,8 @@ func (api openAPI) body(op node, value func(field string) string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// firstID returns the name of the first field that looks like an id in a successful response. It
-// returns "" if there is none.
+// firstID returns the name of the first field in a successful response that looks like an id, or
+// "".
 func (api openAPI) firstID(op node) string {
 	responses := object(op, "responses")
 	for _, status := range []string{"201", "200"} {

@@ -18,19 +18,19 @@ func formatNames[T any](formats []format[T]) []string {
 	return namesOf(formats, func(f format[T]) string { return f.name })
 }
 
-// formatFlag returns the -format flag for these formats. The first is the default.
+// formatFlag returns the -format flag for these formats. The first format is the default.
 func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
 	names := formatNames(formats)
 	*name = names[0]
 	return flags.New("format", "NAME", "format of standard output: "+flags.Join(names), flags.One(name, flags.OneOf(names...)))
 }
 
-// renderAs writes x in the named format. An empty name means the first format.
+// renderAs writes x in the named format, or in the first format if name is empty.
 func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
 	return formats[max(slices.Index(formatNames(formats), name), 0)].render(w, x)
 }
 
-// notes are messages for the user, for example that a fault has a new name.
+// notes are messages for the user, such as the new name of a fault.
 type notes []string
 
 func (n *notes) add(text string) {

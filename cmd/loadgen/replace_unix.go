@@ -17,7 +17,7 @@ func replaceFile(path string, data []byte) error { return renameio.WriteFile(pat
 func replaceLink(target, link string) error { return renameio.Symlink(target, link) }
 
 // removeLocked removes a path and then unlocks it. In the opposite order, another process could
-// take the lock and lose its file.
+// lock the path and lose its files.
 func removeLocked(path string, lock *flock.Flock) error {
 	return errors.Join(os.RemoveAll(path), lock.Close())
 }

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// runFormats lists the formats in which a run can be printed. The first one is the default.
+// runFormats lists the output formats of a run. The first one is the default.
 var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
@@ -46,7 +46,7 @@ func parseReport(args []string) (showSettings, error) {
 	return s, err
 }
 
-// report prints each run, with an empty line in between.
+// report prints each run, separated by empty lines.
 func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
 	for i, dir := range s.paths {
 		run, err := report.Load(dir)

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumedSettings returns the recorded settings of the run that -resume names. It adds those flags
-// of this command line that run.json omits.
+// resumedSettings returns the recorded settings of the run that -resume names. It adds the flags of
+// this command line that run.json omits.
 func (s *settings) resumedSettings() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
@@ -30,11 +30,12 @@ func (s *settings) resumedSettings() (*settings, error) {
 	return r, err
 }
 
-// runsCommands lists the flags that contain commands or SQL. -resume runs them only if the user
-// repeats them, because the result folder may come from someone else.
+// runsCommands lists the flags that contain commands or SQL. A resumed run uses them only if the
+// user repeats them, because the result folder may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
-// isUntrusted reports whether a recorded flag contains a command or SQL that the user has not repeated.
+// isUntrusted reports whether a recorded flag contains a command or SQL and the user has not
+// repeated the flag.
 func isUntrusted(arg string, given []string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxStruckUnits is the largest number of units that an order may have under a fault.
+	// maxStruckUnits is the maximum number of units of an order in a test with a fault.
 	maxStruckUnits = 20
 
-	// serverNames lists the flags that name the servers of -stack external, except -db.
+	// serverNames lists the flags for the servers of -stack external, except -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
 	// describeTargets lists the flags that apply only to the user's service.
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
-// runRules lists which flags of the run command need or exclude each other. General rules come
-// first, because the user sees only the first broken rule.
+// runRules says which flags of run need or exclude each other. General rules come first, because
+// the user sees only the first broken rule.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so a shard cannot start its own", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all shards"},
@@ -79,15 +79,15 @@ var runRules = append([]flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "this flag sets the clock of the second instance, and the run has only one", Do: "use at least -instances 2"},
 }, sentinelRules...)
 
-// sentinelRules lists which flags for Redis need or exclude each other. All commands with these flags
-// use it.
+// sentinelRules says which Redis flags need or exclude each other. All commands with these flags
+// use the rules.
 var sentinelRules = []flags.Rule{
 	{Flags: "sentinel", Excludes: "-redis", Wrong: "the Sentinels replace -redis", Do: "leave out one of the two"},
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},
 	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the addresses of the Sentinels are missing", Do: "add -sentinel ADDR"},
 }
 
-// flagsBut returns all flags of run except those in names.
+// flagsBut returns all flags of run except the given ones.
 func flagsBut(names string) string {
 	var rest []string
 	for _, f := range defaults("").flags() {
@@ -98,7 +98,7 @@ func flagsBut(names string) string {
 	return strings.Join(rest, " ")
 }
 
-// facts reports whether each condition that runRules mentions is true.
+// facts evaluates each condition that runRules mentions.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := false

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/term"
 )
 
-// execute runs all cells. With the -schedule flag, it replays a schedule instead.
+// execute runs all tests, or replays a schedule with the -schedule flag.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -73,7 +73,7 @@ func (s *settings) folder() (*folder, error) {
 }
 
 // untilSignal returns a context that ends at the first signal, so that the command can clean up. A
-// second signal ends the process at once.
+// second signal ends the process immediately.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
@@ -96,8 +96,8 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 }
 
 // notBegun cleans up after a command that ended before it measured anything. It removes the result
-// folder and returns an error with the exit code. unit is the word for what the command measures,
-// such as a cell. It appears in the message about an interrupt.
+// folder and returns an error with the exit code. unit is what the command measures, such as a
+// cell.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {
@@ -153,7 +153,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	return err
 }
 
-// print writes the result to standard output, as a table or as JSON.
+// print writes the result to stdout, as a table or as JSON.
 func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) error {
 	if s.format == "json" {
 		return report.JSON(stdout, run)
@@ -169,7 +169,7 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 	return err
 }
 
-// relative returns a path relative to the working directory if it is below that directory.
+// relative returns path relative to the working directory, if it is below that directory.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if rest, ok := strings.CutPrefix(path, dir+string(filepath.Separator)); ok && err == nil {

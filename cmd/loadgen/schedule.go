@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays a schedule on real servers, and prints whether the strategy violates the
+// runSchedule replays a schedule on real servers and prints whether the strategy breaks the
 // property.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
@@ -48,8 +48,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the file names the property by an old name,
-// parseSchedule adds a note with the new name.
+// parseSchedule parses a schedule file. For an outdated name of a property, it adds a note with the
+// new name.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -70,7 +70,7 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 	return s, nil
 }
 
-// replayConfig reads the schedule file, and selects the strategy with which to replay it.
+// replayConfig reads the schedule file and selects the strategy to replay it with.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
@@ -87,15 +87,15 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns the configuration for a replay. It does not set the strategy.
+// configOf returns the configuration of a replay, without the strategy.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))
 	return cfg, err
 }
 
-// concludeSchedule prints the result of a replay. It returns exitAssert if the outcome is not what
-// the file predicts.
+// concludeSchedule prints the result of a replay. It returns exitAssert if the file predicts
+// another outcome.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sentences, asExpected := conclusion(cfg, f)
 	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))
@@ -105,8 +105,8 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	return nil
 }
 
-// conclusion describes the result of a replay in sentences. It also reports whether the result is the
-// expected one.
+// conclusion describes the result of a replay in sentences, and reports whether it is the expected
+// one.
 func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"

@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// validate checks whether the flags fit together, and derives other settings from them.
+// validate checks that the flags fit together, and derives other settings from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
 		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
@@ -32,8 +32,7 @@ func (s *settings) validate() error {
 // checkRules returns an error for the first broken rule.
 func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// chooseNames sets the names of the strategies to run on the user's service. Without such a service,
-// an unknown name is an error.
+// chooseNames sets the strategies to run. Unknown names are allowed only for the user's service.
 func (s *settings) chooseNames() error {
 	if !s.testsService() {
 		return s.unknownStrategy
@@ -61,7 +60,7 @@ func (s *settings) chooseNames() error {
 }
 
 // chooseCells derives the strategies and faults from the -only flag. It also records which settings
-// the user has chosen, because a fault may change only the other settings.
+// the user has chosen, because a fault may change only the others.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -107,15 +106,15 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// keepFaults keeps only the faults that occur in one of the cells.
+// keepFaults removes the faults that occur in none of the cells.
 func (s *settings) keepFaults(cells []experiment.CellName) {
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
-// anyCell reports whether the fault of any cell satisfies a condition. If the cells are not known
-// yet, it uses all faults that the user named.
+// anyCell reports whether any test has a fault that satisfies the condition. If the strategies are
+// not known yet, it looks at the faults that the user named.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {
@@ -187,7 +186,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns how a message should name a setting: as a line of the target file, or as a flag.
+// nameOf returns how messages name a setting: as a line of the target file, or as a flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -195,11 +194,11 @@ func (s *settings) nameOf(flag string) string {
 	return "-" + flag
 }
 
-// serviceBudget is the default time limit for one cell of the user's service. It is long, because
-// such a cell injects the fault at every call of a grab.
+// serviceBudget is the default time limit for testing one strategy of the user's service under one
+// fault. It is long, because the test injects the fault at every call.
 const serviceBudget = 15 * time.Minute
 
-// startService derives further settings if the user has set the -service flag.
+// startService derives further settings from the -service flag.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
@@ -233,10 +232,10 @@ func (s *settings) sizeLoad() error {
 	return nil
 }
 
-// faultDrivers is larger than the number of drivers that any cell with a fault uses.
+// faultDrivers is an upper bound for the number of drivers in a test with a fault.
 const faultDrivers = 1000
 
-// checkProbes returns an error if the load could include a driver that is reserved for test grabs.
+// checkProbes returns an error if the load could use a driver that is reserved for test grabs.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -258,7 +257,7 @@ func (s *settings) checkGuard() error {
 }
 
 // checkServers records which servers the strategies need. With -stack external, it returns an error
-// if the address of one is missing.
+// if an address is missing.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
@@ -281,8 +280,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names a cell that the run does not have. It skips this
-// check if the strategies are not known yet.
+// checkAsserts returns an error if an -assert names a test that is not part of the run. It does
+// nothing if the strategies are not known yet.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

@@ -63,20 +63,20 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-// workshopRules lists which flags of workshop need or exclude each other.
+// workshopRules says which flags of workshop need or exclude each other.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
 	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises together", Do: "leave out the number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
-// localeLanguage returns the language of the user's locale, as set in the environment.
+// localeLanguage returns the language of the locale in the environment.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop parses the flags, the number of an exercise and a file. Its errors wrap
-// flags.ErrUsage or are a flags.HelpError.
+// parseWorkshop parses the flags, the number of an exercise and a file. Errors wrap flags.ErrUsage
+// or are a flags.HelpError.
 func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	w = newWorkshopSettings()
 	if w.line, err = flags.Parse(w.flags(), args); err != nil {
@@ -150,8 +150,8 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session loads the progress that the user has made. With -reset, it first removes that progress and
-// the files of the exercises.
+// session loads the user's progress. With -reset, it first deletes the progress and the files of
+// the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
@@ -194,7 +194,7 @@ func removeFile(path string) error {
 }
 
 // exercise continues an exercise. It asks for a prediction, runs the commands, and then asks the
-// questions. It stops early if it cannot ask the user.
+// questions. It stops early if there is no one to ask.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -244,8 +244,8 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers returns the answers that were given as flags. Otherwise, it asks the user, or returns nil
-// if it cannot ask.
+// answers returns the answers from the flags. If there are none, it asks the user, or returns nil
+// if there is no one to ask.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -286,8 +286,8 @@ func splitWords(line string) []string {
 	return words
 }
 
-// split assigns the answers that were given as flags to the questions. Without -answer, it answers
-// only the question about a file.
+// split assigns the answers from the flags to the questions. Without -answer, it answers only the
+// question about a file.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -319,7 +319,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	return all, nil
 }
 
-// ask prints a question and reads a line. It stops waiting when ctx ends.
+// ask prints a question and reads the answer, one line. It stops waiting when ctx ends.
 func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
 	type answer struct {
@@ -341,8 +341,8 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line byte by byte. It must not read beyond the line, because the next line is
-// the answer to the next question.
+// readLine reads one line byte by byte, because the input after that line belongs to the next
+// question.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {

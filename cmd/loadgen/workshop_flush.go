@@ -21,7 +21,7 @@ import (
 )
 
 // flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock.
-// unlockAs is the user on whose behalf the lock is released.
+// unlockAs is the user who unlocks.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -53,8 +53,8 @@ type flush struct {
 	out   io.Writer
 }
 
-// play locks the key k for user u0, and then for user u1. Then it sends SCRIPT FLUSH, and unlocks the
-// key for the user unlockAs.
+// play locks the key k for user u0, and then for user u1. Then it sends SCRIPT FLUSH and unlocks
+// the key for the user unlockAs.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked
 	var before, released grab.Released
@@ -86,7 +86,7 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 	return &workshop.Scripts{Locked: locked.Locked, NoScript: reply.Error(), Released: released.Released}, nil
 }
 
-// post sends a request to the instance. It prints the response and decodes it.
+// post sends a request to the instance, prints the response and decodes it.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
 	if err != nil {

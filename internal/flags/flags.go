@@ -1,9 +1,9 @@
-// Package flags describes the flags of a command as data: how to parse each flag, its help text,
-// and what it requires or excludes. Both programs use it.
+// Package flags describes the flags of a command as data: how to parse a flag, its help text, and
+// what it requires or excludes.
 //
-// It parses with package ff, which adds environment variables and configuration files to the
-// standard package flag. Start reading at Flag and Parse. value.go has the parsers for values,
-// rule.go the rules between flags, and help.go the help.
+// It uses package ff, which adds environment variables and configuration files to the standard
+// package flag. Start reading at Flag and Parse. value.go parses values, rule.go checks rules
+// between flags, and help.go prints the help.
 package flags
 
 import (
@@ -35,7 +35,7 @@ type Flag struct {
 	Value flag.Value
 }
 
-// New returns a flag.
+// New returns a Flag.
 func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
@@ -44,7 +44,7 @@ func New(name, arg, about string, value flag.Value) Flag {
 var secrets = []string{"admin-token", "db", "header"}
 
 // Label formats a flag and its value for a message, such as "-ttl 0s". It shortens long values and
-// leaves out secret ones.
+// omits secret ones.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -53,12 +53,12 @@ func Label(name, value string) string {
 	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))
 }
 
-// HelpError is the error of Parse for the flag -h. It wraps flag.ErrHelp.
+// HelpError is the error that Parse returns for the flag -h. It wraps flag.ErrHelp.
 type HelpError struct {
 	Topic string // the argument after -h; may be empty
 }
 
-// Error returns the text of flag.ErrHelp, which this error replaces.
+// Error returns the text of flag.ErrHelp.
 func (HelpError) Error() string { return flag.ErrHelp.Error() }
 
 // Unwrap returns flag.ErrHelp.
@@ -69,7 +69,7 @@ type Line struct {
 	Args  []string // arguments that are not flags
 	Flags []string // flags on the command line in their order, each as -name=value
 
-	// Places maps each flag to the place in a file that sets it, such as "my.yaml:3:7".
+	// Places says where a file sets a flag, such as "my.yaml:3:7".
 	Places map[string]string
 
 	values map[string]string // last value of each flag, whether from the command line, the environment or a file
@@ -82,8 +82,8 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label formats a flag and its value for a message. If a file sets the flag, Label returns the place
-// in that file instead.
+// Label formats a flag and its value for a message. For a flag from a file, it returns the place in
+// the file instead.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -94,8 +94,8 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse parses args, which may contain flags and other arguments in any order. options can add flags
-// from the environment or from a file. An error wraps ErrUsage or is a HelpError.
+// Parse parses args, in which flags and other arguments may be mixed. options can add flags from
+// the environment or from a file. Errors wrap ErrUsage or are a HelpError.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -122,7 +122,7 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	return line, nil
 }
 
-// ParseFlags is like Parse, for a command that takes only flags.
+// ParseFlags is like Parse, but returns an error for arguments that are not flags.
 func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line, err := Parse(flags, args, options...)
 	if err == nil && len(line.Args) > 0 {
@@ -131,8 +131,7 @@ func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error
 	return line, err
 }
 
-// explain makes an error of package flag easier to understand. For an unknown flag, it suggests a
-// similar one.
+// explain rewords an error of package flag. For an unknown flag, it suggests a similar one.
 func (l *Line) explain(err error, flags []Flag) error {
 	if l.failed != nil {
 		return l.failed
@@ -166,14 +165,14 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag.Value that records its values in a Line.
+// recorder is a flag.Value that also records its values in a Line.
 type recorder struct {
 	flag.Value
 	name string
 	line *Line
 }
 
-// Set parses the value and records it as the value of the flag.
+// Set parses the value and records it.
 func (r recorder) Set(text string) error {
 	if err := r.Value.Set(text); err != nil {
 		r.line.failed = fmt.Errorf("%s: %w", Label(r.name, text), err)
@@ -190,7 +189,7 @@ func (r recorder) IsBoolFlag() bool {
 	return ok
 }
 
-// String returns the current value. Package flag also calls it on a zero recorder.
+// String returns the current value. It also works on a zero recorder, as package flag requires.
 func (r recorder) String() string {
 	if r.Value == nil {
 		return ""

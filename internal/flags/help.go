@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// lineWidth is the greatest length of a line in the help.
+// lineWidth is the maximum length of a line in the help.
 const lineWidth = 100
 
 // Print prints all flags that are not hidden, with their help texts and defaults.
@@ -26,8 +26,7 @@ func Print(w io.Writer, flags []Flag) {
 	PrintTable(w, rows)
 }
 
-// PrintTable prints names and descriptions in two columns. It breaks long descriptions into several
-// lines.
+// PrintTable prints names and descriptions in two columns. It wraps long descriptions.
 func PrintTable(w io.Writer, rows [][2]string) {
 	const widest = 28
 	column := 0

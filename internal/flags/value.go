@@ -14,7 +14,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A Parser converts text into a value. Its error says what the value must be.
+// A Parser converts text into a value. Its error says which values are valid.
 type Parser[T any] func(text string) (T, error)
 
 // value is a flag.Value that uses a Parser.
@@ -24,18 +24,17 @@ type value[T any] struct {
 	get   func() T // returns the default for the help; nil if there is none to show
 }
 
-// One returns a flag that stores its value in *p. If the user repeats the flag, the last value
-// counts.
+// One returns a flag.Value that stores its value in *p. A repeated flag overwrites the value.
 func One[T any](p *T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
 }
 
-// Many returns a flag that appends each of its values to *p.
+// Many returns a flag.Value that appends each value to *p.
 func Many[T any](p *[]T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = append(*p, v) }, nil}
 }
 
-// Switch returns a flag that takes no value and sets *on.
+// Switch returns a flag.Value that takes no argument and sets *on.
 func Switch(on *bool) flag.Value {
 	return toggle{value[bool]{parseSwitch, func(v bool) { *on = v }, nil}}
 }
@@ -62,7 +61,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default value for the help. It returns "" for a zero value or a list.
+// String returns the default value for the help. For a zero value or a list, it returns "".
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -85,7 +84,7 @@ func NonEmpty(text string) (string, error) {
 	return text, nil
 }
 
-// Checked returns a Parser that accepts text for which check returns no error.
+// Checked returns a Parser that accepts text if check returns nil.
 func Checked(check func(string) error) Parser[string] {
 	return func(text string) (string, error) { return text, check(text) }
 }
@@ -168,7 +167,7 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words. find returns the values for one word, which may be a group such as
+// Each parses a list of words. find returns the values for a word, which may be a group such as
 // "all". Groups may overlap, but a word must not occur twice.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
@@ -192,8 +191,7 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 	return chosen, nil
 }
 
-// Unknown returns an error for an unknown name. The error suggests a similar name from known or
-// groups.
+// Unknown returns an error for an unknown name, with a suggestion from known and groups.
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
 	names := slices.Clone(groups)
 	for _, k := range known {

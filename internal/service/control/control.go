@@ -80,7 +80,7 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route is one request of the control API: a method, a path, and the types of the body and the reply.
+// route is a request of the control API: method, path, and the types of body and reply.
 type route[Request, Reply any] struct{ method, path string }
 
 // serve registers a handler that decodes the request, calls do, and encodes the reply.

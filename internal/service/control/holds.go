@@ -37,7 +37,7 @@ type Point struct {
 	After bool      `json:"after,omitempty"`
 }
 
-// String formats the point, such as "before claim 1" or "after read".
+// String returns a text such as "before claim 1" or "after read".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -96,7 +96,7 @@ type Held struct {
 // State says how far a call at a breakpoint has got.
 type State string
 
-// These are the possible states of a call at a breakpoint.
+// These are the states of a call at a breakpoint.
 const (
 	Waiting  State = "waiting"  // the call is stopped before it is sent
 	Replied  State = "replied"  // the call was sent, and its reply is held back
@@ -425,7 +425,7 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// appliesTo reports whether the breakpoint applies to the order and the driver of the call.
+// appliesTo reports whether the breakpoint covers the order and the driver of the call.
 func (l *hold) appliesTo(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false

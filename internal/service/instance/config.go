@@ -29,7 +29,8 @@ type Config struct {
 	Instance string // name of the instance; empty means the port number
 	DB       string // database, in the form that order.Connect accepts
 	MaxConns int    // largest number of connections to the database
-	// MinIdle is how many idle connections each Redis client keeps. 0 means enough for a burst.
+	// MinIdle is the number of idle connections that each Redis client keeps. 0 means enough for a
+	// burst of requests.
 	MinIdle int
 
 	Redis          []string // addresses of one server, or of several nodes of one Cluster

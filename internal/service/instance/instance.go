@@ -1,7 +1,6 @@
-// Package instance runs one instance of the service. It reads flags and environment variables,
-// creates the clients and a grab.Service, and serves HTTP. The grabsvc program only calls Main.
-// loadgen also calls Main when it starts itself as an instance, so both programs run the same code.
-// Start reading at Run, which connects the parts.
+// Package instance runs one instance of the order-grabbing service. It reads flags and environment
+// variables, creates the clients and a grab.Service, and serves HTTP. grabsvc only calls Main.
+// loadgen also calls Main when it starts itself as an instance, so both run the same code.
 //
 // With the hidden -control flag, an instance also serves the control API (package control), but
 // only to programs on the same host.

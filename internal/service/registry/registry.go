@@ -61,8 +61,8 @@ func Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// Find returns the base URLs of all instances, sorted and without duplicates. It returns an error if
-// there are none.
+// Find returns the base URLs of all instances, sorted and without duplicates, or an error if there
+// are none.
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {

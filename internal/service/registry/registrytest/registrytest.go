@@ -61,7 +61,7 @@ func startJar(t *testing.T, jar string) (url string) {
 	return ""
 }
 
-// stub imitates a Eureka server whose instances never expire.
+// stub imitates a Eureka server in which registrations never expire.
 type stub struct {
 	mu   sync.Mutex
 	apps map[string]map[string]json.RawMessage // instances by application and id
