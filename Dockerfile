@@ -1,4 +1,4 @@
-# Both programs, linked statically, on an image with wget for the health checks.
+# This image contains both programs, linked statically, and wget for health checks.
 FROM golang:1.26-alpine AS build
 WORKDIR /src
 COPY go.mod go.sum ./

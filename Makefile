@@ -8,7 +8,7 @@ ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 KUSTOMIZE   := sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
 KUBECTL_VALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
 
-# The race detector needs a C compiler.
+# Use the race detector only if there is a C compiler, which it needs.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
 .PHONY: help run test lint vet staticcheck prose workflows generate mutate cross claims pictures prove tools clean compose kubernetes publish-check
@@ -19,24 +19,22 @@ help: ## show this list
 run: ## run the main job on the embedded stack
 	go run ./cmd/loadgen
 
-# A Redlock node has 50 ms to answer, which fails if other tests take the processor. So the
-# packages with tight timing run one after another.
+# These packages have tests with tight timing, so they run one after another. For example, a Redlock
+# node must answer within 50 ms.
 CLOSE := grablab/locktest grablab/internal/present/compare grablab/internal/measure/replay grablab/internal/measure/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
 LONG  := grablab/internal/measure/experiment grablab/internal/archtest grablab/cmd/loadgen
 
-# All tools use the same flags, so that every package is compiled once: vet and staticcheck use
-# the packages that the tests need anyway, and so do tests that run go. The flags leave out gin's
-# MessagePack, debug information and symbols, which saves a fifth of the time. The race detector
-# skips SQLite, which is generated from C and then takes half the time. A generated table of
-# commands is compiled without inlining.
+# All tools use the same flags, so that every package is compiled only once. LEAN leaves out debug
+# information and symbols, which saves a fifth of the time. nomsgpack leaves out a part of gin.
+# QUICK skips the race detector for SQLite, which is generated from C, and does not inline a large
+# generated table.
 LEAN := -gcflags=all=-dwarf=false -ldflags=-s
 QUICK := -gcflags=github.com/redis/rueidis/internal/cmds=-l $(if $(RACE),-gcflags=modernc.org/...=-race=false)
 test lint vet staticcheck: export GOFLAGS := $(strip $(filter-out -race -tags=% -gcflags=% -ldflags=%,$(shell go env GOFLAGS)) $(RACE) -tags=nomsgpack $(LEAN) $(QUICK))
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0
 
-# The packages that wait the most begin first. vet and staticcheck get the processor time that the
-# tests leave (SCHED_IDLE if the system has it).
+# The slowest packages start first. vet and staticcheck run at the lowest priority.
 test: tools ## run all tests and linters, in about ten minutes
 	@mkdir -p bin; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); \
 	$$idle $(MAKE) --no-print-directory lint >bin/lint.log 2>&1 & lint=$$!; failed=0; \
@@ -47,7 +45,7 @@ test: tools ## run all tests and linters, in about ten minutes
 
 lint: vet staticcheck prose workflows ## run gofmt, go mod verify, go vet, staticcheck, vale and actionlint
 
-# go mod verify fails for handoff, whose path has no host, so it reads a go.mod without handoff.
+# go mod verify fails for the local module handoff, so it gets a copy of go.mod without it.
 vet:
 	@echo "gofmt -l ."; unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	@echo "go mod verify"; mkdir -p bin; sed '/grablab\/handoff/d' go.mod >bin/verify.mod; cp go.sum bin/verify.sum; go mod verify -modfile=bin/verify.mod
@@ -67,8 +65,8 @@ workflows: ## check the workflows of GitHub Actions with actionlint
 generate: ## write the generated documents from the catalogues and results/
 	go generate ./internal/present/docgen
 
-# To tidy go.mod, use `go mod tidy -e`, because a module that only the tests of a dependency need
-# has moved (golang.org/x/exp, for github.com/influxdata/tdigest).
+# To tidy go.mod, use `go mod tidy -e`. Without -e, it fails because a module that only the tests of
+# a dependency need has moved (golang.org/x/exp, for github.com/influxdata/tdigest).
 
 mutate: ## put small mistakes into the code, and measure how many the tests find; some hours
 	@.ci/mutate

@@ -1,12 +1,12 @@
--- Functions for several scripts. The constants block, first, queueTTL, counterTTL, prefix and counts
--- are defined before them. All names of this version of the protocol begin with prefix. counts means
--- that PUBLISH counts all subscribers.
--- KEYS: 1 lease: the name of the turn that has it, followed by "+" if others wait; expires
---       2 queue: the names of the waiting turns, sorted by their tickets
---       3 counter: the last number drawn, a fencing token or a ticket
+-- Functions that several scripts share. The program defines the constants before them: block,
+-- first, queueTTL, counterTTL, prefix (with which all names of this protocol version begin) and
+-- counts (whether PUBLISH counts all subscribers).
+-- KEYS: 1 lease: the name of its holder, followed by "+" if others wait; expires
+--       2 queue: the names of the waiters, sorted by ticket
+--       3 counter: the last number that was issued, as a fencing token or a ticket
 local call, format = redis.call, string.format
 
--- draw takes the next count numbers and returns the last one.
+-- draw reserves the next count numbers and returns the last one.
 local function draw(count)
   local n = call('INCRBY', KEYS[3], count)
   if n < first then -- the counter was lost: continue from the clock, above all earlier numbers
@@ -18,21 +18,21 @@ local function draw(count)
   return n
 end
 
--- enqueue puts a name at the tail of the queue if it is not in the queue.
+-- enqueue adds a name to the end of the queue if it is not in the queue.
 local function enqueue(name)
   if not call('ZSCORE', KEYS[2], name) then call('ZADD', KEYS[2], format('%d', draw(1)), name) end
   call('PEXPIRE', KEYS[2], queueTTL)
 end
 
--- publish sends "name n key" to the process of a name, and returns the number of receivers.
+-- publish sends "name n key" to the process of this name. It returns the number of receivers.
 local function publish(name, n)
   return call('PUBLISH', string.match(name, '^(.*)/'), name .. ' ' .. format('%d', n) .. ' ' .. KEYS[1])
 end
 
--- pass gives the lease, with a block of tokens, to the first name in the queue. own is the caller's
--- name, which needs no message because it gets the reply. If PUBLISH counts all subscribers, a
--- process without a subscriber is gone and is skipped. pass returns own's block (negative if
--- others wait), 0 if another name got the lease, or nil if the queue is empty.
+-- pass gives the lease to the first name in the queue, with a block of tokens. own is the caller's
+-- name, which gets the reply instead of a message. If PUBLISH counts all subscribers, names of dead
+-- processes are skipped. pass returns own's block (negative if others wait), 0 if another name got
+-- the lease, or nil if the queue is empty.
 local function pass(own)
   while true do
     local name = call('ZPOPMIN', KEYS[2])[1]

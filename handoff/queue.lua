@@ -1,4 +1,4 @@
--- The second half of acquire.lua, which needs the functions.
+-- This is the second half of acquire.lua. It uses the functions in functions.lua.
 local lease = redis.pcall('GET', KEYS[1]) -- a table if the key has another type
 if lease and (type(lease) == 'table' or string.sub(lease, 1, #prefix) ~= prefix) then return 3 end
 if lease == name or lease == name .. '+' then -- a reply or a message was lost
@@ -19,7 +19,7 @@ if not lease then
 elseif mode ~= 'try' then
   local holder = string.gsub(lease, '%+', '')
   if holder == lease then call('APPEND', KEYS[1], '+') end
-  -- Repeat the message with every look, because an earlier one may have been lost.
+  -- Send the message each time, because an earlier one may have been lost.
   if holder == lease or mode == 'look' then publish(holder, 0) end
 end
 return mode == 'try' and 1 or 0

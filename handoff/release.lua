@@ -1,8 +1,9 @@
--- Gives up the lease of a name, or its place in the queue. The lease goes to the next in the queue.
+-- Releases the lease of a name, or its place in the queue. The next name in the
+-- queue gets the lease.
 -- ARGV: 1 name
---       2 name under which the process joins the queue again in the same step, or ""
--- Reply: the last token of the block of the second name (negative if others wait), or
---        0 another name has the lease, 1 no one has it, 2 the name did not have it
+--       2 name under which the same process joins the queue again, or ""
+-- Reply: the last token of the second name's block (negative if others wait), or
+--        0 another name has the lease, 1 no one has the lease, 2 the first name did not have it
 local lease = call('GET', KEYS[1])
 if lease ~= ARGV[1] and lease ~= ARGV[1] .. '+' then
   call('ZREM', KEYS[2], ARGV[1])

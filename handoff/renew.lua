@@ -1,4 +1,4 @@
--- Extends the lease of a name to a whole TTL from now.
+-- Extends the lease of a name to a full TTL from now.
 -- ARGV: 1 name, 2 TTL, ms
 -- Reply: 1 renewed, -1 renewed and others wait, 2 the name does not have the lease
 local lease = redis.call('GET', KEYS[1])

@@ -1,4 +1,4 @@
-// Drivers grab orders: a service in Node.js with ioredis and mysql2.
+// A service in Node.js in which drivers grab orders. It uses ioredis and mysql2.
 //
 // A grab reads the order, works, and writes the winner to orders and to the ledger wins. The
 // strategies protect these steps in different ways.
@@ -14,15 +14,15 @@ const { values: flags } = parseArgs({
     port: { type: 'string', default: '8004' },
     redis: { type: 'string', default: '127.0.0.1:6379' },
     db: { type: 'string', default: 'mysql://root@127.0.0.1:3306/test' },
-    ttl: { type: 'string', default: '30000' }, // how long a lock lives, in ms
-    work: { type: 'string', default: '5' }, // how long a grab works between read and write, in ms
+    ttl: { type: 'string', default: '30000' }, // lease time of a lock, in ms
+    work: { type: 'string', default: '5' }, // how long a driver works between read and write, in ms
     wait: { type: 'string', default: '2000' }, // how long a driver waits for a lock, in ms
   },
 });
 
 const db = mysql.createPool({ uri: flags.db, connectionLimit: 50 });
 const redis = new Redis(`redis://${flags.redis}`, { maxRetriesPerRequest: 1 });
-redis.on('error', () => {}); // without a listener, ioredis prints every failed attempt to connect
+redis.on('error', () => {}); // without a listener, ioredis prints every failed connection attempt
 
 await db.query('CREATE TABLE IF NOT EXISTS orders (id BIGINT PRIMARY KEY, status TINYINT NOT NULL DEFAULT 0)');
 await db.query('CREATE TABLE IF NOT EXISTS wins (id BIGINT PRIMARY KEY AUTO_INCREMENT, order_id BIGINT NOT NULL, driver_id BIGINT NOT NULL, KEY (order_id))');
@@ -63,7 +63,7 @@ async function withLock(order, release, grab) {
   try {
     return await grab();
   } finally {
-    await release(key, token).catch(() => {}); // the lock then ends with its lease
+    await release(key, token).catch(() => {}); // if this fails, the lock ends with its lease
   }
 }
 

@@ -1,15 +1,15 @@
-"""Drivers grab orders: a service in Python, to be tested from outside.
+"""A service in Python, in which drivers grab orders.
 
-It is what such a service looks like, with redis-py and PyMySQL and no framework, and it
-knows nothing of who tests it. README.md has the one command that does.
+It uses redis-py and PyMySQL, but no framework, and contains nothing for tests. README.md
+shows the command that tests it.
 
 A grab reads the order, works, and writes the winner to `orders` and to the ledger `wins`.
-What stands around it is the strategy:
+The strategy protects these steps:
 
   none       nothing
   setnx      SET key token NX PX, and an unlock that compares the token
   lock       redis-py's own Lock
-  mysql-cas  no lock: the UPDATE names the status that it expects
+  mysql-cas  no lock: the UPDATE requires the expected status
 """
 
 import argparse
@@ -39,11 +39,11 @@ return 0"""
 
 
 class Busy(Exception):
-    """The lock was not to be had in time."""
+    """The lock was not available in time."""
 
 
 class Database:
-    """A pool of connections. One that has failed is not used again."""
+    """A pool of connections. It does not reuse a connection that has failed."""
 
     def __init__(self, **settings):
         self.settings = settings
@@ -71,7 +71,7 @@ class Database:
 
 
 class Grabs:
-    """The grab, and the strategies around it."""
+    """The grab, with each strategy."""
 
     def __init__(self, db, kv, ttl, work, wait, strategy):
         self.db, self.kv, self.ttl, self.work, self.wait = db, kv, ttl, work, wait
@@ -85,7 +85,7 @@ class Grabs:
         self.strategy = strategy
 
     def grab(self, order, driver):
-        """True: the order is the driver's. None: there is no such order."""
+        """Returns whether the driver has won the order, or None if there is no such order."""
         return self.strategies[self.strategy](order, driver)
 
     def plain(self, order, driver, guard=""):
@@ -132,13 +132,13 @@ class Grabs:
         try:
             return self.plain(order, driver)
         finally:
-            with contextlib.suppress(redis.exceptions.LockError):  # it has run out
+            with contextlib.suppress(redis.exceptions.LockError):  # the lock has expired
                 lock.release()
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # one packet an answer
+    wbufsize = -1  # send each answer in one packet
     grabs: Grabs
     name: str
 
@@ -167,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
         if call == "POST /orders":
             count = int(body["count"])
             with grabs.db.connection() as conn, conn.cursor() as cursor:
-                cursor.execute("LOCK TABLES orders WRITE")  # their ids are to follow each other
+                cursor.execute("LOCK TABLES orders WRITE")  # gives the new orders consecutive ids
                 cursor.execute("SELECT COALESCE(MAX(id), 0) FROM orders")
                 first = cursor.fetchone()[0] + 1
                 cursor.executemany("INSERT INTO orders (id) VALUES (%s)", [(first + i,) for i in range(count)])
@@ -191,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
             code, answer = self.route()
         except Busy:
             code, answer = 423, {"outcome": "busy"}
-        except Exception as err:  # whatever it is, the client is to be told
+        except Exception as err:  # report any error to the client
             code, answer = 500, {"outcome": "error", "error": f"{type(err).__name__}: {err}"}
             self.log_error("%s", answer["error"])
         self.answer(code, answer)

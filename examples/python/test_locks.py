@@ -26,7 +26,7 @@ def cells(tmp_path_factory):
 
 
 @pytest.mark.parametrize("strategy, fault, verdict", [
-    ("none", "none", "unsafe"),  # shows that this load would find a mistake
+    ("none", "none", "unsafe"),  # shows that this load would find an error
     ("mysql-cas", "none", "safe"),
     ("mysql-cas", "crash", "safe"),
 ])

@@ -1,5 +1,5 @@
--- This migration uses only statements that MySQL, MariaDB, TiDB and Vitess accept, so it has no foreign
--- keys. DDL commits at once here, so each statement must be repeatable after a crash.
+-- MySQL commits each DDL statement immediately, so all statements must be repeatable after a crash.
+-- They also work with MariaDB, TiDB and Vitess, and therefore use no foreign keys.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS orders (
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS orders (
   grabbed_at DATETIME(6)     NULL
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
--- The append-only ledger. It has no unique key on the order, so that it records double-grabs.
+-- The ledger of all wins. No key makes the order unique, so a second win is recorded too.
 CREATE TABLE IF NOT EXISTS grabs (
   id         BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
   order_id   BIGINT          NOT NULL,

@@ -1,13 +1,13 @@
--- Adds both columns in one statement, and only if they are missing, because this migration may be
--- repeated after a crash and MySQL has no ADD COLUMN IF NOT EXISTS.
+-- Adds both columns in one statement if they are missing. MySQL has no ADD COLUMN IF NOT EXISTS,
+-- and this migration may be repeated after a crash.
 
 -- +goose Up
 SET @stock = (SELECT IF(COUNT(*) = 0,
   'ALTER TABLE orders ADD COLUMN units BIGINT NULL, ADD COLUMN stock BIGINT NULL', 'DO 0')
   FROM information_schema.columns
   WHERE table_schema = DATABASE() AND table_name = 'orders' AND column_name = 'stock');
--- units is the number of units at the start; stock is the number left, and is negative if too many
--- were sold. Both are NULL for an order of one unit, whose status says whether it is left.
+-- units is the number of units at the start. stock is the number left, and negative if too many
+-- were sold. Both are NULL for an order of a single unit.
 PREPARE add_stock FROM @stock;
 EXECUTE add_stock;
 DEALLOCATE PREPARE add_stock;

@@ -1,5 +1,5 @@
--- The guard `unique` inserts into the table grants. An order has at most one row here,
--- because a second insert fails as a duplicate. The ledger grabs must not have such a key.
+-- The guard "unique" inserts each winner into this table. Its primary key makes a second insert for
+-- an order fail. The ledger cannot have such a key, because it also records second wins.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS grants (

@@ -1,10 +1,9 @@
--- Write-ahead logging lets readers continue during a write. It is a property of the file and cannot
--- be switched on inside a transaction.
+-- Write-ahead logging lets clients read during a write. It cannot be switched on in a transaction.
 
 -- +goose NO TRANSACTION
 -- +goose Up
 PRAGMA journal_mode = WAL;
 
 -- +goose Down
--- The file stays in this mode, because other connections may be using it.
+-- Keep the mode, because other connections may use the file.
 SELECT 1;

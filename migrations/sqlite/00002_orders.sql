@@ -8,7 +8,7 @@ CREATE TABLE orders (
   grabbed_at DATETIME
 );
 
--- The append-only ledger. It has no unique key on the order, so that it records double-grabs.
+-- The ledger of all wins. No key makes the order unique, so a second win is recorded too.
 CREATE TABLE grabs (
   id         INTEGER  NOT NULL PRIMARY KEY AUTOINCREMENT,
   order_id   INTEGER  NOT NULL,

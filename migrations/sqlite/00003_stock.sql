@@ -1,5 +1,5 @@
 -- +goose Up
--- Both are NULL for an order of one unit, whose status says whether it is left.
+-- Both columns are NULL for an order of a single unit.
 ALTER TABLE orders ADD COLUMN units INTEGER; -- units at the start
 ALTER TABLE orders ADD COLUMN stock INTEGER; -- units left; negative if too many were sold
 

@@ -1,6 +1,6 @@
 -- +goose Up
--- The guard `unique` inserts into the table grants. An order has at most one row here,
--- because a second insert fails as a duplicate. The ledger grabs must not have such a key.
+-- The guard "unique" inserts each winner into this table. Its primary key makes a second insert for
+-- an order fail. The ledger cannot have such a key, because it also records second wins.
 CREATE TABLE grants (
   order_id  INTEGER NOT NULL PRIMARY KEY,
   driver_id INTEGER NOT NULL

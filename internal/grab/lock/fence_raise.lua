@@ -1,8 +1,8 @@
--- Raises a counter of fencing tokens that has fallen behind the database.
+-- Raises a counter of fencing tokens that is behind the database.
 --
 -- KEYS[1]  the counter
 -- ARGV[1]  the minimum value
--- ARGV[2]  how long the counter is kept, in ms
+-- ARGV[2]  how long to keep the counter, in ms
 -- reply    1 if raised, 0 if the counter was already high enough
 if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then
   return 0

@@ -1,9 +1,9 @@
--- Takes a lock with an expiry in one step.
+-- Takes a lock and sets its expiry in one step.
 --
 -- KEYS[1]  the lock
--- ARGV[1]  token
+-- ARGV[1]  token of the new holder
 -- ARGV[2]  TTL in ms
--- reply    1 if the lock is taken, 0 if another client holds it
+-- reply    1 if the lock was taken, 0 if another client holds it
 if redis.call('SETNX', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

@@ -1,15 +1,18 @@
--- Reserves a unit of an item for a driver, if one is left and the driver may have another.
+-- Reserves a unit of an item for a driver, if a unit is left and the driver may have another one.
 --
--- KEYS[1]  the item, a hash: the field "stock" holds the units left, "driver:ID" the units of
---          a driver, and the token of each attempt that has a unit holds its driver
+-- KEYS[1]  the item, a hash with these fields:
+--            "stock"      the number of units left
+--            "driver:ID"  the number of units of this driver
+--            TOKEN        the driver of the attempt with this token, if it has a unit
 -- ARGV[1]  driver
--- ARGV[2]  how many units one driver may have
--- ARGV[3]  the attempt's token
--- ARGV[4]  how long the item is kept, in ms
--- ARGV[5]  the units left in the database, used if Redis does not know the item; "" if unknown
--- reply    1 if a unit is reserved, now or by an earlier call with this token; 0 if none is
---          left; 2 if the driver has reached the limit; -1 if Redis does not know the item
---          and ARGV[5] is empty
+-- ARGV[2]  how many units a driver may have
+-- ARGV[3]  token of this attempt
+-- ARGV[4]  how long to keep the item, in ms
+-- ARGV[5]  the units left in the database, for an item that Redis does not know; "" if unknown
+-- reply    1 if a unit is reserved, now or by an earlier call with this token
+--          0 if no unit is left
+--          2 if the driver has reached the limit
+--          -1 if Redis does not know the item and ARGV[5] is empty
 local left = redis.call('HGET', KEYS[1], 'stock')
 if not left then
   if ARGV[5] == '' then

@@ -1,16 +1,16 @@
--- Adds an entry to a re-entrant lock and restarts its lease. A repeated call with
--- the same token makes no second entry, so a call can be repeated after a lost reply.
+-- Takes a re-entrant lock, or adds an entry for its owner, and restarts the lease. A repeated call
+-- with the same token adds no second entry, so callers can repeat a call if its reply was lost.
 --
--- KEYS[1]  the lock, a hash: the field "owner" names its owner, every other
---          field is the token of one of the owner's entries
--- KEYS[2]  the counter of its fencing tokens; optional
+-- KEYS[1]  the lock, a hash: the field "owner" is the owner's name, and all other fields are
+--          the tokens of the owner's entries
+-- KEYS[2]  the counter of fencing tokens; optional
 -- ARGV[1]  owner
 -- ARGV[2]  token of this entry
 -- ARGV[3]  TTL in ms
--- ARGV[4]  how long the counter is kept, in ms
--- reply    0 if the lock is taken; a negative number if it is taken with a fencing
---          token, which is the number negated; otherwise the ms (at least 1) for
---          which another owner still has the lock
+-- ARGV[4]  how long to keep the counter, in ms
+-- reply    0 if the lock was taken without a fencing token
+--          a negative number, the fencing token times -1, if the lock was taken with one
+--          otherwise the remaining time of another owner's lock, in ms (at least 1)
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then
   return math.max(redis.call('PTTL', KEYS[1]), 1)

@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  token of the entry
 -- ARGV[2]  TTL in ms
--- reply    1 if renewed, 0 if the entry does not exist
+-- reply    1 if renewed, 0 if there is no such entry
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

@@ -1,5 +1,5 @@
-// Draws a space-time diagram (see diagram.go) as SVG. Time runs to the right, or downwards
-// on a narrow page. All elements are created through the DOM, never from HTML text.
+// Draws a space-time diagram (see diagram.go) as SVG. Time runs to the right, or down on a narrow
+// page. Elements are never created from HTML text.
 const NS = "http://www.w3.org/2000/svg";
 
 // el creates an HTML element with attributes, event listeners and children.
@@ -23,11 +23,11 @@ export function svg(name, attrs, ...children) {
 
 export const list = (x) => (Array.isArray(x) ? x : []);
 
-// Sizes in px.
+// These sizes are in px.
 const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, LONE = 66, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
 
-// positions maps the positions of the diagram to px. It places events at least LEAST px
-// apart, draws the time between them to scale, and folds a long time without events.
+// positions converts times to px. It draws them to scale, but keeps events at least LEAST px apart
+// and shortens long times without events.
 function positions(d, room) {
   const at = new Set([0, d.end]);
   const all = [...list(d.bands)];
@@ -73,8 +73,7 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 export const ms = (t) => (Math.abs(t) < 10 ? small : number).format(t) + " ms";
 
-// clock returns a function that formats the given times. Different times get different texts, with
-// decimals if necessary.
+// clock returns a function that formats these times, with enough decimals to tell them apart.
 function clock(times) {
   const all = [...new Set(times)];
   for (let decimals = 0; ; decimals++) {
@@ -84,15 +83,15 @@ function clock(times) {
   }
 }
 
-// turns returns the times that explain an order: where it goes wrong, where a lease runs out, and
-// where a fault strikes. They have a label on the axis wherever there is room.
+// turns returns the times that explain an order: when it goes wrong, when a lease expires, and when
+// a fault begins. Their axis labels take precedence.
 function turns(d) {
   const rows = list(d.lanes).flatMap((l) => [l, ...list(l.rows)]);
   return [d.lost, ...rows.flatMap((r) => list(r.marks).filter((m) => m.k === "leaseend").map((m) => m.a)), ...[d, ...rows].flatMap((r) => list(r.spans || r.bands).filter((s) => s.k === "fault").map((s) => s.f))].filter(Number.isFinite);
 }
 
-// strokes holds the marks that are one path: a class, and a function that draws it around a
-// point.
+// strokes contains the marks that consist of one path: a class, and a function that returns the
+// path around a point.
 const strokes = {
   read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
   sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
@@ -104,8 +103,8 @@ const strokes = {
   dies: ["ink", (x, y) => `M${x} ${y - 7}v14M${x - 4} ${y - 3}h8`],
 };
 
-// glyph returns the shape of a mark. A mark from strokes is drawn around every point, and
-// any other mark is drawn only around the first point.
+// glyph returns the shape of a mark. Marks in strokes are drawn at all points, and other marks only
+// at the first point.
 function glyph(kind, points, n) {
   if (strokes[kind]) {
     const [cls, path] = strokes[kind];
@@ -125,7 +124,7 @@ function glyph(kind, points, n) {
   }
 }
 
-// words has the names of spans and marks, and other texts. A page may translate them.
+// words contains the names of spans and marks, and other texts. A page may translate them.
 const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes that it holds the lock", holds: "holds the lock",
   gap: "believes that it holds the lock, but does not", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
@@ -138,17 +137,17 @@ const words = {
 
 const pictures = new Set();
 
-// recurs lists the marks that may occur many times. Marks nearer than NEAR px to each other
-// are merged, and the title of the merged mark says how many there are.
+// recurs lists frequent marks. Marks that are closer than NEAR px are merged, and the title of the
+// merged mark shows their number.
 const recurs = new Set(["read", "sent", "denied", "renewed", "released", "late", "call"]), NEAR = 3;
 
-// draw creates the SVG. It also returns move, which places the cursor at a position.
+// draw creates the SVG. It also returns move, which moves the cursor to a time.
 function draw(d, width) {
   const down = width < NARROW;
   const lanes = list(d.lanes);
   const used = new Set();
   const nRows = lanes.reduce((n, l) => n + list(l.rows).length, 0);
-  // Place the rows one after the other, at a right angle to the time axis. Leave room for the lanes' names.
+  // Place the rows one after the other across the time axis, with room for the names of the lanes.
   let across = down ? 66 : TOP;
   const tracks = [];
   for (const lane of lanes) {
@@ -192,7 +191,7 @@ function draw(d, width) {
   };
   for (const s of list(d.bands)) band(s, top, bottom);
 
-  // Draw the axis: a time label wherever there is room, and the folds.
+  // Draw the axis, with labels wherever there is room, and the folds.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
     const placed = [];
@@ -255,7 +254,7 @@ function draw(d, width) {
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, words.lost));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
-    let near = []; // marks of one kind that are merged because they are too close
+    let near = []; // marks of one kind that are too close together, and therefore merged
     const when = (m) => (d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a));
     const mark = () => {
       if (near.length === 0) return;
@@ -274,7 +273,7 @@ function draw(d, width) {
     }
     mark();
   }
-  // Arrows lead from a fact to the fact that it caused.
+  // Draw arrows from causes to effects.
   for (const [from, to] of list(d.cause && d.cause.arrows)) {
     const place = (p) => tracks[p.lane] && tracks[p.lane].rows[p.row] && P(x(p.at), tracks[p.lane].rows[p.row].mid);
     const a = place(from), b = place(to);
@@ -303,7 +302,7 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-// ofUnits maps the marks of ledger rows to their legend texts for orders of several units.
+// ofUnits contains other legend texts for marks of orders with several units.
 const ofUnits = { won: "unitWon", second: "unitSecond" };
 
 function legend(used, units) {
@@ -321,7 +320,7 @@ function legend(used, units) {
   return ul;
 }
 
-// changed returns a list that marks each entry as new, gone or kept between two lists.
+// changed returns a list of the entries of two lists, marked as new, gone or kept.
 function changed(before, now) {
   const ul = el("ul", {});
   for (const x of now) ul.append(el("li", { class: before.includes(x) ? "kept" : "new" }, x));
@@ -359,12 +358,12 @@ function table(d, steps) {
 // notes returns the list of remarks about omitted and unknown data.
 export const notes = (d) => el("ul", { class: "notes" }, ...list(d.notes).map((n) => el("li", {}, String(n))));
 
-// picture returns a drawing that show can redraw whenever there is new data.
+// picture returns a drawing. Call its method show for each new state of the data.
 export function picture() {
   const canvas = el("div", { class: "scroll" });
   const legendBox = el("div", {}), why = el("p", { class: "why" });
   const full = el("button", { type: "button", class: "full", click: () => project(element.closest("figure") || element) }, words.projector);
-  const title = el("p", { class: "title" }); // only in the full screen, which hides the heading of the page
+  const title = el("p", { class: "title" }); // only in full screen, where the heading of the page is hidden
   const element = el("div", { class: "diagram" }, title, canvas, why, legendBox, full);
   let d = null, width = 0, named = "";
   const p = {
@@ -391,7 +390,7 @@ export function picture() {
         if (larger > scale) [scale, drawn] = [larger, draw(d, width / larger)];
       }
       for (const name of ["width", "height"]) drawn.root.setAttribute(name, Math.floor(drawn.root.getAttribute(name) * scale));
-      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled, with keys too
+      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled with the mouse and with keys
       drawn.root.classList.toggle("wide", wide);
       for (const [name, value] of Object.entries({ tabindex: 0, role: "region", "aria-label": String(d.title || "diagram") })) {
         if (wide) canvas.setAttribute(name, value);
@@ -416,8 +415,8 @@ export function picture() {
   return p;
 }
 
-// project shows only a drawing, in the full screen and with larger text, or ends that. The arrow keys
-// go from step to step.
+// project shows a drawing in full screen with larger text, or ends that. The arrow keys select a
+// step.
 const LARGER = 1.5;
 function project(box) {
   const starts = box.classList.toggle("projector");
@@ -438,15 +437,14 @@ function endProjector() {
   redraw(box);
   return true;
 }
-// redraw draws all pictures in a box again, for example in another language.
+// redraw draws all pictures in a box again, for example after a change of the language.
 export function redraw(box) {
   for (const p of pictures) if (box.contains(p.element)) p.again();
 }
 
-// figure returns an element with the diagram and its steps. The element redraws itself when
-// its width changes. Without a caption, only screen readers see its title. at is the first
-// step to show. The figure calls stepped at every step, and its method go shows a given
-// step.
+// figure returns an element with the diagram and its steps, which adapts to changes of its width.
+// at is the first step to show. If caption is false, only screen readers see the title. The figure
+// calls stepped after each step. Its method go shows a step.
 export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const steps = list(d.steps);
   const pic = picture();

@@ -1,5 +1,5 @@
-// The view that helps to choose a lock. It asks four questions and shows results of the
-// reference runs.
+// The view that helps to choose a lock. It asks four questions and shows results of the reference
+// runs.
 
 import { el } from "./diagram.js";
 import { onLanguage, say, tell } from "./words.js";
@@ -30,8 +30,7 @@ export function choose(choices, ask) {
     }
   }
   return {
-    // The address contains the answers, so that the user can share a choice as a
-    // link.
+    // The address contains the answers, so that users can share them as a link.
     follow(rest) {
       const given = rest.split("/");
       choices.questions.forEach((q, i) => { if (q.answers.some((a) => a.name === given[i])) form.elements[q.name].value = given[i]; });
@@ -40,7 +39,7 @@ export function choose(choices, ask) {
   };
 }
 
-// code returns a text whose parts in backticks are code.
+// code returns a text in which the parts in backticks are code.
 const code = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 const figure = (x) => (x === null ? "?" : x.toLocaleString("en", { maximumFractionDigits: 2 }));
 let last = null;

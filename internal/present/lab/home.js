@@ -1,4 +1,5 @@
-// The start panel. It runs the bug once, says why it happened, and runs the cure.
+// The start panel. It runs a test that shows the bug, explains the result, and runs the fixed
+// version.
 
 import { picture } from "./diagram.js";
 import { names, onLanguage, say, spoken } from "./words.js";
@@ -6,8 +7,8 @@ import { names, onLanguage, say, spoken } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const common = { guard: "", rate: 100, units: 1, slow: false };
 
-// runs holds the two runs of the panel. isOver returns the order to show once the run has shown enough,
-// and explains tells whether the drawing of that order shows what the run is for.
+// runs contains the two runs of the panel. isOver returns the order to show when the run has shown
+// enough. explains reports whether the drawing of that order shows the intended effect.
 const runs = {
   bug: {
     settings: { ...common, strategy: "setnx", fault: "pause" },
@@ -27,7 +28,7 @@ export function home(choices, ask) {
   const pic = picture(), bug = picture();
   $("home-drawing").append(pic.element);
   $("before-drawing").append(bug.element);
-  let before = null; // what the run of the bug showed
+  let before = null; // the result of the run with the bug
   let what = () => "", doing = "";
   const speakAgain = () => { $("what").textContent = what(); $("before-what").textContent = before ? before.what() : ""; $("home-doing").textContent = say(doing); };
   onLanguage(speakAgain);
@@ -55,9 +56,8 @@ export function home(choices, ask) {
   $("show-bug").addEventListener("click", () => begin("bug"));
   $("run-cure").addEventListener("click", () => begin("cure"));
 
-  // end stops the run and shows the order. The events of the order may arrive after its ledger rows.
-  // If the paused driver kept its lease, it won and the order shows nothing. A slow lab may also have
-  // dropped the order. Then the run goes on to the next pause.
+  // end stops the run and shows the order. It waits for the order's events, which may arrive late.
+  // If the order does not show the effect, or the lab has discarded it, the run continues.
   async function end(order) {
     ending = true;
     try {
@@ -111,7 +111,8 @@ export function home(choices, ask) {
       else if (seen.struck) seen.healed = true;
       $("home-strike").textContent = (t.status.fault && t.status.fault[spoken()]) || "";
       const struck = seen.tiles.get(seen.struck);
-      // On a slow machine, a lease can also run out without the pause. Such an order does not show the pause.
+      // On a slow machine, a lease may also expire without the pause. Such an order does not show
+      // the effect of the pause.
       const isDouble = (x) => x && x.state === "double" && x.open === 0;
       const double = isDouble(struck) ? struck : run === "cure" && [...seen.tiles.values()].find(isDouble);
       [seen.double, seen.won] = [double && double.id, struck && struck.state === "won" && struck.open === 0];

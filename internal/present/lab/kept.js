@@ -1,6 +1,6 @@
-// Values that this browser stores. The page also works if the browser stores nothing.
+// Values that the browser stores. The page also works if the browser stores nothing.
 
-// keep stores a value in this browser. If the browser forbids that, nothing is stored.
+// keep stores a value in the browser, unless the browser forbids that.
 export function keep(key, value) {
   try {
     if (value === null) localStorage.removeItem(key);

@@ -1,4 +1,4 @@
-// The page of the lab: its views, the keys that work in every view, and requests to the lab.
+// The page of the lab: its views, the keys that work in all views, and requests to the lab.
 
 import { el } from "./diagram.js";
 import { named } from "./cells.js";
@@ -12,11 +12,12 @@ import { schedules } from "./schedules.js";
 import { chooseLanguage, languages, onLanguage, say, spoken } from "./words.js";
 import { workshop } from "./workshop.js";
 
-// views lists the start panel, and then the views in the order of the navigation. Their keys
-// are 0 to 5. Each is the section of index.html with that id. begin fills the section after
-// the lab has answered. It may return an object with three functions. follow(rest) is called
-// with the rest of the address whenever the view is shown. tick(t) receives every change.
-// key(k) returns true if it handled a one-letter key.
+// views lists the start panel and the other views, in the order of the navigation. The keys 0 to 5
+// select them. Each view is the section with that id in index.html.
+//
+// begin fills the section once the lab has answered. It may return an object with three functions.
+// follow(rest) runs when the view is shown, with the rest of the address. tick(t) runs after every
+// change. key(k) returns true if it has handled a key.
 const views = [
   { id: "home", name: "Start", begin: home },
   { id: "live", name: "Live", about: "Send drivers to orders, inject a fault into a holder, and watch. Or act as the drivers yourself.", begin: live },
@@ -29,8 +30,7 @@ const views = [
 const $ = (id) => document.getElementById(id);
 const token = document.querySelector("meta[name=lab-token]").content;
 
-// ask sends one request. It throws an error with a message for the user if the request
-// fails.
+// ask sends a request. If the request fails, ask throws an error with a message for the user.
 export async function ask(path, body) {
   let answer;
   try {
@@ -43,7 +43,7 @@ export async function ask(path, body) {
   return says;
 }
 
-// address returns the view that the address names, and the rest of the address.
+// address returns the view in the page's address, and the rest of the address.
 function address() {
   const [view, ...rest] = named(location.hash).slice(1).split("/");
   return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];
@@ -66,8 +66,8 @@ function navigate(all) {
   $("cards").replaceChildren(...all.slice(1).map((v) => el("a", { href: "#" + v.id }, el("b", {}, say(v.name)), el("span", {}, say(v.about)))));
 }
 
-// The user can switch off keys of one letter or digit, because voice control and other
-// assistive devices may type them by mistake.
+// Users can switch off the single-key commands, because voice control and other assistive devices
+// may type such keys by mistake.
 const letters = $("letters"), stored = "lab-letters";
 letters.checked = kept(stored) !== "off";
 letters.addEventListener("change", () => keep(stored, letters.checked ? "on" : "off"));
@@ -80,7 +80,7 @@ addEventListener("keydown", (e) => {
   if (e.key === "?") $("key-list").showModal();
   else if (to) {
     location.hash = "#" + to.id;
-    show(); // do not wait for the browser's event, so that the view can get the focus now
+    show(); // show the view now instead of after the browser's event, so that it can get the focus
     $(to.id).focus({ preventScroll: true });
     scrollTo(0, 0);
   } else if (!view.part || !view.part.key || !view.part.key(e.key, e)) return;
@@ -108,8 +108,8 @@ if (choices) {
   listen();
 }
 
-// listen opens the stream of changes. A browser allows only six connections per server for
-// all its pages, so a hidden page closes its stream. A page that returns gets everything anew.
+// listen opens the stream of changes. Browsers allow only six connections per server, so a hidden
+// page closes its stream. A page that becomes visible again gets the whole state.
 function listen() {
   let source, away = 0;
   const open = () => {

@@ -1,4 +1,4 @@
-// The live view, which draws the stream of ticks.
+// The live view, which shows the running test.
 
 import { el, list, notes, picture, ms } from "./diagram.js";
 import { series } from "./series.js";
@@ -7,11 +7,10 @@ import { names, onLanguage, say, spoken, tell } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
-// winners names the drivers that won an order. If there are more than four, it gives their
-// number.
+// winners names the drivers that won an order, or gives their number if there are more than four.
 const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: names(rows) }));
 
-// sold gives the number of units sold if an order has several units.
+// sold returns the number of units that were sold of an order with several units.
 const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}${t.state === "undersold" ? `, ${say("undersold")}` : ""}: ` : "");
 
 export function live(choices, ask) {
@@ -31,7 +30,7 @@ export function live(choices, ask) {
   form.strategy.addEventListener("change", guards);
   onLanguage(guards);
 
-  // doing sends the request of a button. If the request fails, doing shows the error in the page.
+  // doing sends the request of a button. It shows an error on the page if the request fails.
   const doing = async (button, path, body) => {
     button.disabled = true;
     try {
@@ -48,7 +47,7 @@ export function live(choices, ask) {
     chosen = 0;
     doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), units: Number(form.units.value), slow: form.slow.checked });
   });
-  let stopping = false; // grabs under way end after the click
+  let stopping = false; // requests that are running when the user clicks end later
   $("stop").addEventListener("click", () => { stopping = true; doing($("stop"), "api/stop", {}); });
   $("new-order").addEventListener("click", () => { chosen = 0; doing($("new-order"), "api/hand", { do: "order", who: "" }); });
   const drivers = {};
@@ -79,7 +78,7 @@ export function live(choices, ask) {
       setText(d.says, asks ? say("grabs, and is held before its write") : tell(status.drivers[who] || ""));
     }
   };
-  // set shows the settings of the current or last run in the form.
+  // set fills the form with the settings of the current or last run.
   const set = (s) => {
     form.strategy.value = s.strategy;
     guards();
@@ -91,8 +90,8 @@ export function live(choices, ask) {
   };
   const seconds = series();
   $("series").append(seconds.element);
-  let opened = false, began = 0, ran = null, earlier = [], listed = ""; // ran is the last status of the run
-  // drawEarlier lists how the runs before this one ended, so that the user can compare them.
+  let opened = false, began = 0, ran = null, earlier = [], listed = ""; // ran is the last known status of the run
+  // drawEarlier lists the results of earlier runs, so that users can compare them.
   function drawEarlier() {
     const lines = earlier.map((s) => `${s.settings.strategy}, ${s.settings.guard || say("its own guard")}, ${s.settings.fault === "none" ? say("no fault") : s.settings.fault}, ${s.settings.rate}/s: ${(s.answers && s.answers[spoken()]) || s.answer}`);
     if (lines.join() === listed) return;
@@ -129,14 +128,13 @@ export function live(choices, ask) {
     follow();
   }
 
-  // The drawing shows the order that the user chose, or otherwise the most interesting
-  // one.
+  // The drawing shows the order that the user has selected, or else the most interesting one.
   const pic = picture();
   const said = el("div", { class: "diagram" });
   $("drawing").append(pic.element, said);
   let asking = false, drawnAt = 0;
   function draw(tile, d, now) {
-    seen = d ? now : ""; // the lab may have dropped the order
+    seen = d ? now : ""; // the lab may have discarded the order
     if (!d) return;
     drawnAt = performance.now();
     setText($("watched"), say("Order {order} ({run}): {result}", { order: tile.id, run: String(d.title).replace(/^Order \d+, /, "").replace(/\bguard /, say("guard") + " "), result: sold(tile) + winners(tile, say("no driver has it")) }));
@@ -227,7 +225,7 @@ export function live(choices, ask) {
     });
   };
 
-  // Keys press buttons, so a key does nothing that the page does not show.
+  // A key clicks its button. It does nothing if the page does not show that button.
   const press = (button) => (button.disabled ? false : (button.click(), true));
   return {
     tick: take,

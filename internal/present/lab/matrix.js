@@ -1,4 +1,5 @@
-// The matrix view: a table that fills while the user watches, and the details of its cells.
+// The matrix view: a table of test results that fills while the user watches, and the details of
+// each result.
 
 import { el } from "./diagram.js";
 import { heatMap, named } from "./cells.js";
@@ -42,8 +43,8 @@ export function matrix(choices, ask) {
     find: (link) => ask("api/" + named(link.hash).slice(1)).then((run) => [run, run.cells[0]], (e) => { problem(e.message); }),
   });
 
-  // look loads the matrix after a change and replaces the whole table. The keyboard
-  // focus and the scroll position stay.
+  // look loads the table and replaces it after a change. It keeps the keyboard focus and the scroll
+  // position.
   let seen = -1, asking = false;
   async function look(n) {
     if (asking || n === seen) return;

@@ -1,24 +1,24 @@
-// Explains words where they stand: a heading, a label or a name that loadgen explain knows shows its
-// meaning on hover, on touch and with the keyboard.
+// Explains words in place. A heading, label or name that "loadgen explain" knows shows its meaning
+// on hover, on touch and on keyboard focus.
 
 import { el } from "./diagram.js";
 import { english } from "./words.js";
 
-// meanings explains the words below root, and those that are added later.
+// meanings explains the words below root, including those that are added later.
 export function meanings(root, words) {
   const bubble = el("div", { id: "meaning", role: "tooltip", hidden: true });
   document.body.append(bubble);
   const places = "th, dt, label, .word";
   const meaning = (e) => {
     const first = document.createTreeWalker(e, NodeFilter.SHOW_TEXT).nextNode(), text = first ? english(first) : "";
-    return words[text] || words[text.replace(/^\S+ /, "")]; // such as "ledger double"
+    return words[text] || words[text.replace(/^\S+ /, "")]; // ignore a first word, as in "ledger double"
   };
   const explain = (e) => {
     if (e.title || e.dataset.meaning || e.querySelector("[type=radio], [type=checkbox]")) return;
     const text = meaning(e);
     if (!text) return;
     e.dataset.meaning = text;
-    if (!e.querySelector("input, select") && !e.matches(".matrix th")) e.tabIndex = 0; // a matrix has too many headings to tab through
+    if (!e.querySelector("input, select") && !e.matches(".matrix th")) e.tabIndex = 0; // skip the headings of the matrix, which are too many for the Tab key
   };
   const all = (node) => {
     if (node.nodeType !== Node.ELEMENT_NODE) return;

@@ -1,4 +1,4 @@
-// The view of schedules. It searches for failures and steps through them.
+// The schedules view. It searches for schedules that break a lock, and steps through them.
 
 import { el, figure } from "./diagram.js";
 import { say } from "./words.js";

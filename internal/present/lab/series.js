@@ -1,5 +1,5 @@
-// The charts of a live run: rate, latency and double-grabs of each second, with one cursor. A line
-// joins only neighbouring seconds, so that it does not cross seconds without data.
+// The charts of a live run: rate, latency and double-grabs per second, with a common cursor. Lines
+// do not cross seconds without data.
 
 import { el, svg, ms } from "./diagram.js";
 import { onLanguage, say } from "./words.js";
@@ -7,8 +7,8 @@ import { onLanguage, say } from "./words.js";
 const HEIGHT = 84, LEFT = 76, HEAD = 8, FOOT = 6, AXIS = 32, SHOWN = 60; // SHOWN is in seconds, the others are in px
 const count = (n) => n.toLocaleString("en");
 
-// Each chart has a name, the format of its values, and its curves: a class, the value of a second, and a
-// name if there are several.
+// Each chart has a name, a format for its values, and its curves. A curve has a class, a function
+// that returns the value of a second, and a name if there are several.
 const charts = [
   { name: "answers a second", text: count, curves: [["one", (s) => s.n]] },
   { name: "latency: p50, and p99 of the last 5 s", text: ms, curves: [["one", (s) => s.p50, "p50"], ["two", (s) => s.p99, "p99"]] },
@@ -30,7 +30,7 @@ export function series() {
       const values = c.curves.map(([, of]) => shown.map((s) => [s.t, of(s)]).filter(([, v]) => typeof v === "number"));
       const top = Math.max(1, ...values.flat().map(([, v]) => v));
       const y = (v) => HEAD + (HEIGHT - HEAD - FOOT) * (1 - v / top);
-      const isLast = n === charts.length - 1, height = HEIGHT + (isLast ? AXIS : 0); // the last chart has the time axis of all
+      const isLast = n === charts.length - 1, height = HEIGHT + (isLast ? AXIS : 0); // the last chart has the common time axis
       const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": say(c.name) }, svg("title", {}, say(c.name)));
       for (const v of [0, top]) root.append(svg("line", { class: "rule", x1: LEFT, x2: width - 8, y1: y(v), y2: y(v) }), svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, c.text(v)));
       values.forEach((points, i) => root.append(svg("g", { class: "curve " + c.curves[i][0] }, svg("path", { d: points.map(([t, v], k) => `${k && points[k - 1][0] === t - 1 ? "L" : "M"}${x(t)} ${y(v)}`).join("") }), ...points.map(([t, v]) => svg("circle", { cx: x(t), cy: y(v), r: 2 })))));
@@ -68,7 +68,7 @@ export function series() {
       if (t.whole || t.began !== began) all = [];
       else if (fresh.length === 0) return;
       began = t.began;
-      all.push(...fresh.filter((s) => all.length === 0 || s.t > all[all.length - 1].t)); // the first message may overlap the next
+      all.push(...fresh.filter((s) => all.length === 0 || s.t > all[all.length - 1].t)); // the first message may overlap with the next one
       draw();
     },
   };

@@ -1,5 +1,5 @@
-// Applies the chosen colours: "light", "dark", or "" for the colours of the system. This script runs
-// before the page is drawn, so that the page does not flash in other colours. If the browser stores
+// Applies the color theme: "light", "dark", or "" for the system's theme. This script runs before
+// the page is drawn, so that the page does not flash in other colors. If the browser stores
 // nothing, the choice lasts until the page is closed.
 
 (() => {

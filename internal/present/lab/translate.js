@@ -1,6 +1,6 @@
-// Translates the English texts of the program by texts.json. Each entry there has the English text, the
-// Chinese text and the Japanese text. {n}, {m} and {k} are numbers, {t} is a time, {s}, {f} and {p} are
-// names, {w} is one or several drivers, and any other slot is any text. [one|many] allows two forms.
+// Translates English texts with texts.json, which contains each text in English, Chinese and
+// Japanese. Slots stand for varying parts: {n}, {m} and {k} for numbers, {t} for a time, {s}, {f}
+// and {p} for names, {w} for drivers, and other slots for any text. [one|many] allows two forms.
 import texts from "./texts.js";
 
 const column = { zh: 1, ja: 2 };
@@ -8,7 +8,7 @@ const marks = { ".": "。", ";": "；", ":": "：" };
 const number = "-?[\\d,.]+", name = "[^\\s()]+", time = "[\\d.,]+ ?(?:h|m|s|ms|µs)[\\dhmsµ.]*";
 const slots = { n: number, m: number, k: number, s: name, f: name, p: name, t: time, w: "driver \\d+(?: and driver \\d+)*" };
 const separator = /, (?![^(]*\))| and (?![^(]*\))/;
-const neutral = new RegExp(`^(?:${number}|${time}|[\\w./-]+)$`); // numbers, times and names are the same in each language
+const neutral = new RegExp(`^(?:${number}|${time}|[\\w./-]+)$`); // numbers, times and names are the same in all languages
 
 const lower = (text) => text.slice(0, 1).toLowerCase() + text.slice(1);
 const escaped = (text) => text.replace(/[.*+?^${}()|\\]/g, "\\$&");
@@ -18,16 +18,16 @@ const patterns = texts.filter(([en]) => /\{\w\}|\[.*\|/.test(en) && !/\{\w\w+\}/
   const literals = parts.filter((_, i) => i % 2 === 0);
   const expression = parts.map((part, i) => (i % 2 === 0 ? escaped(part) : part[0] === "{" ? `(?<${part.slice(1, -1)}>${slots[part.slice(1, -1)] || ".+"})` : `(?:${part.slice(1, -1)})`));
   return { entry, expression: new RegExp(`^${expression.join("")}$`), literals, weight: literals.join("").length };
-}).sort((a, b) => b.weight - a.weight); // the most specific first
+}).sort((a, b) => b.weight - a.weight); // the most specific texts first
 
-// template returns an English text of texts.json in a language, with its slots, or undefined.
+// template returns the translation of an English text in texts.json, with its slots.
 export function template(text, language) {
   const at = column[language], entry = fixed.get(lower(text)), core = !entry && marks[text.slice(-1)] && fixed.get(lower(text.slice(0, -1)));
   return !at ? undefined : entry ? entry[at] : core ? core[at] + marks[text.slice(-1)] : undefined;
 }
 
-// translate returns a text in a language, or undefined if it has no translation. Sentences, clauses
-// and lists are translated part by part.
+// translate returns a text in a language, or undefined if there is no translation. It translates
+// the parts of sentences and lists separately.
 export function translate(text, language) {
   const again = (t) => translate(t, language);
   const clause = (t) => {
@@ -40,7 +40,7 @@ export function translate(text, language) {
   };
   const mark = marks[text.slice(-1)], whole = clause(text) ?? (mark && addMark(clause(text.slice(0, -1)), mark));
   if (whole !== undefined) return whole;
-  const [, before, rest] = text.match(/^([A-Z] |: )(.+)$/) || []; // the actor of a step, or what follows a name
+  const [, before, rest] = text.match(/^([A-Z] |: )(.+)$/) || []; // the actor of a step, or the text after a name
   if (before && again(rest) !== undefined) return before + again(rest);
   for (const [by, join] of [[/(?<=\.) /, ""], [/(?<=;) /, ""], [/(?<=^(?:[^:]|:(?! ))*:) /, ""], [separator, "、"]]) {
     const parts = text.split(by), all = parts.length > 1 ? parts.map(again) : [];
@@ -49,7 +49,7 @@ export function translate(text, language) {
     if (all.every((p, i) => p !== undefined || neutral.test(parts[i]))) return all.map((p, i) => p ?? parts[i]).join(join);
   }
 }
-// namesOf joins the names in a list. It returns any other text unchanged.
+// namesOf translates a list of names. It returns any other text unchanged.
 const namesOf = (list) => {
   const parts = list.split(separator);
   return parts.every((part) => neutral.test(part)) ? parts.join("、") : list;

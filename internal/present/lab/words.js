@@ -1,5 +1,5 @@
-// The language of the page. Every English text that appears in the page is translated as soon as it
-// appears. Texts of the workshop and causes of drawings come in the language of the page.
+// Translates the page into the selected language. English texts are translated as soon as they
+// appear. Texts of the workshop and causes in drawings already come in that language.
 
 import { redraw } from "./diagram.js";
 import { keep, kept } from "./kept.js";
@@ -14,20 +14,20 @@ const listeners = [];
 
 export const spoken = () => language;
 
-// say returns a text in the language of the page, with its slots filled in. A text without a
-// translation stays English.
+// say returns a text in the language of the page, with its slots filled in. Without a translation,
+// it returns the English text.
 export const say = (text, slots = {}) => (template(text, language) || text).replace(/\{(\w+)\}/g, (slot, name) => (name in slots ? String(slots[name]) : slot));
 
-// tell returns a text or a sentence of a result in the language of the page.
+// tell translates a text or sentence of a result into the language of the page.
 export const tell = (text) => (language !== "en" && /[a-z]{2}/i.test(text) && !/[\u3040-\u9fff]/.test(text) && translate(text, language)) || text;
 
-// english returns the English text of a node.
+// english returns the English text of a node, even after a translation.
 export const english = (node) => (translated.get(node)?.to === node.data.trim() ? translated.get(node).english : node.data.trim());
 
-const translated = new WeakMap(); // the English text of each node and attribute, and what it was translated to
-const attributes = ["aria-label", "title", "data-none", "data-label"]; // style sheets show the last two
+const translated = new WeakMap(); // the English text of each node and attribute, and its translation
+const attributes = ["aria-label", "title", "data-none", "data-label"]; // style sheets display the last two
 
-// put translates a text that is shown below key, and writes it with set.
+// put translates a text and passes it to set. The text is stored under key.
 function put(key, shown, set) {
   const before = translated.get(key), english = before && before.to === shown ? before.english : shown, to = tell(english);
   if (to === shown) return;
@@ -35,7 +35,7 @@ function put(key, shown, set) {
   set(to);
 }
 
-// translateAll puts all texts and labels below root into the language of the page. It leaves out code.
+// translateAll translates all texts and labels below root, except code.
 function translateAll(root) {
   const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT, (n) => (/^(code|pre|script|style|textarea)$/i.test(n.nodeName) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT));
   for (let n = root; n; n = walk.nextNode()) {
@@ -48,13 +48,13 @@ function translateAll(root) {
   }
 }
 
-// names joins the drivers of ledger rows, such as "driver 3 (8004)", in the language of the page.
+// names lists the drivers of ledger rows, such as "driver 3 (8004)", in the language of the page.
 export function names(rows) {
   const all = rows.map((r) => (r.startsWith("driver ") ? say("driver {n}", { n: r.slice(7) }) : r));
   return all.length < 2 ? all.join("") : say("{list} and {last}", { list: all.slice(0, -1).join(", "), last: all.at(-1) });
 }
 
-// onLanguage calls f now, and again whenever the user chooses another language.
+// onLanguage calls f now, and again after each change of the language.
 export function onLanguage(f) {
   listeners.push(f);
   f();

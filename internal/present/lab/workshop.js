@@ -1,5 +1,5 @@
-// The view of the workshop, with the exercises of loadgen workshop. The lab provides the
-// questions, runs the commands and judges the answers. The page stores only the language.
+// The workshop view, with the same exercises as "loadgen workshop". The lab provides the questions,
+// runs the commands and judges the answers. The page stores only the language.
 
 import { el, figure } from "./diagram.js";
 import { keep, kept } from "./kept.js";
@@ -16,7 +16,7 @@ export function workshop(choices, ask) {
   const say = (key, slots) => String(room && room.labels[key] || "").replace(/\{([\w.-]+)\}/g, (slot, name) => (slots && name in slots ? String(slots[name]) : slot));
   const page = (key, slots) => say("page." + key, slots);
 
-  // These elements stay while the exercises change.
+  // These elements stay when the exercise changes.
   const answer = el("p", { id: "workshop-answer", class: "answer", "aria-live": "polite" }, "…");
   const problem = el("p", { id: "workshop-problem", class: "problem", role: "alert" });
   const said = el("p", { class: "hidden", "aria-live": "polite" });
@@ -24,7 +24,7 @@ export function workshop(choices, ask) {
   const exercise = el("article", { id: "exercise" });
   section.append(el("div", { class: "top" }, answer), all, problem, said, exercise);
 
-  // act sends a request that changes something, and shows an error if it fails.
+  // act sends a request that changes something. It shows an error if the request fails.
   async function act(path, body) {
     if (busy) return false;
     busy = true;
@@ -40,8 +40,8 @@ export function workshop(choices, ask) {
     return done;
   }
 
-  // load shows the current state of the exercise. It returns after the newest of
-  // several calls is shown.
+  // load shows the current state of the exercise. If there are several calls, each returns after
+  // the newest state is shown.
   function load() {
     newest = loadAs(++loads);
     return newest;
@@ -58,14 +58,14 @@ export function workshop(choices, ask) {
       if (turn === loads) problem.textContent = e.message;
       return;
     }
-    if (turn !== loads) return newest; // a newer load has started meanwhile
+    if (turn !== loads) return newest; // a newer load has started in the meantime
     [room, view] = next;
     job = room.job;
     show();
     if (job && job.running) poll();
   }
 
-  // poll watches the job until it ends.
+  // poll watches the running commands until they end.
   function poll() {
     if (polling) return;
     polling = setInterval(async () => {
@@ -96,8 +96,8 @@ export function workshop(choices, ask) {
     if (job && job.number === number && !job.running) ended();
   }
 
-  // ended announces the end of a job to screen readers, and moves the focus to where
-  // the user continues.
+  // ended announces the end of the commands to screen readers, and moves the focus to the place
+  // where the user continues.
   function ended() {
     if (job.stopped || job.problem) {
       const status = exercise.querySelector(job.checks ? "#w-checking" : "#w-status");
@@ -136,7 +136,7 @@ export function workshop(choices, ask) {
       el("h2", { id: "w-exercise-title", tabindex: -1 }, `${view.number}  ${view.title}`),
       el("p", { class: "notes" }, say("worth", { minutes: view.minutes, of: view.of })),
       ...part("predict", predicting()), ...(view.commands.length > 0 ? part("run", running()) : []), ...part("look", looking()), ...part("reply", answering()), ...part("moral", moral()));
-    for (const was of typed) { // and has not been sent
+    for (const was of typed) { // texts that were typed but not sent
       const i = document.getElementById(was.id);
       if (!i || i.disabled) continue;
       if (i.type === "radio") i.click();
@@ -179,7 +179,7 @@ export function workshop(choices, ask) {
     try {
       await navigator.clipboard.writeText(text);
       button.textContent = page("copied");
-    } catch { // if the clipboard is forbidden, select the text so that the user can copy it
+    } catch { // if the clipboard is not allowed, select the text so that the user can copy it
       getSelection().selectAllChildren(button.previousElementSibling);
     }
   };
@@ -198,7 +198,7 @@ export function workshop(choices, ask) {
   }
   const stop = () => act("stop", {});
 
-  // outcome shows the status of the commands and their output.
+  // outcome shows the status and the output of the commands.
   const outcome = (status, output) => [
     el("p", { id: status, class: "status" }, el("span", { "aria-live": "polite" }), " ", el("span", {})),
     el("pre", { id: output, class: "output", tabindex: 0, role: "region", "aria-label": page("printed") }),
@@ -209,8 +209,8 @@ export function workshop(choices, ask) {
     if (!end.disabled) end.focus();
   }
 
-  // showJob shows the state of a job and changes nothing else. A check appears below
-  // the answers, and any other job below the commands.
+  // showJob updates only the status of the running commands. The status of a check appears below
+  // the answers, and any other status below the commands.
   function showJob() {
     const goes = Boolean(job && job.running), here = Boolean(job && job.number === number);
     let text = "";
@@ -228,7 +228,7 @@ export function workshop(choices, ask) {
       if (what.textContent !== says) what.textContent = says;
       howLong.textContent = mine && goes ? `${Math.floor(job.seconds)} s  ${job.progress}` : "";
       line.classList.toggle("problem", own && !goes && Boolean(job.problem));
-      const refused = checks && !goes && view.questions.some((q) => q.refused); // the editor shows these errors at their lines
+      const refused = checks && !goes && view.questions.some((q) => q.refused); // the editor shows these errors next to their lines
       const fresh = own && job.printed && !refused && (checks || goes || job.problem || job.stopped);
       const printed = fresh ? job.printed : checks ? "" : view.printed || "";
       const pre = exercise.querySelector(output);
@@ -262,8 +262,7 @@ export function workshop(choices, ask) {
     return [...parts, place];
   }
 
-  // answering shows the questions. The user may leave a question empty and answer it
-  // later.
+  // answering shows the questions. Users may leave a question empty and answer it later.
   function answering() {
     if (!view.ran) return unseen();
     const fields = view.questions.map(question);
@@ -332,8 +331,8 @@ export function workshop(choices, ask) {
     return f;
   }
 
-  // editor is a text editor with line numbers. It marks lines with errors and lists
-  // the errors below.
+  // editor returns a text editor with line numbers. It marks lines with errors and lists the errors
+  // below the text.
   function editor(id, q) {
     const draft = `lab-draft-${number}`;
     const LINE = 20, TAB = 4;
@@ -365,7 +364,7 @@ export function workshop(choices, ask) {
     }
     area.addEventListener("scroll", scrolled);
     area.addEventListener("input", () => {
-      flags.replaceChildren(); // the errors belong to the text before the edit
+      flags.replaceChildren(); // the errors refer to the text before the edit
       keep(draft, area.value === q.text ? null : area.value);
       numbered();
     });

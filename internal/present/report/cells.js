@@ -1,13 +1,12 @@
-// cells.js shows the heat map of a run (cells.html). Its cells can be filtered and reached
-// with the arrow keys. An opened cell shows figures, points, latencies, the drawing, the
-// failure mode and the command.
+// cells.js makes the heat map of a run (cells.html) interactive. Users can filter its cells and
+// select one with the mouse or the arrow keys. A selected cell shows its results, a drawing, the
+// failure mode and the command that repeats the test.
 
 import { el, svg, list, ms, figure } from "./diagram.js";
 
 const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-// named returns the decoded form of an address, or the address itself if it cannot be
-// decoded.
+// named decodes a part of an address. It returns the text unchanged if the text cannot be decoded.
 export function named(hash) {
   try {
     return decodeURIComponent(hash);
@@ -16,17 +15,15 @@ export function named(hash) {
   }
 }
 
-// heatMap makes the heat map in root interactive and opens cells in the place beside it.
-// find returns the run and the cell for a link. home is the address at which no cell is
-// open.
+// heatMap makes the heat map in root interactive, and shows the selected cell next to it. find
+// returns the run and the cell for a link. home is the address without a selected cell.
 export function heatMap(root, { find, home = "" }) {
   const place = root.querySelector(".cell");
   let address = home;
   const table = () => root.querySelector(".matrix table");
   const on = new Set(); // the classes of the active filters
 
-  // Only one cell at a time is in the Tab order. The arrow keys move to the other
-  // cells.
+  // The Tab key reaches only one cell. The arrow keys move to the others.
   const linkAt = (td) => td && !td.classList.contains("off") && td.querySelector("a");
   function beside(from, dx, dy) {
     const td = from.closest("td"), rows = [...table().tBodies[0].rows];
@@ -70,7 +67,7 @@ export function heatMap(root, { find, home = "" }) {
     }
   });
 
-  // fresh updates the state after the heat map was created or replaced.
+  // fresh updates the page after the heat map was created or replaced.
   function fresh() {
     if (!table()) return;
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
@@ -88,12 +85,11 @@ export function heatMap(root, { find, home = "" }) {
     reachable(link);
   }
 
-  // follow opens the cell that an address names. If there is none, it closes the open
-  // cell.
+  // follow shows the cell in the address. If there is none, it closes the current cell.
   async function follow(hash) {
     address = hash;
     const link = linkOf(hash), found = link && (await find(link));
-    if (address !== hash) return; // the user chose another cell meanwhile
+    if (address !== hash) return; // the user has selected another cell in the meantime
     mark(found ? link : null);
     place.hidden = !found;
     if (!found) return;
@@ -138,8 +134,7 @@ function figures(run, c) {
   return dl;
 }
 
-// The charts use a logarithmic latency axis. It covers the powers of ten that the values
-// need.
+// The charts have a logarithmic latency axis that covers the necessary powers of ten.
 const drawable = (v) => Number.isFinite(v) && v >= 0 && v < 1e9;
 const H = 220, LEFT = 70, BASE = 46, HEAD = 26;
 function axes(w, low, high, name) {
@@ -153,7 +148,7 @@ function axes(w, low, high, name) {
   axisName(root, 0, 12, "latency, logarithmic", "start");
   return { root, y };
 }
-// axisName writes what an axis shows.
+// axisName writes the name of an axis.
 function axisName(root, x, y, text, anchor = "middle") {
   root.append(svg("text", { class: "tick", x, y, "text-anchor": anchor }, text));
 }
@@ -176,8 +171,7 @@ function chartLegend(entries, band) {
   if (band) ul.append(el("li", {}, svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, svg("rect", { class: "fault", width: 26, height: 14 })), "the fault"));
   return ul;
 }
-// times draws time labels below a chart from 0 to end. It draws fewer labels on a narrow
-// chart.
+// times draws time labels from 0 to end below a chart. A narrow chart gets fewer labels.
 function times(root, w, end) {
   const parts = w < 480 ? 2 : 4;
   for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 28, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
@@ -187,7 +181,7 @@ function overTime(c, w) {
   const o = c.over, ends = list(o.n).map((_, i) => (i + 0.5) * o.slice_ms);
   const strikes = list(c.strikes).filter((s) => drawable(s[0])).map(([f, t]) => [f, drawable(t) ? Math.max(f, t) : null]);
   const end = Math.max(o.n.length * o.slice_ms, ...strikes.map((s) => s[1] ?? s[0] ?? 0));
-  const few = !list(o.n).some((n) => enough(n, 0.99)); // then no slice has a 99th percentile
+  const few = !list(o.n).some((n) => enough(n, 0.99)); // then no time slice has a 99th percentile
   const points = (key) => list(o[key]).map((v, i) => (enough(list(o.n)[i] ?? 0, /99/.test(key) ? 0.99 : 0.5) ? v : null));
   const drawn = curves.filter(([, , key]) => !few || !/99/.test(key));
   const values = drawn.flatMap(([, , key]) => points(key)).filter(drawable);
@@ -218,7 +212,8 @@ function soldOverTime(c, w) {
   root.append(g);
   return el("figure", { class: "diagram" }, el("figcaption", {}, "Units sold over time"), root);
 }
-// enough reports whether n samples are enough for a percentile: the 99th needs 100.
+// enough reports whether n samples are enough for the percentile q. For example, the 99th needs 100
+// samples.
 const enough = (n, q) => n === null || q === 0 || q === 0.9999 || n * (1 - q) >= 1 - 1e-9;
 const quantiles = [["min", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p999", 0.999], ["max", 0.9999]];
 function distribution(c, w) {
@@ -250,25 +245,25 @@ function commandLine(text) {
       await navigator.clipboard.writeText(text);
       copy.textContent = "copied";
     } catch {
-      getSelection().selectAllChildren(code); // a page from a file may not write to the clipboard
+      getSelection().selectAllChildren(code); // a page that is opened from a file may not write to the clipboard
       copy.textContent = "selected";
     }
   } }, "copy");
   return el("p", {}, code, " ", copy);
 }
 
-// titleOf names a cell. "none" is the name of a strategy and of a fault.
+// titleOf returns the name of a cell. "none" is the name of both a strategy and a fault.
 function titleOf(id) {
   const [strategy, fault] = id.split("/");
   return `${strategy}${strategy === "none" ? " (no lock)" : ""} ${fault === "none" ? "without a fault" : "under " + fault}`;
 }
 
 function open(place, run, c, home) {
-  const room = place.parentElement.clientWidth - 60; // one chart, or two side by side
+  const room = place.parentElement.clientWidth - 60; // for one chart, or two side by side
   const width = Math.max(280, room < 900 ? room : (room - 32) / 2);
   const close = el("a", { href: home || "#", class: "close" }, "close (Esc)");
   const parts = [el("h2", {}, titleOf(c.id)), el("p", { class: "answer" }, c.sentence)];
-  const again = (f) => c.reason && f.split(/[,.:]/)[0] === c.reason.split(/[,.:]/)[0]; // the points below say where
+  const again = (f) => c.reason && f.split(/[,.:]/)[0] === c.reason.split(/[,.:]/)[0]; // the list below shows the places
   if (c.reason && !list(c.facts).some(again)) parts.push(el("p", {}, c.reason));
   for (const f of list(c.facts)) parts.push(el("p", {}, f));
   parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));

@@ -1,7 +1,10 @@
--- Does what a jump of the node's clock does: it moves every expiry.
--- ARGV[1]: how far the clock moves forward, in ms. Reply: the number of keys that moved.
--- One script moves all keys, so that no client sees a clock that has moved for only some of
--- them. The script declares no keys, because it is not meant for a Cluster.
+-- Makes all keys expire earlier, as if the server's clock had jumped forward.
+--
+-- ARGV[1]  how far the clock jumps, in ms
+-- reply    the number of keys that changed
+--
+-- A single script changes all keys, so that no client sees a partial change. It declares no keys,
+-- because it is not used with a Cluster.
 local moved = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local left = redis.call('PTTL', key)
