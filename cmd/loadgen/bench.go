@@ -105,7 +105,7 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result of a benchmark and returns the error for the exit code.
+// conclude prints the result of a benchmark. It returns an error that sets the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if len(res.Slices) == 0 {
 		return notBegun(err, "round", out, stderr)

@@ -154,7 +154,7 @@ func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(s
 	})
 }
 
-// parseSeconds parses a number of seconds such as "30", or a duration such as "30s".
+// parseSeconds parses a number of seconds, such as "30", or a duration, such as "30s".
 func parseSeconds(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "s"

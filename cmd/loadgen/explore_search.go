@@ -62,7 +62,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched prints why no schedule has run, and returns the error for the exit code.
+// notSearched prints why no schedule has run. It returns an error that sets the exit code.
 func notSearched(err error, stderr io.Writer) error {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "interrupted before the first schedule")

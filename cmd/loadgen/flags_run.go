@@ -55,7 +55,7 @@ func parseWithScenario(args []string) (*settings, error) {
 	return s, s.parse(args)
 }
 
-// parse sets s from the target file, if there is one, and from the command line, which takes
+// parse reads the target file, if there is one, and then the command line. The command line takes
 // precedence.
 func (s *settings) parse(args []string) (err error) {
 	s.line, err = flags.ParseFlags(s.flags(), args, ff.WithConfigFileVia(&s.targetFile), ff.WithConfigFileParser(s.readTargetFile))

@@ -145,7 +145,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 	}
 }
 
-// mostTries limits how often init tests the file that it has written.
+// mostTries limits how often init tests the file.
 const mostTries = 8
 
 // ask asks a question until the answer is valid, and stores the answer.

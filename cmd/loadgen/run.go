@@ -49,7 +49,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
-// open prepares the result folder. The caller must release the folder.
+// open prepares the result folder. The caller must release it.
 func (s *settings) open() (*folder, error) {
 	out, err := s.folder()
 	if err != nil {
@@ -80,8 +80,8 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the seed. It returns the writer for progress messages, and whether that writer is
-// a terminal.
+// announce prints the random seed. It returns the writer for progress messages, and whether that
+// writer is a terminal.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -120,7 +120,7 @@ func refusal(err error) error {
 	return err
 }
 
-// conclude prints the result and returns the error for the exit code.
+// conclude prints the result. It returns an error that sets the exit code.
 func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
 		return notBegun(s.refusal(err), "cell", out, stderr)
