@@ -153,7 +153,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 	return errors.New(text)
 }
 
-// withoutContext removes the text that package ff adds to errors.
+// withoutContext removes the text that package ff adds to an error.
 func withoutContext(err error) error {
 	text := err.Error()
 	for _, added := range []string{"error parsing commandline arguments: ", "error parsing environment variables: "} {
