@@ -19,8 +19,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is the time limit for one schedule, in real time. After that, the search reports
-// that the schedule hangs.
+// defaultPatience is how much real time one schedule may take before the search reports a hang.
 const defaultPatience = 5 * time.Second
 
 // grace is how long a hung process may take to exit by itself before it is killed.
@@ -50,7 +49,7 @@ type opening struct {
 }
 
 // A request asks a child process to execute tasks or to replay a schedule. It also contains the
-// states that the search has visited since the previous request.
+// states that the search has visited since the last request.
 type request struct {
 	Visited search.Visited
 	Tasks   []search.Task
@@ -85,8 +84,8 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// The function deepStacks needs adaptivestackstart. GOGC=400 makes garbage collection less
-	// frequent, because each child has only one processor.
+	// deepStacks needs adaptivestackstart. GOGC=400 reduces garbage collection, because each child
+	// has only one processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -103,8 +102,8 @@ func (c *child) start() error {
 	return c.Update(c.visited)
 }
 
-// connect starts the process with two extra pipes for requests and replies, so that the strategy
-// can use standard input and output.
+// connect starts the process with two extra pipes for requests and replies. Standard input and
+// output stay free for the strategy.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -132,8 +131,8 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update sends newly visited states to the child without waiting for a reply. If the child has
-// exited, the next request fails.
+// Update sends newly visited states to the child. It does not wait for a reply, so the next request
+// fails if the child has exited.
 func (c *child) Update(news search.Visited) error {
 	_ = c.out.Encode(request{Visited: news})
 	return nil
@@ -194,8 +193,8 @@ func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int,
 	return nil
 }
 
-// results receives the replies to tasks, beginning with the task at index next. On failure, it
-// returns the index of the first task that has no reply.
+// results receives the replies to the tasks from index next on. On failure, it returns the index of
+// the first task without a reply.
 func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
 	for ; next < len(tasks); next++ {
 		r, err := c.receive()
@@ -264,8 +263,8 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child process for descriptions of strategies that are compiled only into the
-// child. The error is [ErrEnded] if the process ends first.
+// Describe asks a child process for descriptions of strategies that only the child contains. The
+// error is [ErrEnded] if the process ends first.
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {
@@ -274,8 +273,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning of its input. The first stack in the output of a
-// panic is the most useful one.
+// head is a writer that keeps only the beginning of its input. In a panic, the first stack is the
+// most useful one.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

@@ -54,12 +54,11 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 	return err
 }
 
-// deepStacks makes new goroutines start with large stacks. Otherwise, the runtime would spend a
-// quarter of the search time on growing stacks.
+// deepStacks makes new goroutines start with large stacks. Otherwise, growing their stacks would
+// take a quarter of the search time.
 //
-// The runtime derives the initial stack size from the average stack size at the last garbage
-// collection. deepStacks therefore keeps many goroutines with deep stacks alive until end is
-// called.
+// The runtime derives the initial stack size from the average stack at the last garbage collection.
+// deepStacks therefore keeps many goroutines with deep stacks alive until the caller calls end.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})
@@ -156,8 +155,7 @@ func (s *server) execute(task search.Task) error {
 	return s.send(reply{Trace: t})
 }
 
-// retrace executes a task and sends its trace before each step. At the end, it
-// sends an empty reply.
+// retrace executes a task and sends its trace before each step. Finally, it sends an empty reply.
 func (s *server) retrace(task search.Task) error {
 	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.send(reply{Trace: t}) })
 	return errors.Join(err, s.send(reply{}))

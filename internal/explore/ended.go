@@ -13,7 +13,7 @@ import (
 )
 
 // ErrEnded means that the strategy made its process exit or hang before any schedule could run.
-// StackOf returns the stack from that moment.
+// StackOf returns the stack at that time.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
 // endedError describes how a strategy ended its process.
@@ -27,8 +27,8 @@ type endedError struct {
 func (e *endedError) Error() string { return e.how }
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// StackOf returns the stack of the goroutines that caused err, which must wrap ErrEnded. It returns
-// "" if the stack is unknown.
+// StackOf returns the stack of the goroutines that made the process end or hang. err must wrap
+// ErrEnded. StackOf returns "" if the stack is unknown.
 func StackOf(err error) string {
 	var end *endedError
 	if errors.As(err, &end) {
@@ -56,8 +56,8 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. h is nil if the process could not report where
-// it hung.
+// hungAt returns the error for a process that hung. h is nil if the process did not report where it
+// hung.
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
@@ -127,7 +127,7 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ends its process even with a single driver.
+// endedAlone returns the result for a strategy that ends its process even with only one driver.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
@@ -136,7 +136,7 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf converts steps to moments without a state, because the states are unknown.
+// momentsOf converts steps to moments. The moments have no state, because the process has ended.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

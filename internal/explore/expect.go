@@ -10,8 +10,9 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that can do more harm in a search than in a run on real servers. Under Fault,
-// a search may also find the failures that are expected under As.
+// Wider lists faults that can do more harm in a search than in a run on real servers. With the
+// fault in Fault, a search may also find the failures that the registry expects for the fault in
+// As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that store their locks on this backend
@@ -74,8 +75,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that a search should reach according to the strategy registry. It
-// returns "" if the search checks too few properties to be sure of an expected violation.
+// claimed returns the verdict that the strategy registry predicts for a search. It returns "" if
+// the search checks too few properties to find every expected violation.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
@@ -88,8 +89,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains the expected verdict on the order and the expected verdict on all properties.
-// Both are empty if nothing is expected.
+// claims contains the expected verdict on the order and the expected verdict on all properties. An
+// empty verdict means no expectation.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -109,8 +110,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// markUnclaimed marks the failures that were not expected. It compares each failure with the
-// expected verdicts for the faults in that failure's schedule.
+// markUnclaimed marks the failures that the registry does not expect under the faults of their
+// schedules.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -129,8 +130,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that were not expected. For each property, it keeps the shortest
-// failure and the shortest unexpected failure.
+// judgeClaims marks the failures that the registry does not expect. For each property, it keeps the
+// shortest failure and the shortest unexpected failure.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {

@@ -64,12 +64,12 @@ type Config struct {
 	Patience time.Duration
 	// First stops the search at the first failure.
 	First bool
-	// Everything makes the search continue after it has found the shortest failures. The search
-	// then finds one failure for each combination of a property and a set of faults.
+	// Everything makes the search continue after the shortest failures. It then finds one failure
+	// for each combination of a property and a set of faults.
 	Everything bool
 
-	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that these
-	// optimizations do not change any verdict.
+	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that the
+	// optimizations do not change the result.
 	NoMerge  bool // do not merge equal states
 	NoReduce bool // try independent calls in every order
 
@@ -160,7 +160,7 @@ const TimeOver = search.TimeOver
 // Level counts the schedules that have a certain number of preemptions and faults.
 type Level = search.Level
 
-// Moment is one step of a replay, with the state after that step.
+// Moment is one step of a replay, together with the state after that step.
 type Moment = sim.Moment
 
 // Bubble runs a function in virtual time, in a bubble of testing/synctest.
@@ -200,7 +200,7 @@ type Failure struct {
 	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
 	// Unclaimed means that the registry does not expect this failure of the strategy. It is false
-	// in a replay, and also if the registry expects nothing.
+	// in a replay, or if the registry makes no prediction.
 	Unclaimed bool
 }
 
@@ -260,7 +260,7 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches for failures of one strategy and marks the failures that were not expected.
+// searchOne searches for failures of one strategy and marks the unexpected ones.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
@@ -322,8 +322,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the workers and returns the actors. If given is empty, cfg determines the
-// number of actors.
+// startWorkers starts the workers and returns the actors. If given is empty, cfg sets the number of
+// actors.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -350,7 +350,7 @@ func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.A
 	return workers, children[0].ready.Actors, nil
 }
 
-// resultOf converts the summary of a search to a Result without failures.
+// resultOf converts the summary of a search to a Result. It leaves the failures empty.
 func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Duration) Result {
 	return Result{
 		Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
@@ -369,8 +369,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf derives the verdict from the violated properties. The verdict is "stuck" if StuckOrder
-// is the only violated property.
+// verdictOf derives the verdict from the broken properties. If StuckOrder is the only one, the
+// verdict is "stuck".
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -391,7 +391,7 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting returns the parameters that all schedules of one strategy share.
+// newSetting returns the parameters that are the same for all schedules of one strategy.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

@@ -30,7 +30,7 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// faultsOfStep returns the faults that can produce a step, or nil if the step is not a fault.
+// faultsOfStep returns the faults that can produce a step, or nil for a step without a fault.
 // Several faults may produce the same step. For example, a slow database looks like a partition.
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {

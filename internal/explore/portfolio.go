@@ -26,8 +26,8 @@ type Part struct {
 	Config Config
 }
 
-// Portfolio returns the further searches that run if the user set no limits. Each takes only
-// seconds, and reaches schedules that a single short search misses.
+// Portfolio returns the further searches of a series, for users who set no limits. Each search
+// takes only seconds, and reaches schedules that a single short search misses.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -60,10 +60,10 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio first runs the search cfg for each strategy, and then the further searches in
-// parts. A further search reports only new failures.
+// SearchPortfolio runs the search cfg for each strategy, followed by the further searches in parts.
+// A further search reports only new failures.
 //
-// All searches of a strategy share one time limit, and the first search may use two thirds of it.
+// All searches of one strategy share a time limit, and the first search may use two thirds of it.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
@@ -116,26 +116,26 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// endedProcess reports whether the strategy ended its process. If it did, further searches would
+// endedProcess reports whether the strategy ended its process. In that case, further searches would
 // show nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// IsUnexpected reports whether the verdict or a failure differs from what the registry expects. For
-// a portfolio, it considers only the failures, because a single search may miss an expected
-// failure.
+// IsUnexpected reports whether the verdict or a failure differs from the registry's prediction. For
+// a series of searches, it checks only the failures, because a single search may miss an expected
+// one.
 func (r Result) IsUnexpected() bool {
 	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
 }
 
-// isUnclaimed reports whether this search found a failure that was not expected.
+// isUnclaimed reports whether this search found an unexpected failure.
 func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
-// newFailures returns the failures that r does not contain yet. A failure is also new if it is
-// unexpected and r contains only expected failures of the same property.
+// newFailures returns the failures that r does not contain yet. An unexpected failure is also new
+// if r contains only expected failures of the same property.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

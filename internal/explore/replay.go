@@ -17,7 +17,7 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is how many times a failure must be reproduced before the search reports it.
+// replays is how many times a search must reproduce a failure before reporting it.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
@@ -36,9 +36,8 @@ type confirmation struct {
 	err     error
 }
 
-// failures confirms the findings of a search by replaying them. If settled is true, it skips
-// findings that the search may still shorten. It returns an error if a failure cannot be
-// reproduced.
+// failures replays the findings of a search to confirm them. If settled is true, it skips findings
+// that the search may still shorten. It returns an error if it cannot reproduce a failure.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -59,8 +58,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result of a search. If a failure is not reproduced
-// every time, the verdict becomes unknown.
+// conclude adds the confirmed failures to the result of a search. If a replay does not reproduce a
+// failure, the verdict becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -70,8 +69,7 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf names the group of a failure. The name lists the faults in the schedule, and says whether
-// a lease ends.
+// kindOf returns the group of a failure: the faults in its schedule, and whether a lease ends.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -154,8 +152,8 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 }
 
 // ReplayBy executes one schedule in a child process, because the strategy may end its process. If
-// strategy is empty, the schedule determines the strategy. A replay without a failure does not show
-// that the strategy is safe.
+// strategy is empty, the schedule names the strategy. A replay without a failure does not prove the
+// strategy safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }
@@ -195,7 +193,7 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// replayed returns the record of a replay whose schedule ended the process.
+// replayed returns the record of a replay that ended the process.
 func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	if len(e.steps) > len(steps) {
 		steps = e.steps

@@ -31,8 +31,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker in this process for one strategy. If given is nil, cfg determines the
-// number of actors. The search and the worker may share visited.
+// newLocal creates a worker in this process for one strategy. If given is nil, cfg sets the number
+// of actors. The search and the worker may share visited.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {

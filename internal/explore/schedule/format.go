@@ -16,7 +16,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("step of kind %d", int(s.Kind))
 }
 
-// A form is the syntax of one kind of step. Words in angle brackets stand for fields, and all other
+// A form is the syntax of one kind of step. Words in angle brackets stand for values, and all other
 // words are literal.
 type form struct {
 	kind Kind

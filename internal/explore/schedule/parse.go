@@ -36,8 +36,7 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt shortens a very long line for an error message. Such a line may come from a file that is
-// not even text.
+// excerpt shortens a very long line for an error message. The file may not even be text.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -131,7 +130,8 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject returns "A" for any actor, "redis" for any Redis server, and otherwise the word itself.
+// subject returns the kind of word at the start of a step: "A" for any actor and "redis" for any
+// Redis server. It returns any other word unchanged.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
@@ -142,7 +142,7 @@ func subject(word string) string {
 	return word
 }
 
-// errForm means that a line does not have this form, but may have another.
+// errForm means that a line does not match this form, but may match another one.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -179,7 +179,7 @@ func examples() []string {
 	return all
 }
 
-// A field is a variable part of a step.
+// A field is a variable word in a step, such as its actor or its server.
 type field struct {
 	print func(Step) string
 	parse func(*Step, string) error

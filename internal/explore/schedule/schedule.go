@@ -1,10 +1,9 @@
 // Package schedule reads and writes schedules as text. A schedule lists the actors that try to grab
-// one order, and then the events in their order, one step per line. An actor is one attempt by one
+// one order, followed by the events of the test, one step per line. An actor is one attempt by one
 // driver.
 //
-// Parse reads a text, and Schedule.String writes it. The explorer finds and replays
-// schedules, package replay forces them on real servers, and people read, compare and edit
-// them.
+// Parse reads a text, and Schedule.String writes it. The explorer finds and replays schedules, and
+// package replay runs them on real servers.
 //
 //	strategy setnx
 //	guard naive
@@ -17,10 +16,12 @@
 //	A acquire 1 redis
 //	time to lease end
 //
-// A step identifies a call by its actor, the phase of the grab, a number, and the server. The number
-// counts the calls of that actor in that phase to that server. Another strategy that runs the
-// schedule therefore has a call with the same name. The actor B@2/A makes a second attempt for the
-// driver of A. Parse ignores blank lines and the text after a "#".
+// A step names a call by its actor, the phase of the grab, a number, and the server. The number
+// counts the calls of that actor in that phase to that server. Calls therefore have the same names
+// if another strategy runs the schedule.
+//
+// The actor B@2/A runs on instance 2 and makes a second attempt for the driver of A. Parse ignores
+// blank lines and the text after a "#".
 package schedule
 
 import (

@@ -74,7 +74,7 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether any queued job could break a property in fewer steps than given.
+// shorter reports whether any queued job could break a property in fewer than the given steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

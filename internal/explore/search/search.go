@@ -143,8 +143,8 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before their traces are processed. It does not depend on
-// the number of workers, so the result does not either.
+// batch is how many schedules are executed before the search processes their traces. It does not
+// depend on the number of workers, so the result of a search does not either.
 const batch = 256
 
 // round executes the next batch of schedules and processes the traces in order. If a schedule
@@ -214,8 +214,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// isPointless reports whether the search can skip a job, because the job cannot lead to a shorter
-// failure.
+// isPointless reports whether the search can skip a job because the job cannot shorten a failure.
 func (s *Search) isPointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -233,12 +232,12 @@ func (s *Search) isPointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// isShortest reports whether no queued job could shorten the finding.
+// isShortest reports whether the finding is final, because no queued job could shorten it.
 func (s *Search) isShortest(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
-// given returns the steps that a job prescribes.
+// given returns the steps that a job must begin with.
 func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
@@ -260,8 +259,8 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn processes the trace of a job. It records the violations, and queues the schedules that
-// branch off from the trace.
+// learn records the violations in the trace of a job. It also queues the schedules that branch off
+// from the trace.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {

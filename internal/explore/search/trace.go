@@ -33,8 +33,8 @@ type Trace struct {
 	Points   []BranchPoint // the branch points after the prescribed steps
 	Broken   []Violation
 	Reorders []Reorder
-	// Impossible is the index of the first step that could not be made, or -1 if every step was
-	// made.
+	// Impossible is the index of the first step that the worker could not execute, or -1 if there
+	// is none.
 	Impossible int
 	Cut        bool // whether the execution was cut off after MaxSteps steps
 	Hung       bool // whether the execution exceeded its limit of real time
@@ -53,7 +53,7 @@ type BranchPoint struct {
 	ToGo        int // a lower bound on the number of further steps before a property can break
 }
 
-// Reorder asks the search to try another order: the step First comes before the step at index At.
+// Reorder asks the search to try another order, with the step First before the step at index At.
 type Reorder struct {
 	At    int
 	First schedule.Step

@@ -4,14 +4,14 @@ package search
 // only at a lower cost or after fewer steps.
 type Visited map[Fingerprint]Visit
 
-// Visit records the costs at which a state was reached, and the smallest number of steps.
+// Visit records the costs at which executions reached a state, and the smallest number of steps.
 type Visit struct {
 	Costs uint32 // one bit for each cost at which the state need not be explored again
 	Steps uint16
 }
 
-// Covers reports whether a state was already reached at the same or a lower cost and in no more
-// steps.
+// Covers reports whether an execution has already reached a state at the same or a lower cost and
+// in no more steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 	visit, ok := v[state]
 	return ok && visit.Costs&bit(c) != 0 && steps >= int(visit.Steps)

@@ -1,5 +1,5 @@
-// Command worker executes schedules in a child process of a search. It is much smaller than
-// loadgen. If a user adds a lock, loadgen rebuilds only the worker.
+// Command worker executes schedules in a child process of a search. If a user adds a lock, loadgen
+// rebuilds only this small program.
 package main
 
 import (
