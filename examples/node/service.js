@@ -1,6 +1,6 @@
 // A service in Node.js in which drivers grab orders. It uses ioredis and mysql2.
 //
-// A grab reads the order, works, and writes the winner to orders and to the ledger wins. The
+// A grab reads the order, works for a while, and writes the winner to orders and to the ledger wins. The
 // strategies protect these steps in different ways.
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -29,7 +29,7 @@ await db.query('CREATE TABLE IF NOT EXISTS wins (id BIGINT PRIMARY KEY AUTO_INCR
 
 const unlock = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`;
 
-// checkThenAct grabs the order without a lock. The guard is a condition of the write.
+// checkThenAct grabs the order without a lock. guard is an SQL condition for the write.
 async function checkThenAct(order, driver, guard = '') {
   const [rows] = await db.execute('SELECT status FROM orders WHERE id = ?', [order]);
   if (rows.length === 0) throw new Error('there is no such order');

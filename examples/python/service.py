@@ -6,7 +6,7 @@ shows the command that tests it.
 A grab reads the order, works, and writes the winner to `orders` and to the ledger `wins`.
 The strategy protects these steps:
 
-  none       nothing
+  none       no protection
   setnx      SET key token NX PX, and an unlock that compares the token
   lock       redis-py's own Lock
   mysql-cas  no lock: the UPDATE requires the expected status
@@ -211,11 +211,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, default=8004)
     parser.add_argument("--redis", default="127.0.0.1:6379", metavar="HOST:PORT")
-    parser.add_argument("--sentinel", metavar="HOST:PORT", help="a Sentinel that knows the Redis, instead of --redis")
-    parser.add_argument("--sentinel-master", default="mymaster", metavar="NAME", help="what it calls the Redis")
+    parser.add_argument("--sentinel", metavar="HOST:PORT", help="a Sentinel that names the Redis server, instead of --redis")
+    parser.add_argument("--sentinel-master", default="mymaster", metavar="NAME", help="the name of the Redis server in Sentinel")
     parser.add_argument("--db", default="root@127.0.0.1:3306/test", metavar="USER@HOST:PORT/NAME")
-    parser.add_argument("--ttl", type=float, default=30000, metavar="MS", help="how long a lock lives")
-    parser.add_argument("--work", type=float, default=5, metavar="MS", help="what lies between read and write")
+    parser.add_argument("--ttl", type=float, default=30000, metavar="MS", help="the lease of a lock")
+    parser.add_argument("--work", type=float, default=5, metavar="MS", help="how long a grab works between read and write")
     parser.add_argument("--wait", type=float, default=2000, metavar="MS", help="how long a driver waits for a lock")
     parser.add_argument("--strategy", default="setnx")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 """Lets loadgen test the locks of service.py, and checks the verdicts in run.json.
 
-Run it from the top of the project, after go build -o bin/loadgen ./cmd/loadgen:
+Run it from the root of the project, after go build -o bin/loadgen ./cmd/loadgen:
 
     examples/python/venv/bin/python -m pytest examples/python
 """

@@ -14,7 +14,7 @@ import org.springframework.web.bind.annotation.PutMapping;
 import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RestController;
 
-/** The calls: the grab, and the few by which orders are opened and strategies switched. */
+/** The HTTP API. It lets drivers grab orders, opens orders and switches the locking strategy. */
 @RestController
 class Api {
     record Driver(long driver_id) {}
@@ -41,7 +41,7 @@ class Api {
         };
     }
 
-    /** Only one instance is ever asked at a time. */
+    /** Opens orders with consecutive ids. loadgen sends this request to only one instance at a time. */
     @PostMapping("/orders")
     synchronized ResponseEntity<?> open(@RequestBody Count count) {
         long first = db.queryForObject("SELECT COALESCE(MAX(id), 0) + 1 FROM orders", Long.class);

@@ -10,7 +10,7 @@ import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
 import org.springframework.context.annotation.Bean;
 
-/** Drivers grab orders: a service to be tested from outside. It knows nothing of who tests it. */
+/** A service in which drivers grab orders. It contains no code for the test. */
 @SpringBootApplication
 public class App {
     public static void main(String[] args) {
@@ -18,8 +18,8 @@ public class App {
     }
 
     /**
-     * The client of the one Redis, at its address or as Sentinels name it. Its watchdog renews a lock that was taken
-     * without a lease.
+     * Connects to the single Redis, either by its address or through Sentinels. The watchdog of this client renews
+     * every lock that was taken without a lease time.
      */
     @Bean(destroyMethod = "shutdown")
     RedissonClient redisson(@Value("${spring.data.redis.host:}:${spring.data.redis.port:}") String address,
@@ -40,8 +40,8 @@ public class App {
     }
 
     /**
-     * The clients of the independent nodes of a Redlock; none: there are no such nodes. A type of its own, because
-     * Spring fills a list of clients with all beans that are one: with that of the one Redis.
+     * Clients of the independent Redlock nodes. The list may be empty. It has its own type, because Spring would
+     * fill a plain list of clients with the client of the single Redis.
      */
     record Nodes(List<RedissonClient> all) {}
 

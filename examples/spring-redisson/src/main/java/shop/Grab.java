@@ -19,8 +19,8 @@ import org.springframework.stereotype.Service;
 import org.springframework.transaction.support.TransactionTemplate;
 
 /**
- * The grab in the article's order of steps: read the order, work, look whether it is free, write. What stands
- * around it is the strategy.
+ * Grabs orders. A grab reads the order, works for a while, checks that the order was free, and writes the winner.
+ * Each strategy protects these steps in a different way.
  */
 @Service
 class Grab {
@@ -33,7 +33,7 @@ class Grab {
     private static final RedisScript<Long> UNLOCK = new DefaultRedisScript<>(
         "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0", Long.class);
 
-    /** A lock of several nodes waits at each that another has, one after the other, for its share of this. */
+    /** How long a lock with several nodes waits in total. It asks one node after the other. */
     private static final long NODES_WAIT_MS = 1000;
 
     private final JdbcTemplate db;
@@ -95,7 +95,7 @@ class Grab {
         return strategies.get(current).grab(order, driver);
     }
 
-    /** Nothing protects the order. */
+    /** Grabs the order without any lock. */
     private Outcome plain(long order, long driver) throws Exception {
         Integer status = read(order);
         if (status == null) {
@@ -121,7 +121,7 @@ class Grab {
         return plain(order, driver);
     }
 
-    /** SET NX PX, and an unlock that compares the token. */
+    /** Locks with SET NX PX, and compares the token before it unlocks. */
     private Outcome setnx(long order, long driver) throws Exception {
         String key = "grab:" + order;
         String token = UUID.randomUUID().toString();
@@ -139,7 +139,7 @@ class Grab {
         return nodes.stream().map(n -> n.getLock("node:" + order)).toArray(RLock[]::new);
     }
 
-    /** A lock of Redisson. A lease of -1 is renewed for as long as the process lives. */
+    /** Uses a lock of Redisson. If leaseMs is -1, Redisson renews the lock while the process lives. */
     private Outcome under(RLock lock, long waitMs, long leaseMs, long order, long driver) throws Exception {
         if (!lock.tryLock(waitMs, leaseMs, TimeUnit.MILLISECONDS)) {
             return Outcome.BUSY;
@@ -147,7 +147,7 @@ class Grab {
         return andThen(() -> plain(order, driver), lock::unlock);
     }
 
-    /** As it is mostly written: if the lock has run out meanwhile, unlock throws, behind the write. */
+    /** Works, then unlocks, as most services do. If the lock has expired, unlock throws after the write. */
     private static Outcome andThen(Callable<Outcome> work, Runnable unlock) throws Exception {
         try {
             return work.call();

@@ -27,7 +27,7 @@ class LocksIT {
 
     @ParameterizedTest
     @CsvSource({
-        "none, none, unsafe", // shows that this load would find a mistake
+        "none, none, unsafe", // has no lock, so it shows that the load finds errors
         "rlock, none, safe",
         "rlock, crash, safe",
     })
