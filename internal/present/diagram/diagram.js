@@ -197,7 +197,7 @@ function draw(d, width) {
     const placed = [];
     for (const t of [0, d.end, ...turns(d), ...times]) {
       const at = x(t);
-      if (placed.some(([, other]) => Math.abs(other - at) < (other === 0 || other === length ? 1.4 : 1) * space)) continue; // the first and the last label lie on one side of their line
+      if (placed.some(([, other]) => Math.abs(other - at) < (other === 0 || other === length ? 1.4 : 1) * space)) continue; // the first and the last label need more room on one side
       placed.push([t, at]);
     }
     const text = clock(placed.map(([t]) => t));
@@ -281,7 +281,7 @@ function draw(d, width) {
     const same = from.lane === to.lane && from.row === to.row;
     const mid = [(a[0] + b[0]) / 2 + (same && down ? 22 : 0), (a[1] + b[1]) / 2 - (same && !down ? 22 : 0)];
     const [dx, dy] = [b[0] - mid[0], b[1] - mid[1]], n = Math.hypot(dx, dy) || 1, [ux, uy] = [dx / n, dy / n];
-    const end = [b[0] - ux * 9, b[1] - uy * 9]; // before the mark
+    const end = [b[0] - ux * 9, b[1] - uy * 9]; // end the arrow just before the mark
     root.append(svg("g", {}, svg("title", {}, words.because),
       svg("path", { class: "because", d: `M${a[0]} ${a[1]}Q${mid[0]} ${mid[1]} ${end[0]} ${end[1]}` }),
       svg("path", { class: "tip", d: `M${end[0] + ux * 4} ${end[1] + uy * 4}L${end[0] - ux * 5 - uy * 4} ${end[1] - uy * 5 + ux * 4}L${end[0] - ux * 5 + uy * 4} ${end[1] - uy * 5 - ux * 4}z` })));
@@ -421,7 +421,7 @@ const LARGER = 1.5;
 function project(box) {
   const starts = box.classList.toggle("projector");
   const focus = box.querySelector(".stepper") || box.querySelector(".full");
-  if (starts && box.requestFullscreen) box.requestFullscreen().catch(() => { /* then it fills the window */ });
+  if (starts && box.requestFullscreen) box.requestFullscreen().catch(() => { /* the drawing then fills only the window */ });
   if (!starts && document.fullscreenElement) document.exitFullscreen();
   redraw(box);
   if (focus) focus.focus();
@@ -458,7 +458,7 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const f = el("figure", { class: "diagram" }, el("figcaption", { class: caption ? "" : "hidden" }, String(d.title || "")));
   if (list(d.lanes).length > 0) {
     f.append(pic.element);
-    pic.show(d); // draws only after the element has a width
+    pic.show(d); // has no effect until the element has a width
   }
   if (steps.length > 0) {
     const lost = steps.findIndex((s) => s.lost);

@@ -185,7 +185,7 @@ export function live(choices, ask) {
     $("tiles").classList.toggle("several", [...tiles.values()].some((t) => t.units > 1));
     const all = [...boxes.values()];
     if (all.length > 0 && !all.some((b) => b.tabIndex === 0)) all[0].tabIndex = 0;
-    if (focused && all.length > 0 && !$("tiles").contains(document.activeElement)) all[0].focus(); // the order that had the focus is no longer shown
+    if (focused && all.length > 0 && !$("tiles").contains(document.activeElement)) all[0].focus(); // the page no longer shows the order that had the focus
   }
   $("tiles").addEventListener("keydown", (e) => {
     const all = [...$("tiles").children], i = all.indexOf(document.activeElement);

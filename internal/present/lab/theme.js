@@ -5,14 +5,14 @@
 (() => {
   const stored = "lab-theme", root = document.documentElement;
   let theme = "";
-  try { theme = localStorage.getItem(stored) || ""; } catch { /* storage is switched off */ }
+  try { theme = localStorage.getItem(stored) || ""; } catch { /* storage is disabled */ }
   root.dataset.theme = theme;
   document.addEventListener("DOMContentLoaded", () => {
     const choice = document.getElementById("theme");
     choice.value = theme;
     choice.addEventListener("change", () => {
       root.dataset.theme = choice.value;
-      try { localStorage.setItem(stored, choice.value); } catch { /* likewise */ }
+      try { localStorage.setItem(stored, choice.value); } catch { /* storage is disabled */ }
     });
   });
 })();

@@ -88,7 +88,7 @@ export function workshop(choices, ask) {
     }, POLL);
   }
 
-  // begin starts commands. They may end before the first poll.
+  // begin starts commands of the exercise. They may end before the first poll.
   async function begin(path, body) {
     drawn = 0;
     if (!await act(path, body)) return;
