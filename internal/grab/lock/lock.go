@@ -323,7 +323,7 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: there is no strategy %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Names returns the names of all strategies, except for the known-broken ones.
+// Names returns the names of all elements of Strategies.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

@@ -140,8 +140,7 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes to the span. Unlike the other methods, it requires a non-nil Span, so that a
-// disabled Tracer costs no memory.
+// Set adds attributes to the span. The span must not be nil.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
