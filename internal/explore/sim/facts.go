@@ -38,10 +38,11 @@ var factOf = map[schedule.Kind]catalog.Facts{
 	schedule.CutOff:       catalog.CutOff,
 }
 
-// noteGrant records how an actor got the lock while other actors had not released it.
+// noteGrant records how an actor got the lock although other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own is how many times a server lost this actor's lease before the actor had a majority.
+	// own is how many times a server lost this actor's lease while the actor was acquiring a
+	// majority.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}

@@ -97,7 +97,7 @@ func (a *actor) noteAsked(now time.Duration) {
 // noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
 // because it compares the old end of a lease with the new end.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	// On a server with sessions, each call renews the session of its instance, even if the reply is
+	// On a ZooKeeper server, each call renews the session of its instance, even if the reply is
 	// lost.
 	_, sessions := c.node.lockServer.(pinged)
 	for _, a := range l.world.actors {
