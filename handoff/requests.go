@@ -19,9 +19,9 @@ import (
 
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
-	// blockSize is how many fencing tokens a lease gets, so one turn serves at most this many
-	// callers. If Redis loses a counter, the new one starts from the server's clock in µs. Small
-	// blocks keep the old tokens below that clock.
+	// blockSize is how many fencing tokens a lease gets. Each caller of a process needs one, so a
+	// lease serves at most this many callers. The number is small because tokens must be used more
+	// slowly than the server's clock counts microseconds: a lost counter starts again from it.
 	blockSize = 32
 	// firstToken is the smallest fencing token. Smaller replies have other meanings.
 	firstToken = 1_000_000

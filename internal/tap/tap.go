@@ -17,8 +17,8 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// These are the phases of a grab. Renew covers all calls for a lease between its acquire and its
-// release.
+// These are the phases of an attempt to grab an order. Renew covers all calls about the lock while
+// the client holds it.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"

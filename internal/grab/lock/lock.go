@@ -263,8 +263,8 @@ type Promises struct {
 	// Heard limits the same time if no message is lost or late. It is a fraction of the TTL. 0
 	// means 0.1, or the longest pause between two polls if that is longer.
 	Heard float64
-	// InOrder says which clients get the lock in the order of their arrival, provided that none of
-	// their calls fails.
+	// InOrder says whether the clients of one process, or all clients, get the lock in the order of
+	// their arrival. It applies if none of their calls fails.
 	InOrder catalog.Exclusion
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
 	// Clients shorten their leases accordingly.

@@ -193,8 +193,9 @@ func limitOfBare(p *Peak) (limit, why string) {
 	}
 }
 
-// limitOf returns what limited the rate of a strategy, and why. It returns "" if the comparison with
-// the other searches does not show it.
+// limitOf returns what limited the highest request rate p of a strategy, and why. It compares p with
+// the results none (without a lock) and bare (an endpoint that does no work). limit is "" if the
+// cause is unknown.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {

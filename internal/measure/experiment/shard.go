@@ -79,8 +79,8 @@ func (c *Cell) lasted(a *accounting) {
 	}
 }
 
-// withhold removes the figures that a merge cannot know, because a part is lost or the clocks of the
-// machines differ too much. The figures from the ledger stay.
+// withhold removes figures from a merged result if the result of a machine is missing or the
+// machines' clocks differ too much. Figures from the database stay, because they are complete.
 func (c *Cell) withhold(reasons *invalidReasons) {
 	if c.Merged == nil {
 		return

@@ -30,8 +30,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time up to which the schedule lets leases end. A lease that has ended after
-	// this time shows that the machine was too slow.
+	// expired is the time up to which leases may end according to the schedule. If a lease ends
+	// later than that, the machine was too slow, and the replay shows nothing.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead

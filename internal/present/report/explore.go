@@ -172,8 +172,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark. If a different verdict was expected, the text also
-// contains that verdict.
+// against returns the verdict as text, with a check mark if it was expected. Otherwise, the text
+// also contains the expected verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":

@@ -107,8 +107,8 @@ const (
 // Outcome says how a stopped call continues.
 type Outcome string
 
-// These are the possible outcomes of a stopped call. ReplyDelivered is for a call whose reply is
-// held back. All others are for calls that were not sent yet.
+// An Outcome says what happens to a request that a breakpoint has stopped. ReplyDelivered applies
+// if the breakpoint has stopped the reply. All others apply to requests that were not sent yet.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error

@@ -59,8 +59,9 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 	})
 }
 
-// askForResult sends requests to a URL until there is a result. It calls asking before each
-// request, and the function that asking returned after each response. The URL at may be relative.
+// askForResult asks a service for the result of a grab until there is one. at is a URL, which may
+// be relative. Before each request it calls the function asking, which returns a function to call
+// after the response.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
