@@ -57,7 +57,8 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return changed
 }
 
-// comparison compares two runs or two benchmarks. It returns an error for a run and a benchmark.
+// comparison compares two runs or two benchmarks. It returns an error if one result is a run and
+// the other a benchmark.
 func comparison(old, now string) (*compare.Comparison, error) {
 	oldRun, oldBench, err := loadResult(old)
 	if err != nil {
@@ -78,8 +79,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file. It returns a run or a benchmark. The other value is
-// nil.
+// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
+// other.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -104,8 +105,8 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench reports whether the file contains a benchmark, and false for a run. It returns an
-// error if it contains neither.
+// holdsBench returns true if the file contains a benchmark, and false if it contains a run. It
+// returns an error if the file contains neither.
 func holdsBench(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {

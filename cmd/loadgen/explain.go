@@ -248,8 +248,8 @@ func explainFault(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// expectedInRun returns the verdict that a run of the strategy under the fault should have. It is
-// n/a if the fault affects nothing that the strategy uses.
+// expectedInRun returns the expected verdict of a run of the strategy under the fault. The verdict
+// is n/a if the fault affects nothing that the strategy uses.
 func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
 		return catalog.NA

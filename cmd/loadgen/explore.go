@@ -72,8 +72,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags that limit a search. With one of them, explore makes a single search
-// instead of its usual series.
+// boundFlags lists the flags that limit a search. If the user sets one of them, explore makes a
+// single search instead of its usual series of searches.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
 // exploreRules says which flags of explore exclude each other.
@@ -141,8 +141,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. For a name that is not in all, it calls find and keeps the
-// returned note for the user.
+// parseNames parses a list of names. find returns the current name for an outdated one, and a note
+// for the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

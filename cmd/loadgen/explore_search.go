@@ -77,8 +77,8 @@ func notSearched(err error, stderr io.Writer) error {
 	return err
 }
 
-// conclude saves the failing schedules, prints the results, and returns the error for the exit
-// code.
+// conclude saves the failing schedules and prints the results. It returns an error that sets the
+// exit code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
@@ -128,9 +128,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path for the schedule of a failure. The path contains the strategy, the
-// property and the kind of the failure. If several searches find different schedules for one
-// property, the files are numbered.
+// fileOf returns the path for the schedule of a failure. It numbers the files if several searches
+// find different schedules for the same failure.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {

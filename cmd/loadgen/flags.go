@@ -41,8 +41,8 @@ type settings struct {
 	expectations  string // file with expected verdicts that replace those in the registry of strategies
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that this program does not have. It does not
-	// matter when testing the user's service, which may have other strategies.
+	// unknownStrategy is the error for a strategy that loadgen does not know. A test of the user's
+	// service ignores this error, because the service may have other strategies.
 	unknownStrategy error
 
 	line       *flags.Line

@@ -72,8 +72,8 @@ func (s *settings) parse(args []string) (err error) {
 			s.Args = append(s.Args, arg)
 		}
 	}
-	// Send the requests of all drivers for an order at once. One by one, a slow service would hide
-	// its races.
+	// Send the requests of all drivers for an order at once. If they arrived one by one, a slow
+	// service would hide its races.
 	s.Together = s.testsService() && !s.given("rate") && s.Rate > 0
 	return nil
 }

@@ -87,8 +87,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions lists the questions in order. An empty answer selects the preset value. Without a
-// preset value, it leaves the key out of the file.
+// questions lists the questions in order. An empty answer selects the preset value. If there is
+// none, init leaves the key out of the file.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -218,8 +218,7 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct changes the user's answers to solve the problem. It returns false if it does not know
-// how.
+// correct asks the user to correct the answers. It returns false if no answer has changed.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -233,8 +232,9 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that tell a winner's response from that of a late driver. It returns nil
-// if the responses are too similar. key is the rule that failed.
+// tellApart returns rules that distinguish the response to a winner from the response to a driver
+// that came too late. It returns nil if the responses are too similar. key names the rule that
+// failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {

@@ -52,7 +52,7 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-// searchFor limits each search that is started on the page, in seconds.
+// searchFor is the time limit, in seconds, for each search that a user starts on the page.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -101,8 +101,8 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs the tests for the table on the "Matrix" page. It passes each result to the page
-// immediately.
+// fill runs the tests for the table on the "Matrix" page. It passes each result to the page as soon
+// as the test has finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {

@@ -35,7 +35,7 @@ func main() {
 	os.Exit(conclude(err, os.Stderr))
 }
 
-// exitCode is an error that only sets the exit code. The reason has already been printed.
+// exitCode is an error that only sets the exit code. The command has already printed the reason.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -50,7 +50,8 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// conclude returns the exit code for err, and prints err if that has not been done.
+// conclude returns the exit code for err. It prints err, unless the command has already printed the
+// reason.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {

@@ -126,8 +126,8 @@ func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
 }
 
-// incomplete prints which recorded responses are missing. In that case, it returns exitFailed,
-// unless err is another error.
+// incomplete prints which recorded responses are missing. If any are missing, it returns
+// exitFailed, unless err already reports another failure.
 func (s *settings) incomplete(err error, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range s.Merge.Lost {

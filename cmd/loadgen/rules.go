@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxStruckUnits is the maximum number of units of an order in a test with a fault.
-	maxStruckUnits = 20
+	// maxFaultUnits is the maximum number of units of an order in a test with a fault.
+	maxFaultUnits = 20
 
 	// serverNames lists the flags for the servers of -stack external, except -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"

@@ -95,9 +95,9 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun cleans up after a command that ended before it measured anything. It removes the result
-// folder and returns an error with the exit code. unit is what the command measures, such as a
-// cell.
+// notBegun cleans up after a command that ended before its first measurement. It removes the result
+// folder and returns an error that sets the exit code. unit is the word for one measurement, such
+// as "cell", in the message to the user.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {

@@ -105,8 +105,8 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	return nil
 }
 
-// conclusion describes the result of a replay in sentences, and reports whether it is the expected
-// one.
+// conclusion describes the result of a replay in sentences, and reports whether the file predicts
+// this result.
 func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"
