@@ -151,14 +151,14 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether a fault makes a strategy leave a lock on the server. Such a strategy
-// does not recognize the lock as its own.
+// leavesBehind reports whether the fault makes a strategy leave its lock on the server, because the
+// strategy does not recognize the lock as its own.
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two of the faults together can leave a lock on the server. One
-// loses the reply that grants the lock, and the other cancels the clean-up.
+// keepsLostGrant reports whether two faults together can leave a lock on the server. One fault loses
+// the reply that grants the lock. The other cancels the clean-up that would release the lock.
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")

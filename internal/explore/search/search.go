@@ -264,7 +264,7 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The schedule is impossible, because no timer was due at its last given step.
+		// The last prescribed step waits for a timer, but no timer was due.
 		return
 	}
 	l.run++
