@@ -3,8 +3,8 @@
 --       2 TTL of the lease, ms
 --       3 what to do if the lease is taken: "join" takes a place at the end of the queue, "look"
 --         keeps the current place, and "try" takes no place
---       4 "fast" if the lock is probably free and its counter will not expire soon. The name may
---         then get the lease before a queue whose holder has died
+--       4 "fast" if the lock is probably free and its counter will not expire soon. If a holder has
+--         died, the name may then get the lease before the names in the queue
 -- Reply: the last token of the new block (negative if others wait), 0 queued, 1 busy,
 --        2 the name has neither the lease nor a place, 3 the key contains something other than a
 --        lease of this protocol version

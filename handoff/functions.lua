@@ -30,9 +30,9 @@ local function publish(name, n)
 end
 
 -- pass gives the lease to the first name in the queue, with a block of tokens. own is the caller's
--- name, which gets the reply instead of a message. If PUBLISH counts all subscribers, names of dead
--- processes are skipped. pass returns own's block (negative if others wait), 0 if another name got
--- the lease, or nil if the queue is empty.
+-- name, which gets the reply instead of a message. If counts is true, pass skips each name whose
+-- process has no subscriber. It returns the last token of own's block (negative if others wait), 0 if
+-- another name got the lease, or nil if the queue is empty.
 local function pass(own)
   while true do
     local name = call('ZPOPMIN', KEYS[2])[1]

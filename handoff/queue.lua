@@ -11,7 +11,7 @@ if mode == 'look' and not call('ZSCORE', KEYS[2], name) then return 2 end
 if mode ~= 'try' then enqueue(name) end
 if not lease then
   local n = pass(name)
-  if not n then -- only in mode "try": all processes in the queue were gone
+  if not n then -- only in mode "try": no process in the queue was alive
     call('SET', KEYS[1], name, 'PX', ttl)
     return draw(block)
   end

@@ -1,4 +1,4 @@
--- Raises a counter of fencing tokens that is behind the database.
+-- Raises a counter of fencing tokens if the database already contains a higher token.
 --
 -- KEYS[1]  the counter
 -- ARGV[1]  the minimum value

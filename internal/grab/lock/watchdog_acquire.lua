@@ -9,7 +9,7 @@
 -- ARGV[3]  TTL in ms
 -- ARGV[4]  how long to keep the counter, in ms
 -- reply    0 if the lock was taken without a fencing token
---          a negative number, the fencing token times -1, if the lock was taken with one
+--          -n if the lock was taken with the fencing token n
 --          otherwise the remaining time of another owner's lock, in ms (at least 1)
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then
