@@ -1,5 +1,5 @@
 // Draws a space-time diagram (see diagram.go) as SVG. Time runs to the right, or down on a narrow
-// page. Elements are never created from HTML text.
+// page. The script never creates elements from HTML text.
 const NS = "http://www.w3.org/2000/svg";
 
 // el creates an HTML element with attributes, event listeners and children.
@@ -90,8 +90,8 @@ function turns(d) {
   return [d.lost, ...rows.flatMap((r) => list(r.marks).filter((m) => m.k === "leaseend").map((m) => m.a)), ...[d, ...rows].flatMap((r) => list(r.spans || r.bands).filter((s) => s.k === "fault").map((s) => s.f))].filter(Number.isFinite);
 }
 
-// strokes contains the marks that consist of one path: a class, and a function that returns the
-// path around a point.
+// strokes contains the marks that consist of one path. Each has a CSS class, and a function that
+// returns the path around a point.
 const strokes = {
   read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
   sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
