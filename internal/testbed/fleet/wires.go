@@ -220,7 +220,7 @@ func withoutIDs(text, order string, names map[string]string) string {
 	})
 }
 
-// These texts replace numbers that differ between grabs or between instances.
+// These placeholders replace numbers that differ between requests of the same kind.
 const (
 	ownDriver = "{driver}"
 	ownPort   = "{port}"

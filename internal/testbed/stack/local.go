@@ -184,7 +184,7 @@ func (s *Stack) run(ctx context.Context, name, exe string, args []string) error 
 	if err := p.Wait(); err != nil {
 		return fmt.Errorf("stack: %s: %w\n%s", filepath.Base(exe), err, p.LogTail())
 	}
-	p.wasToEnd()
+	p.expectEnd()
 	return nil
 }
 

@@ -170,8 +170,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd marks the coming end of the process as expected.
-func (p *Process) wasToEnd() {
+// expectEnd records that the process ends on purpose, so that ByItself does not report its end.
+func (p *Process) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
