@@ -118,7 +118,7 @@ func (s *settings) facts() map[string]bool {
 		"a fault":                   s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }),
 		"a cell without a fault":    s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }),
 		"several units":             s.Stock > 1,
-		"too many units":            s.Stock > maxStruckUnits,
+		"too many units":            s.Stock > maxFaultUnits,
 		"a process for each target": len(s.Target.PIDs) == len(s.Target.URLs),
 		"two targets":               len(s.Target.URLs) >= 2,
 		"one strategy":              len(s.Strategies) == 1,
