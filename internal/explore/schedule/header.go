@@ -44,7 +44,7 @@ func positive(d time.Duration) string {
 func word(at func(*Schedule) *string) func(*Schedule, []string) error {
 	return func(s *Schedule, words []string) error {
 		if len(words) != 1 {
-			return errors.New("want one word")
+			return errors.New("the line needs exactly one word")
 		}
 		*at(s) = words[0]
 		return nil
@@ -54,11 +54,11 @@ func word(at func(*Schedule) *string) func(*Schedule, []string) error {
 func span(at func(*Schedule) *time.Duration) func(*Schedule, []string) error {
 	return func(s *Schedule, words []string) error {
 		if len(words) != 1 {
-			return errors.New("want one duration")
+			return errors.New("the line needs exactly one duration")
 		}
 		d, err := time.ParseDuration(words[0])
 		if err != nil || d <= 0 {
-			return fmt.Errorf("%q is not a duration above 0", words[0])
+			return fmt.Errorf("%q is not a duration of more than 0", words[0])
 		}
 		*at(s) = d
 		return nil
@@ -85,13 +85,13 @@ func parseActors(s *Schedule, words []string) error {
 		instance, as, again := strings.Cut(rest, "/")
 		n, err := parseCount(instance)
 		if err != nil || !isActor(name) {
-			return fmt.Errorf("%q is not an actor at an instance", w)
+			return fmt.Errorf("%q does not name an actor and its instance", w)
 		}
 		if s.InstanceOf(name) != 0 {
 			return fmt.Errorf("actor %s is listed twice", name)
 		}
 		if again && s.InstanceOf(as) == 0 {
-			return fmt.Errorf("no actor before %s is called %q", name, as)
+			return fmt.Errorf("actor %s repeats the driver of actor %q, which is not listed before it", name, as)
 		}
 		s.Actors = append(s.Actors, Actor{Name: name, Instance: n, As: as})
 	}
@@ -107,7 +107,7 @@ func printStock(s Schedule) string {
 
 func parseStock(s *Schedule, words []string) (err error) {
 	if len(words) != 1 {
-		return errors.New("want one number")
+		return errors.New("the line needs exactly one number")
 	}
 	s.Stock, err = parseCount(words[0])
 	return err
@@ -119,7 +119,7 @@ func parseNodes(s *Schedule, words []string) error {
 	}
 	for i, w := range words {
 		if !isServer(w) || w == DB || slices.Contains(words[:i], w) {
-			return fmt.Errorf("%q cannot name another lock server", w)
+			return fmt.Errorf("%q is not the name of a lock server, or it occurs twice", w)
 		}
 	}
 	s.Nodes = words

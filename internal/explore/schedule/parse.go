@@ -201,7 +201,7 @@ var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
 func parseActor(s *Step, word string) error {
 	if !isActor(word) {
-		return errors.New("an actor is a capital letter")
+		return errors.New("an actor must be a capital letter, such as A")
 	}
 	s.Actor = word
 	return nil
@@ -211,7 +211,7 @@ func isActor(word string) bool { return len(word) == 1 && word[0] >= 'A' && word
 
 func parsePhase(s *Step, word string) error {
 	if !slices.Contains(phases, word) {
-		return fmt.Errorf("a phase is one of %s", strings.Join(phases, ", "))
+		return fmt.Errorf("the phase of a grab must be one of %s", strings.Join(phases, ", "))
 	}
 	s.Phase = word
 	return nil
@@ -230,14 +230,14 @@ func parseInstance(s *Step, word string) (err error) {
 func parseCount(word string) (int, error) {
 	n, err := strconv.Atoi(word)
 	if err != nil || n < 1 {
-		return 0, errors.New("use a number of 1 or more")
+		return 0, errors.New("this must be a whole number of at least 1")
 	}
 	return n, nil
 }
 
 func parseTarget(s *Step, word string) error {
 	if !isServer(word) {
-		return errors.New(`a server is named such as "redis", "redlock-2" or "db"`)
+		return errors.New(`this must be the name of a server, such as "redis", "redlock-2" or "db"`)
 	}
 	s.Target = word
 	return nil
@@ -254,7 +254,7 @@ func isServer(word string) bool {
 func parseDuration(s *Step, word string) error {
 	d, err := time.ParseDuration(word)
 	if err != nil || d <= 0 {
-		return errors.New(`want a duration such as "10s"`)
+		return errors.New(`this must be a duration such as "10s"`)
 	}
 	s.Duration = d
 	return nil
@@ -263,7 +263,7 @@ func parseDuration(s *Step, word string) error {
 func parseJump(s *Step, word string) error {
 	d, err := time.ParseDuration(word)
 	if err != nil || d == 0 || word[0] != '+' && word[0] != '-' {
-		return errors.New(`want by how much, with a sign, such as "+10s"`)
+		return errors.New(`this must be a duration with a sign, such as "+10s"`)
 	}
 	s.Duration = d
 	return nil
