@@ -131,7 +131,7 @@ func tidyStack(stack string) string {
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
-	r.Verdict, r.Reason = catalog.Unsafe, "this happened before the search, when a single driver used the lock"
+	r.Verdict, r.Reason = catalog.Unsafe, "its process ended before the search, when only one driver used the lock"
 	r.Failures = []Failure{{Property: catalog.Survives, Why: end.how, Schedule: sched, Stack: end.stack, Shortest: true}}
 	return r
 }

@@ -341,11 +341,11 @@ func (s *Search) summary(ctx context.Context) Summary {
 	}
 	switch {
 	case s.hung:
-		r.Complete, r.Reason = false, "a schedule hung, so no more schedules were run"
+		r.Complete, r.Reason = false, "the lock hung in one schedule, so the search stopped there"
 	case s.ended:
-		r.Complete, r.Reason = false, "the process that played a schedule ended with it, so the search did not continue after that schedule"
+		r.Complete, r.Reason = false, "the lock ended the process of the search in one schedule, so the search stopped there"
 	case s.cut:
-		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps (pause longer between attempts, or shorten the wait)", MaxSteps)
+		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps: let the lock pause longer between attempts, or choose a shorter -wait", MaxSteps)
 	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Reason = TimeOver
 	case !r.Complete && s.room() == 0:

@@ -314,7 +314,7 @@ const (
 	soleDriver = 904_190_419
 )
 
-var errNotTaken = errors.New("does not take a lock that is free")
+var errNotTaken = errors.New("does not get its lock, although the lock is free")
 
 // holdAlone takes the lock for a driver without competitors, calls hold, and releases the lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {

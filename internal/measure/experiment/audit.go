@@ -134,11 +134,11 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
 			if lost > 0 && !w.fleet.Ours && w.cfg.Target.Compensation == 0 {
-				return rows, fmt.Errorf("%s deleted after the load, so it may not name every driver who won", check.Plural(lost, "row was", "rows were"))
+				return rows, fmt.Errorf("%s deleted after the load, so the ledger may not name every driver who won: if the service takes second grabs back, add -compensation", check.Plural(lost, "row was", "rows were"))
 			}
 			return rows, nil
 		case now.Sub(changed) < quiet && watched >= quiet+limit:
-			return rows, fmt.Errorf("it still changed %v after the test grabs, when no driver was active any more", watched.Round(time.Millisecond))
+			return rows, fmt.Errorf("it still changed %v after the last grab: if the service writes late, set -settle to the longest delay", watched.Round(time.Millisecond))
 		}
 		w.progress.step("the ledger has not changed for %v of %v", now.Sub(changed).Round(time.Second/10), quiet)
 		wait.For(ctx, settleInterval(quiet))
@@ -211,7 +211,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	rec := scan.Record()
 	e.Record = rec
 	if rec.MissingEvents > 0 {
-		return fmt.Errorf("experiment: %d are missing", rec.MissingEvents)
+		return fmt.Errorf("%d of the events that the instances recorded are missing: repeat the run", rec.MissingEvents)
 	}
 	c.NearMisses = new(rec.CountNearMisses())
 	if s.Excludes != catalog.NoExclusion {

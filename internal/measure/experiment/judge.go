@@ -28,25 +28,25 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case m.invalid != "":
 		return catalog.Unknown, m.invalid
 	case c.DoubleGrabs == nil:
-		return catalog.Unknown, "double-grabs could not be counted"
+		return catalog.Unknown, "double-grabs could not be counted: neither the ledger nor the answers say who has won"
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, struckTooRarely):
 		return catalog.Unknown, "the fault hit no driver" + at(c.Points, struckTooRarely) + c.tooLate() + m.missed
 	case slices.ContainsFunc(c.Points, leftUnits):
-		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, leftUnits)
+		return catalog.Unknown, "no order was sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
 		return catalog.Unknown, c.tooFew() + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
-		return catalog.Unknown, "only one instance answered"
+		return catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"
 	case *c.ContendedOrders == 0:
-		return catalog.Unknown, "no two drivers competed for an order"
+		return catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"
 	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, the probes have tried every order
 		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
-		return catalog.Unknown, "not sold out: no two drivers competed for the last unit"
+		return catalog.Unknown, "no order was sold out, so no two drivers competed for its last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // perhaps an earlier run had taken all orders
 		return catalog.Unknown, "no order was grabbed at all"
 	default:

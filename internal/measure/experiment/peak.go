@@ -179,7 +179,7 @@ func (r *Run) limit() {
 	}
 }
 
-const unlimited = "the search ended before any rate failed"
+const unlimited = "the search ended before any rate failed, so the limit is not known"
 
 // limitOfBare returns what limited the rate of the endpoint that does no work, and why.
 func limitOfBare(p *Peak) (limit, why string) {

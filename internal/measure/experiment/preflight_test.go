@@ -45,7 +45,7 @@ func TestInspect(t *testing.T) {
 	}
 	wants := map[catalog.Fault]string{
 		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault strikes during the work, which lies between the read and the claim",
-		catalog.Amnesia: "[] [] the fault touches nothing that the service uses in a grab",
+		catalog.Amnesia: "[] [] a grab of the service uses nothing that this fault affects",
 	}
 	for _, r := range p.Reaches {
 		if got := fmt.Sprint(r.Before, r.After, " ", r.Why); wants[r.Fault] != "" && got != wants[r.Fault] {

@@ -198,7 +198,7 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	}
 	if before := r.cfg.Resume; before != nil {
 		for _, d := range before.Environment.Differences(*env) {
-			return fmt.Errorf("%w: the cells so far were measured with %s: continue there, or start a new run", stack.ErrRefused, d)
+			return fmt.Errorf("%w: the finished part of this run was measured with %s: continue on the same system, or start a new run", stack.ErrRefused, d)
 		}
 		env.Redis, env.Database = cmp.Or(env.Redis, before.Environment.Redis), cmp.Or(env.Database, before.Environment.Database)
 		env.ZooKeeper, env.Etcd = cmp.Or(env.ZooKeeper, before.Environment.ZooKeeper), cmp.Or(env.Etcd, before.Environment.Etcd)

@@ -17,7 +17,7 @@ import (
 // could not all start the next test at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
-		return fmt.Errorf("%w: a shard runs a single strategy, not %d; choose one with -strategies", fleet.ErrRefused, len(r.specs))
+		return fmt.Errorf("%w: a shard runs only one strategy, but -strategies names %d: name one", fleet.ErrRefused, len(r.specs))
 	}
 	return nil
 }
@@ -32,7 +32,7 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	}
 	left := time.Until(s.Start)
 	if left < 0 {
-		return nil, fmt.Errorf("the common start was %v ago: choose a later -shard-start for all shards", -left.Round(time.Millisecond))
+		return nil, fmt.Errorf("the start time of the shards was %v ago: choose a later -shard-start, the same for all shards", -left.Round(time.Millisecond))
 	}
 	w.progress.say("shard %d of %d begins in %v", s.Index, s.Count, left.Round(time.Millisecond))
 	if !wait.For(ctx, left) {

@@ -218,7 +218,7 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 var errUnreachable = errors.New("the fault can hit only some kinds of calls, and a grab of this service makes none of them")
 
 // errUntouched means that the service does not use the servers that the fault hits.
-var errUntouched = errors.New("the fault touches nothing that the service uses in a grab")
+var errUntouched = errors.New("a grab of the service uses nothing that this fault affects")
 
 // choosePoints finds the remote calls of a grab at which the fault can hit the service.
 func (s startedService) choosePoints(in *injection) error {

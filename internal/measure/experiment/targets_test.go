@@ -77,7 +77,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		{"every answer is 200, one target", always(http.StatusOK), 1, nil, catalog.Unknown, "every answer was 200"},
 		{"every grab wins", always(http.StatusOK), 2, grabbed200, catalog.Unsafe, "more than once"},
 		{"every grab wins, one target", always(http.StatusOK), 1, grabbed200, catalog.Unsafe, "more than once"},
-		{"all load at one instance", nil, 1, nil, catalog.Unknown, "only one instance answered"},
+		{"all load at one instance", nil, 1, nil, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},
 		{"one of two instances only fails", func(r *http.Request, taken bool) int {
 			switch {
 			case strings.HasSuffix(r.Host, failingPort):
@@ -86,14 +86,14 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				return http.StatusConflict
 			}
 			return http.StatusOK
-		}, 2, nil, catalog.Unknown, "only one instance answered"},
+		}, 2, nil, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},
 		{"answers are lost", func(r *http.Request, taken bool) int {
 			if taken {
 				return http.StatusGatewayTimeout
 			}
 			return http.StatusOK
 		}, 2, nil, catalog.Unknown, "may hide a grab: http 504"},
-		{"no contention", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, catalog.Unknown, "no two drivers competed for an order"},
+		{"no contention", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"},
 		{"no driver ever gets in", always(http.StatusLocked), 2, func(c *Config) { c.Orders, c.Target.Lease = 2, 50*time.Millisecond }, catalog.Stuck, "no longer be grabbed"},
 		{"an order that is never tried", func(r *http.Request, taken bool) int {
 			var probe bool
@@ -162,7 +162,7 @@ func TestNamesInAnswersDoNotCount(t *testing.T) {
 			reason  string
 		}{
 			{func(one, two string) []string { return []string{one, two} }, catalog.Safe, ""},
-			{func(one, _ string) []string { return []string{one} }, catalog.Unknown, "only one instance answered"},
+			{func(one, _ string) []string { return []string{one} }, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},
 			{func(one, _ string) []string { return []string{one, strings.Replace(one, "127.0.0.1", "localhost", 1)} }, catalog.Unknown, "both reach"},
 			{func(one, _ string) []string { return []string{strings.Replace(one, "127.0.0.1", "LocalHost", 1), one} }, catalog.Unknown, "both reach"},
 			{func(one, _ string) []string { return []string{one, one + "/shop"} }, catalog.Unknown, "both reach"},

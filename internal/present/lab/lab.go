@@ -304,9 +304,9 @@ func (l *Lab) check(s Settings) error {
 	case s.Guard != "" && !slices.Contains(order.Guards, s.Guard):
 		return fmt.Errorf("%w: there is no guard %.40q", errBad, s.Guard)
 	case s.Guard.NeedsFence() && !c.Fences:
-		return fmt.Errorf("%w: the guard %s needs fencing tokens, and %s has none", errBad, s.Guard, c.Name)
+		return fmt.Errorf("%w: the guard %s needs fencing tokens, but %s has none: choose another guard", errBad, s.Guard, c.Name)
 	case !slices.Contains(Faults, s.Fault):
-		return fmt.Errorf("%w: the lab cannot inject the fault %.40q", errBad, s.Fault)
+		return fmt.Errorf("%w: the lab cannot inject the fault %.40q: choose another one, or use loadgen run", errBad, s.Fault)
 	case s.Rate < 1 || s.Rate > maxRate:
 		return fmt.Errorf("%w: the rate is %v grabs a second: it must be from 1 to %d", errBad, s.Rate, maxRate)
 	case s.Units < 0 || s.Units > maxUnits:
@@ -336,7 +336,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	l.op.Lock()
 	defer l.op.Unlock()
 	if l.fleet == nil {
-		return fmt.Errorf("%w: the servers are still being started", errBad)
+		return fmt.Errorf("%w: the servers are still starting: try again in a few seconds", errBad)
 	}
 	l.endRun()
 	release, err := l.occupy("a live run (view Live)")

@@ -229,7 +229,7 @@ func TestLab(t *testing.T) {
 			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "cannot inject the fault"},
 			{"untouched", "/api/start", `{"strategy":"mysql-cas","fault":"redis-restart","rate":1}`, tok, 400, "does not affect"},
 			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "is not valid"},
-			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open an order first"},
+			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open one first"},
 			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "use a or b"},
 			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "has no matrix"},
 			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "has no explorer"},

@@ -194,7 +194,7 @@ func (l *Lab) checkTable(t Table) error {
 		return fmt.Errorf("%w: choose at least one strategy and one fault (none is a fault here too)", errBad)
 	}
 	if n := len(t.Strategies) * len(t.Faults); n > maxCells {
-		return fmt.Errorf("%w: %d cells are more than %d: choose fewer, or use loadgen run", errBad, n, maxCells)
+		return fmt.Errorf("%w: %d cells are too many for this page, which runs at most %d: choose fewer, or use loadgen run", errBad, n, maxCells)
 	}
 	for _, name := range t.Strategies {
 		if err := among("strategy", name, strategies); err != nil {

@@ -188,7 +188,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	defer l.op.Unlock()
 	switch {
 	case l.fleet == nil:
-		return fmt.Errorf("%w: the servers are still being started", errBad)
+		return fmt.Errorf("%w: the servers are still starting: try again in a few seconds", errBad)
 	case h.Do == "order":
 		if err := l.releaseHand(ctx); err != nil {
 			return err
@@ -203,7 +203,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	case !known:
 		return fmt.Errorf("%w: there is no such driver: use a or b", errBad)
 	case l.hand == 0:
-		return fmt.Errorf("%w: open an order first", errBad)
+		return fmt.Errorf("%w: no order is open: open one first", errBad)
 	}
 	in, driver := l.fleet.Instances[n], int64(handDriver+n)
 	switch h.Do {

@@ -97,7 +97,7 @@ func (l *Lab) handler() http.Handler {
 		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
 		cell, ok := l.matrixCell(name)
 		if !ok {
-			return nil, fmt.Errorf("%w: %.80q has not been run", errMissing, name)
+			return nil, fmt.Errorf("%w: %.80q has not been run: choose it and press fill", errMissing, name)
 		}
 		return cell, nil
 	}))

@@ -245,7 +245,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	ready := false
 	l.state.locked(func() { ready = l.state.status.Phase != Starting })
 	if !ready {
-		return nil, fmt.Errorf("%w: the servers of the lab are still being started", errBusy)
+		return nil, fmt.Errorf("%w: the servers of the lab are still starting: try again in a few seconds", errBusy)
 	}
 	j := &job{began: time.Now()}
 	s, e, err := l.session(in.Lang, r.PathValue("n"), writer(j.progress))

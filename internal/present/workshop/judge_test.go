@@ -158,7 +158,7 @@ var judgements = []struct {
 	{12, 1, "my.go", owned("", "lease-exclusive"), "lock", 2},
 	{12, 1, "my.go", owned("lease-exclusive", ""), "faultless", 1},
 	{12, 1, "my.go", owned("one-winner lease-exclusive", "one-winner"), "faultless", 0},
-	{12, 1, "my.go", Facts{"own.refused": "mine does not take a lock that is free"}, "refused", 0},
+	{12, 1, "my.go", Facts{"own.refused": "mine does not get its lock, although the lock is free"}, "refused", 0},
 	{12, 1, "my.go", Facts{"own.excludes": "none", "own.complete": "true"}, "excludes", 0},
 	{12, 1, "my.go", Facts{"own.excludes": "global", "own.complete": "false"}, "incomplete", 0},
 }
