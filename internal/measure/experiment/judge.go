@@ -34,7 +34,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, struckTooRarely):
 		return catalog.Unknown, "the fault hit no driver" + at(c.Points, struckTooRarely) + c.tooLate() + m.missed
 	case slices.ContainsFunc(c.Points, leftUnits):
-		return catalog.Unknown, "no order was sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
+		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
 		return catalog.Unknown, c.tooFew() + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
@@ -46,7 +46,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, the probes have tried every order
 		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
-		return catalog.Unknown, "no order was sold out, so no two drivers competed for its last unit"
+		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // perhaps an earlier run had taken all orders
 		return catalog.Unknown, "no order was grabbed at all"
 	default:
