@@ -114,7 +114,7 @@ func holdsBench(path string) (bool, error) {
 	}
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(b, &keys); err != nil {
-		return false, fmt.Errorf("%s is neither a %s nor a %s: %w", path, report.File, lockbench.File, err)
+		return false, fmt.Errorf("%s cannot be read as %s or %s: %w", path, report.File, lockbench.File, err)
 	}
 	if keys["cells"] == nil && keys["rows"] == nil {
 		return false, fmt.Errorf("%s contains no results: name a %s or a %s", path, report.File, lockbench.File)

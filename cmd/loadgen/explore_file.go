@@ -76,7 +76,7 @@ func (b ownBuild) register(file string) error {
 // Strategy literal and a literal Name.
 func declaredStrategies(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
-		return nil, fmt.Errorf("%s: must be a Go file and not a test", file)
+		return nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
 	}
 	text, err := infile.Read(file, infile.Small)
 	if err != nil {
@@ -87,10 +87,10 @@ func declaredStrategies(file string) ([]ownStrategy, error) {
 		return nil, err
 	}
 	if f.Name.Name != "lock" {
-		return nil, fmt.Errorf("%s belongs to package %s: it must be in package lock", file, f.Name.Name)
+		return nil, fmt.Errorf("%s belongs to package %s: change its first line to package lock", file, f.Name.Name)
 	}
 	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
-		return nil, errors.Join(err, fmt.Errorf("%s is left out of builds for %s/%s because of its name or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
+		return nil, errors.Join(err, fmt.Errorf("Go does not compile %s for %s/%s: change the name of the file or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
 	}
 	var own []ownStrategy
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -105,7 +105,7 @@ func declaredStrategies(file string) ([]ownStrategy, error) {
 		return !inFunc
 	})
 	if len(own) == 0 {
-		return nil, fmt.Errorf(`%s declares no strategy, as in var mine = Strategy{Name: "mine", …}`, file)
+		return nil, fmt.Errorf(`%s declares no strategy: add one, such as var mine = Strategy{Name: "mine", …}`, file)
 	}
 	for i, o := range own {
 		_, err := lock.Find(o.name)
@@ -135,7 +135,7 @@ func strategyName(e ast.Expr) string {
 
 const modulePath = "grablab"
 
-var errNoTree = errors.New("-file is compiled with the locks of this project: run loadgen in its source tree, with Go installed")
+var errNoTree = errors.New("-file compiles your lock together with the source of Grab Lab: install Go, and run loadgen in a checkout of Grab Lab")
 
 // buildWith builds the worker program in dir and returns its path. If the build fails, the error
 // contains the compiler's output.

@@ -87,11 +87,11 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 		}
 	}
 	if len(parts) == 0 {
-		return nil, fmt.Errorf("no shard has a result: %s", strings.Join(append(broken, shard.New(count, nil, lost).Lost...), "; "))
+		return nil, fmt.Errorf("no shard has a result to merge: %s: run these shards again", strings.Join(append(broken, shard.New(count, nil, lost).Lost...), "; "))
 	}
 	for _, arg := range recorded {
 		if isUntrusted(arg, line.Flags) {
-			return nil, fmt.Errorf("%s: the recorded flag %s runs commands or SQL: repeat the flag if you trust it", line.Args[0], arg)
+			return nil, fmt.Errorf("%s: this shard used the flag %s, which runs commands or SQL: if you trust it, add this flag to your command too", line.Args[0], arg)
 		}
 	}
 	recorded = slices.DeleteFunc(recorded, func(arg string) bool { return strings.HasPrefix(arg, "-shard-start=") })
@@ -107,7 +107,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 // shareOf returns the share of the load that a process sent, and the other flags of its command
 // line.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
-	err = errors.New("this folder is not the result of a shard: name folders of loadgen run -shard")
+	err = errors.New("this folder is not the result of a shard: name folders that loadgen run -shard has written")
 	for _, arg := range run.Config.Args {
 		if text, ok := strings.CutPrefix(arg, "-shard="); ok {
 			share, err = shard.Parse(text)
@@ -116,7 +116,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 		}
 	}
 	if here := experiment.NewEnvironment("").Commit; err == nil && run.Environment.Commit != here {
-		err = fmt.Errorf("this shard was run by commit %s, but this program is commit %s: use the same program", run.Environment.Commit, here)
+		err = fmt.Errorf("commit %s of loadgen ran this shard, but you run commit %s: merge with the same version", run.Environment.Commit, here)
 	}
 	return share, args, err
 }

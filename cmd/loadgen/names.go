@@ -96,7 +96,7 @@ func parseProbeDrivers(text string) (int64, error) {
 	const most = 1 << 53 // JSON preserves integers up to this number
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 2 || n > most {
-		return 0, fmt.Errorf("must be the id of a driver, from 2 to %d", most)
+		return 0, fmt.Errorf("must be the id of the first driver for test grabs, from 2 to %d", most)
 	}
 	return n, nil
 }
@@ -203,7 +203,7 @@ func (s *settings) findFault(name string) (catalog.Fault, error) {
 func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	strategy, fault, ok := strings.Cut(text, "/")
 	if !ok {
-		return experiment.CellName{}, errors.New("must be STRATEGY/FAULT, such as setnx/pause")
+		return experiment.CellName{}, errors.New("must be a strategy and a fault with a slash between them, such as setnx/pause")
 	}
 	if _, err := findStrategy(strategy); err != nil && strategy != experiment.Foreign {
 		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("only", text), err)

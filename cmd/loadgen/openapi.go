@@ -34,7 +34,7 @@ func readOpenAPI(path string) (map[string]string, error) {
 	}
 	var api openAPI
 	if err := yaml.Unmarshal(text, &api.doc); err != nil {
-		return nil, errors.New("the document is neither JSON nor YAML: check the file")
+		return nil, errors.New("this file is neither valid JSON nor valid YAML: name an OpenAPI document")
 	}
 	found := map[string]string{}
 	paths := object(api.doc, "paths")
@@ -61,7 +61,7 @@ func readOpenAPI(path string) (map[string]string, error) {
 		}
 	}
 	if found["path"] == "" {
-		return nil, errors.New("no path or operationId contains a word such as grab, claim or reserve: describe the call with -path and -body")
+		return nil, errors.New("no path or operationId in this document contains a word such as grab, claim or reserve: describe the call that grabs an order with -path and -body")
 	}
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
 		op := object(paths, p, "post")

@@ -47,19 +47,19 @@ func (s *settings) checkResume(run *experiment.Run) error {
 	here := experiment.NewEnvironment("")
 	switch commit := here.Commit; {
 	case s.given("out"):
-		return fmt.Errorf("%s: a resumed run continues in its own folder: leave it out", s.line.Label("out"))
+		return fmt.Errorf("%s: a resumed run writes to its own folder: leave out this flag", s.line.Label("out"))
 	case len(recorded) == 0:
-		return fmt.Errorf("-resume %s: its run.json does not record the flags: start a new run", s.resume)
+		return fmt.Errorf("-resume %s: the file run.json in this folder does not record the flags of the run: start a new run", s.resume)
 	case run.Environment.Commit != commit:
-		return fmt.Errorf("-resume %s: the run began with commit %s, but this program is commit %s: use the same program, or start a new run", s.resume, run.Environment.Commit, commit)
+		return fmt.Errorf("-resume %s: commit %s of loadgen began this run, but you run commit %s: use the same version, or start a new run", s.resume, run.Environment.Commit, commit)
 	}
 	for _, d := range run.Environment.Differences(here) {
-		return fmt.Errorf("-resume %s: the cells so far were measured with %s: continue there, or start a new run", s.resume, d)
+		return fmt.Errorf("-resume %s: the finished part of this run was measured with %s: continue on the same system, or start a new run", s.resume, d)
 	}
 	for _, arg := range recorded {
 		if isUntrusted(arg, s.Args) {
 			name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
-			return fmt.Errorf("-resume %s: the recorded flag -%s %q runs commands or SQL: repeat the flag if you trust it", s.resume, name, value)
+			return fmt.Errorf("-resume %s: this run used the flag -%s %q, which runs commands or SQL: if you trust it, add this flag to your command too", s.resume, name, value)
 		}
 	}
 	for _, arg := range s.Args {
@@ -71,7 +71,7 @@ func (s *settings) checkResume(run *experiment.Run) error {
 		if i := slices.IndexFunc(recorded, func(other string) bool { return strings.HasPrefix(other, name+"=") }); i >= 0 {
 			before = "with " + recorded[i]
 		}
-		return fmt.Errorf("%s: the run in %s began %s: leave out this flag", arg, s.resume, before)
+		return fmt.Errorf("%s: the run in %s began %s, and a resumed run keeps its settings: leave out this flag", arg, s.resume, before)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func Load(path string) (*Result, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNoBench, path, err)
 	}
 	if r.Schema != Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, but this program reads %d", ErrNoBench, path, r.Schema, Schema)
+		return nil, fmt.Errorf("%w: %s has the format version %d, but this version of loadgen reads only %d: use the loadgen that wrote the file", ErrNoBench, path, r.Schema, Schema)
 	}
 	if len(r.Config.Cases) == 0 {
 		return nil, fmt.Errorf("%w: %s has no cases, so it is not the result of a benchmark", ErrNoBench, path)

@@ -46,7 +46,7 @@ func Load(dir string) (*experiment.Run, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNoRun, path, err)
 	}
 	if run.Schema != experiment.Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, but this program reads %d", ErrNoRun, path, run.Schema, experiment.Schema)
+		return nil, fmt.Errorf("%w: %s has the format version %d, but this version of loadgen reads only %d: use the loadgen that wrote the file", ErrNoRun, path, run.Schema, experiment.Schema)
 	}
 	if run.ID == "" && run.Config.Scenario == "" {
 		return nil, fmt.Errorf("%w: %s has no id and no scenario, so it is not the record of a run", ErrNoRun, path)

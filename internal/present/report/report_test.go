@@ -238,8 +238,8 @@ func TestLoadRefuses(t *testing.T) {
 		"":             "unexpected end",
 		"{":            "unexpected end",
 		"[]":           "cannot unmarshal",
-		`{"schema":2}`: "has schema 2, but this program reads 1",
-		`{}`:           "has schema 0",
+		`{"schema":2}`: "has the format version 2, but this version of loadgen reads only 1",
+		`{}`:           "has the format version 0",
 		`{"schema":1}`: "has no id and no scenario",
 	} {
 		dir := t.TempDir()

@@ -49,7 +49,7 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	}
 	s.Name, s.Available = view.Name, view.Available == nil || *view.Available
 	if s.Name == "" {
-		return errors.New("a strategy has no name")
+		return errors.New("a strategy in the answer of GET /strategies has no name")
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {
-		err = fmt.Errorf("fleet: %s %s answers HTTP %d with more than %d MiB", method, url, resp.StatusCode, maxAnswer>>20)
+		err = fmt.Errorf("fleet: the answer to %s %s (HTTP %d) has more than %d MiB, which is too long to read", method, url, resp.StatusCode, maxAnswer>>20)
 	}
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }
@@ -141,7 +141,7 @@ type Counters struct {
 }
 
 // ErrNoMetrics means that the instances do not report how many grab requests are running.
-var ErrNoMetrics = errors.New("fleet: the targets do not report how many grabs are running")
+var ErrNoMetrics = errors.New("fleet: GET /metrics of the targets does not report how many grabs are running (grab_in_flight)")
 
 // Counters adds up the metrics of all running instances.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {

@@ -202,10 +202,10 @@ func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err 
 	}
 	err = f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", body, &made)
 	if err == nil && (made.FirstID < 1 || made.Count != count || made.FirstID > math.MaxInt64-int64(count)) {
-		err = fmt.Errorf("fleet: %s was asked to open %d orders, but it answered with %d from id %d on", f.Instances[0].ID, count, made.Count, made.FirstID)
+		err = fmt.Errorf("fleet: %s should open %d orders, but its answer has count %d and first_id %d: correct its POST /orders", f.Instances[0].ID, count, made.Count, made.FirstID)
 	}
 	if err == nil && units > 1 && made.Stock != units {
-		err = fmt.Errorf("fleet: %s was asked to open orders with %d units, but its answer does not confirm that (\"stock\":%d)", f.Instances[0].ID, units, units)
+		err = fmt.Errorf("fleet: %s should open orders of %d units, but its answer lacks \"stock\":%d: let POST /orders support stock, or leave out -stock", f.Instances[0].ID, units, units)
 	}
 	return made.FirstID, err
 }

@@ -142,7 +142,7 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 // portTries is how many ports are tried if other processes keep taking them.
 const portTries = 5
 
-var errPortTaken = errors.New("its port is taken")
+var errPortTaken = errors.New("another process uses its port")
 
 // chooseAddr chooses the address of the instance, and sets the fields that contain the port.
 func (in *Instance) chooseAddr() error {
@@ -308,9 +308,9 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (isTaken(in.addr) || saysTaken(in.proc.LogTail()))):
 			return errPortTaken
 		case !in.alive():
-			return errors.New("it ended while starting")
+			return errors.New("it exited before it was ready: its output says why")
 		case !wait.For(ctx, 20*time.Millisecond) && in.alive():
-			return fmt.Errorf("not ready: %w", err)
+			return fmt.Errorf("it did not become ready in time: %w", err)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (s Service) noShell() string {
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {
-			return fmt.Errorf("the step %.60q failed: %w", m.text, err)
+			return fmt.Errorf("the migration step %.60q failed: %w", m.text, err)
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 	case <-p.Done():
 	case <-ctx.Done():
 		_ = p.Stop(0)
-		return fmt.Errorf("it did not end within %v\n%s", serviceTimeout, p.LogTail())
+		return fmt.Errorf("the command did not end within %v. Its output:\n%s", serviceTimeout, p.LogTail())
 	}
 	if err := p.Wait(); err != nil {
 		return fmt.Errorf("%w%s\n%s", err, m.command.noShell(), p.LogTail())

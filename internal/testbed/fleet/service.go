@@ -58,7 +58,7 @@ func ParseService(text string) (s Service, err error) {
 	case s.words == nil:
 		return s, errors.New("must be a command, as in 'java -jar app.jar --server.port={port}'")
 	case !s.Uses("port"):
-		return s, errors.New("without {port}, every instance listens on the same port: add {port}")
+		return s, errors.New("without {port}, all instances would listen on the same port: write {port} where the command names the port")
 	}
 	return s, nil
 }
@@ -117,7 +117,7 @@ func splitWords(text string) (words []string, err error) {
 	case quote != 0:
 		return nil, fmt.Errorf("the opening %c has no closing %[1]c", quote)
 	case escaped:
-		return nil, errors.New(`nothing follows the last \`)
+		return nil, errors.New(`a backslash at the end escapes nothing: remove it`)
 	case begun:
 		words = append(words, word.String())
 	}

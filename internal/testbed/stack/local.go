@@ -113,7 +113,7 @@ func (s *Stack) serve(ctx context.Context, srv server) (addr string, info server
 	return addr, info, err
 }
 
-var errPortTaken = errors.New("its port is taken")
+var errPortTaken = errors.New("another process uses its port")
 
 func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serverInfo, err error) {
 	args, err := srv.args(addr)

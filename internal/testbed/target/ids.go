@@ -33,9 +33,9 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	for i, id := range ids {
 		switch _, known := s.numbers[folded(id)]; {
 		case !validID.MatchString(id):
-			return 0, fmt.Errorf("the id %.60q of an order must have at most 200 letters, digits or characters of _.~:@=+-", id)
+			return 0, fmt.Errorf("the id %.60q of an order is not supported: it must have 1 to 200 letters, digits or characters of _.~:@=+-", id)
 		case known:
-			return 0, fmt.Errorf("the order with the id %s was opened twice", id)
+			return 0, fmt.Errorf("two calls opened an order with the same id %s: each call must open a new order", id)
 		}
 		s.texts[first+int64(i)], s.numbers[folded(id)] = id, first+int64(i)
 	}

@@ -26,7 +26,7 @@ func TestIDs(t *testing.T) {
 		}
 	}
 	for _, wrong := range []struct{ id, says string }{
-		{"a/b", "must have at most 200 letters"}, {"a b", "must have"}, {`a"`, "must have"}, {"", "must have"}, {"t-1", "was opened twice"},
+		{"a/b", "must have 1 to 200 letters"}, {"a b", "must have"}, {`a"`, "must have"}, {"", "must have"}, {"t-1", "with the same id t-1"},
 	} {
 		if _, err := s.Add([]string{wrong.id}); err == nil || !strings.Contains(err.Error(), wrong.says) {
 			t.Errorf("%q: %v, want …%s…", wrong.id, err, wrong.says)

@@ -87,7 +87,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // do not show the value, because it may be a secret
+			return nil, errors.New("must be NAME: VALUE, such as 'X-User: {driver}'") // do not show the value, because it may be a secret
 		}
 		t, err := ParseTemplate(value, grabSlots...)
 		if err != nil {

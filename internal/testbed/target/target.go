@@ -277,7 +277,7 @@ func (s *Shape) check(spec Spec) error {
 		}
 	}
 	if len(s.Grabbed.terms) == 0 {
-		return &FieldError{"grabbed", fmt.Errorf("no rule describes the answer of a winner: add one")}
+		return &FieldError{"grabbed", fmt.Errorf("no rule describes the answer of a winner: set grabbed to one, such as 200")}
 	}
 	if err := s.checkLater(); err != nil {
 		return &FieldError{"later", err}
