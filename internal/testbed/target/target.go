@@ -303,7 +303,7 @@ func (s *Shape) has(names ...string) bool {
 	return false
 }
 
-// TellsDrivers reports whether requests name the driver.
+// TellsDrivers reports whether a grab request contains the driver's id.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
 // FieldError is an error in a field of a Spec.

@@ -110,7 +110,7 @@ type tapped struct {
 // reply makes the tap's call of send return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
-// isSent reports whether the tap has already called send.
+// isSent reports whether the request's tap has called send.
 func (t *tapped) isSent() bool { return wait.IsOver(t.sent) }
 
 // start runs the tap for a request in the background.
