@@ -90,7 +90,7 @@ func declaredStrategies(file string) ([]ownStrategy, error) {
 		return nil, fmt.Errorf("%s belongs to package %s: change its first line to package lock", file, f.Name.Name)
 	}
 	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
-		return nil, errors.Join(err, fmt.Errorf("Go does not compile %s for %s/%s: change the name of the file or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
+		return nil, errors.Join(err, fmt.Errorf("the go command does not compile %s for %s/%s: change the name of the file or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
 	}
 	var own []ownStrategy
 	ast.Inspect(f, func(n ast.Node) bool {

@@ -77,7 +77,7 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 	fmt.Fprintf(f.out, "SCRIPT FLUSH                   OK\n")
 	reply := f.redis.EvalSha(ctx, sha, nil).Err()
 	if reply == nil {
-		return nil, errors.New("Redis still has the script after SCRIPT FLUSH: another client may have loaded it, so run the exercise again")
+		return nil, errors.New("the Redis server still has the script after SCRIPT FLUSH: another client may have loaded it, so run the exercise again")
 	}
 	fmt.Fprintf(f.out, "EVALSHA %.8s… 0            %v\n", sha, reply)
 	if err := f.post(ctx, "/distrUnlock/k/"+unlockAs, &released); err != nil {

@@ -119,7 +119,7 @@ func TestMigrations(t *testing.T) {
 		{"statements", "guarded", []string{"sql: " + createTickets, "sql: " + createWinners}, ""},
 		{"command", "guarded", []string{createCommand}, ""},
 		{"service", "guarded creates", []string{"service"}, ""},
-		{"a wrong statement", "guarded", []string{"sql: CREATE TABEL t (id INT)"}, `migrate: the step "sql: CREATE TABEL t (id INT)" failed: `},
+		{"a wrong statement", "guarded", []string{"sql: CREATE TABEL t (id INT)"}, `migrate: the migration step "sql: CREATE TABEL t (id INT)" failed: `},
 		{"a command that fails", "guarded", []string{"sh -c 'echo no rights >&2; exit 3'"}, "no rights"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -169,7 +169,7 @@ func TestWorkerDies(t *testing.T) {
 			if kill := <-killed; kill != nil {
 				t.Fatal(kill)
 			}
-			if !errors.Is(err, errProcess) || !strings.Contains(err.Error(), "worker-2: the process has ended") {
+			if !errors.Is(err, errProcess) || !strings.Contains(err.Error(), "worker-2: the process ended before its work was done") {
 				t.Errorf("got %v, want an error that says so", err)
 			}
 		})

@@ -38,11 +38,11 @@ func TestParseService(t *testing.T) {
 		{"x {port} {sentinel} {sentinel_host} {sentinel_port}", "x|8004|127.0.0.1:26379|127.0.0.1|26379"},
 		{"x {port} {redlock_1} redis://{redlock_2}", "x|8004|a:1|redis://b:2"},
 		{"x {port} {redlock_6}", "there is no placeholder {redlock_6}; did you mean {redlock_1}?"},
-		{"x", "without {port}, every instance listens on the same port"},
+		{"x", "without {port}, all instances would listen on the same port"},
 		{"", "must be a command"},
 		{"PORT={port}", "must be a command"},
 		{"x '{port}", "the opening ' has no closing '"},
-		{`x {port} \`, "nothing follows the last"},
+		{`x {port} \`, "a backslash at the end escapes nothing"},
 	} {
 		s, err := ParseService(tt.text)
 		if err != nil {
