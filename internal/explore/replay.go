@@ -103,7 +103,7 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 		}
 		at := slices.IndexFunc(replayed.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step })
 		if at < 0 {
-			return failure, fmt.Errorf("%w: a schedule broke %[3]s, but its replay %[2]d did not. Remove from the lock what differs from run to run, such as random numbers or the order of a map", errDiffers, i+1, f.Property)
+			return failure, fmt.Errorf("%w: a schedule broke %s, but its replay %d did not. Remove from the lock what differs from run to run, such as random numbers or the order of a map", errDiffers, f.Property, i+1)
 		}
 		failure.Moments = replayed.Moments
 		failure.Mode = modeOf(set, replayed.Broken[at])

@@ -63,7 +63,7 @@ type call struct {
 	text      func() string      // formats the request and its answer after the call
 }
 
-// outcome is what happens to a call, such as a lost reply.
+// outcome says what happens to a call, for example that its reply is lost.
 type outcome int
 
 const (

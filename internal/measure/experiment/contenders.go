@@ -209,9 +209,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 			continue
 		}
 		c.contenderFreed = true
-		if !over && s.mustClaimFirst(c) {
-			s.cancelStrike(c, tooLateToBeFirst)
-		}
+		s.cancelUnlessFirst(c, claimed)
 		for _, h := range held[c] {
 			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
 				return err
@@ -221,7 +219,13 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-const tooLateToBeFirst = "the affected driver did not write before the others"
+// cancelUnlessFirst cancels the strike if the driver that the fault hits must write first but has
+// not written yet.
+func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
+	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
+		s.cancelStrike(c, "the affected driver did not write before the others")
+	}
+}
 
 // mustClaimFirst reports whether the driver that the fault hits must write first for a bug to show.
 // It then has the older fencing token, and has already read that the order is open. A service may
@@ -275,7 +279,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 
 // releaseContenders lets the remaining drivers write, each as soon as freeContenders allows.
 func (s *strike) releaseContenders(ctx context.Context) error {
-	claimed := s.claimed(ctx)
+	var claimed func(load.Request) bool
 	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
 		claimed = s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
@@ -284,8 +288,8 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		}), err
 	})
 	for _, c := range s.contests {
-		if s.mustClaimFirst(c) && !c.contenderFreed && !s.mayFreeContenders(c, claimed) {
-			s.cancelStrike(c, tooLateToBeFirst)
+		if !c.contenderFreed {
+			s.cancelUnlessFirst(c, claimed)
 		}
 	}
 	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet

@@ -123,8 +123,8 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed is what the driver believes after this step. Believed and True are set only in the
-	// diagram of a run.
+	// Believed describes what the driver believes after this step. Believed and True are set only
+	// in the diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
 	// These fields are set only in the diagram of a schedule. They list who believes that they hold

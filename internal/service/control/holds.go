@@ -448,7 +448,7 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 		<-c.released
 	}
 	if !c.ignoresContext() && errors.Is(ctx.Err(), context.Canceled) {
-		ctx = context.WithoutCancel(ctx) // treat the call as if it had been sent before its caller canceled it
+		ctx = context.WithoutCancel(ctx) // treat the call as if it had been sent before its caller cancelled it
 	}
 	return ctx, nil
 }

@@ -37,7 +37,7 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// report is what a child process has observed.
+// A report lists what a child process has observed.
 type report struct {
 	Held     int    // number of leases that were acquired
 	Overlaps int    // number of leases acquired while another worker held the same lock
