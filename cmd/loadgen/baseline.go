@@ -62,7 +62,7 @@ func parseBaseline(args []string) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case len(line.Args) == 0:
-		return nil, flags.Usage("baseline: the result folder is missing: name one, as in loadgen baseline results/latest")
+		return nil, flags.Usage("baseline: no result folder was given: name one, as in loadgen baseline results/latest")
 	default:
 		return line.Args, nil
 	}

@@ -56,8 +56,8 @@ func newBenchSettings() *benchSettings {
 
 // benchRules says which flags of bench need or exclude each other.
 var benchRules = append([]flags.Rule{
-	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
-	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the address of Redis is missing, and every benchmark needs a Redis", Do: "add -redis ADDR or -sentinel ADDR"},
+	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "-stack local starts its own servers and takes no addresses", Do: "add -stack external"},
+	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},
 }, sentinelRules...)
 
 // parseBench parses the flags of bench. Errors wrap flags.ErrUsage or are a flags.HelpError.
@@ -118,7 +118,7 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "interrupted: %d of %d rounds are kept\n", res.Rounds, res.Config.Rounds)
+		fmt.Fprintf(stderr, "interrupted: the results of %d of %d rounds are kept\n", res.Rounds, res.Config.Rounds)
 		return exitInterrupted
 	case err != nil:
 		return err

@@ -74,7 +74,7 @@ func TestBaseline(t *testing.T) {
 	for args, want := range map[string]string{
 		"run -baseline " + of.Dir: "-baseline: " + of.Dir + " has no run.json",
 		"baseline " + of.Dir:      of.Dir + " has no run.json",
-		"baseline":                "baseline: the result folder is missing",
+		"baseline":                "baseline: no result folder was given",
 	} {
 		if code, _, stderr := output(t, loadgen(t, strings.Fields(args)...)); code != int(exitUsage) || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d, %s", args, code, stderr)

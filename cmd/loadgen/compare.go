@@ -73,9 +73,9 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	case oldBench != nil && newBench != nil:
 		return compare.Benches(old, oldBench, now, newBench), nil
 	case oldRun != nil:
-		return nil, fmt.Errorf("%s is a run and %s is a benchmark: compare two of the same kind", old, now)
+		return nil, fmt.Errorf("%s is a run and %s is a benchmark: compare two results of the same kind", old, now)
 	default:
-		return nil, fmt.Errorf("%s is a benchmark and %s is a run: compare two of the same kind", old, now)
+		return nil, fmt.Errorf("%s is a benchmark and %s is a run: compare two results of the same kind", old, now)
 	}
 }
 

@@ -96,7 +96,7 @@ func parseExplain(args []string) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case len(line.Args) == 0:
-		return nil, flags.Usage("explain: the name is missing: give one, as in loadgen explain F11; -h lists all names")
+		return nil, flags.Usage("explain: no name was given: add one, as in loadgen explain F11; -h lists all names")
 	}
 	return line.Args, nil
 }

@@ -80,9 +80,9 @@ var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wai
 var exploreRules = []flags.Rule{
 	{
 		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
-		Excludes: "-replay", Wrong: "the file of -replay determines every step", Do: "leave it out",
+		Excludes: "-replay", Wrong: "with -replay, the schedule file determines every step", Do: "leave out this flag",
 	},
-	{Flags: "shortest", Excludes: "-everything", Wrong: "this flag stops the search, and -everything continues it", Do: "leave out one of the two"},
+	{Flags: "shortest", Excludes: "-everything", Wrong: "-shortest stops at the first failure, but -everything continues after it", Do: "use only one of these flags"},
 }
 
 func newExploreSettings() *exploreSettings {

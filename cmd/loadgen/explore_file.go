@@ -135,7 +135,7 @@ func strategyName(e ast.Expr) string {
 
 const modulePath = "grablab"
 
-var errNoTree = errors.New("-file compiles your lock together with the source of Grab Lab: install Go, and run loadgen in a checkout of Grab Lab")
+var errNoTree = errors.New("-file needs Go and the source of Grab Lab to compile your lock: install Go, and run loadgen in a checkout of Grab Lab")
 
 // buildWith builds the worker program in dir and returns its path. If the build fails, the error
 // contains the compiler's output.

@@ -221,7 +221,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 				continue
 			}
 			reported[path] = true
-			fmt.Fprintf(w, "%s %s in %d steps. No cheaper schedule is shorter: %s\n", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
+			fmt.Fprintf(w, "%s %s in %d steps. The schedule is in %s\n", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
 		}
 		if time.Since(last) < progressEvery {
 			return
@@ -231,7 +231,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 		if r.Part != "" {
 			name += ", " + r.Part
 		}
-		fmt.Fprintf(w, "%s: %d schedules, %d states in %s, %s so far\n", name, r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
+		fmt.Fprintf(w, "%s: searched %d schedules and %d states in %s, %s so far\n", name, r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestForeignDatabase(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var stdout, stderr bytes.Buffer
 	code := exitOf(t.Context(), []string{"run", "-stack", "external", "-db", "sqlite:" + path, "-strategies", "none"}, &stdout, &stderr)
-	if code != int(exitUsage) || !strings.Contains(stderr.String(), "name an empty database") {
+	if code != int(exitUsage) || !strings.Contains(stderr.String(), "use an empty database") {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	var tables int

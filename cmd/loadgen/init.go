@@ -135,11 +135,11 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			return err
 		}
 		if found == nil {
-			fmt.Fprintf(stdout, "wrote %s; next: loadgen run -target-file %[1]s\n", s.out)
+			fmt.Fprintf(stdout, "wrote %s. To test your service with it, run: loadgen run -target-file %[1]s\n", s.out)
 			return nil
 		}
 		if tries == mostTries || !s.correct(stdout, found) {
-			fmt.Fprintf(stdout, "The file %s is written, but it still has the problem above: correct it, then run loadgen check -target-file %[1]s\n", s.out)
+			fmt.Fprintf(stdout, "wrote %s, but it still has the problem above: correct the file, then run: loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
 	}

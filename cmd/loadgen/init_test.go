@@ -21,9 +21,9 @@ func TestInit(t *testing.T) {
 		exit  exitCode
 		says  []string // parts of the output and of the file
 	}{
-		{append(calls, "-targets", targets, "-yes"), "", exitDone, []string{"next: loadgen run", "grabbed: json:.code==0", "taken: json:.code==1", "# busy: "}},
-		{nil, "\n" + targets + "\n\nbooth\n/booth/{order}\n\n\n/booth/orders -> .id\n\n\n\n\n", exitDone, []string{"must be a path after the base URL", "next: loadgen run", "grabbed: json:.code==0", "path: /booth/{order}"}},
-		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id"}, "\n/boot/{order}\n\n\n\n\n/booth/{order}\n\n\n", exitDone, []string{"path: the first driver of a fresh order was answered with HTTP 404", "next: loadgen run"}},
+		{append(calls, "-targets", targets, "-yes"), "", exitDone, []string{"run: loadgen run", "grabbed: json:.code==0", "taken: json:.code==1", "# busy: "}},
+		{nil, "\n" + targets + "\n\nbooth\n/booth/{order}\n\n\n/booth/orders -> .id\n\n\n\n\n", exitDone, []string{"must be a path after the base URL", "run: loadgen run", "grabbed: json:.code==0", "path: /booth/{order}"}},
+		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id"}, "\n/boot/{order}\n\n\n\n\n/booth/{order}\n\n\n", exitDone, []string{"path: the first driver of a fresh order was answered with HTTP 404", "run: loadgen run"}},
 		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id", "-yes"}, "", exitUsage, []string{"still has the problem above"}},
 		{append(calls[2:4:4], "-targets", targets, "-yes", "-open-orders", "-", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitUsage, []string{"-open-orders -: "}},
 		{append(calls[2:4:4], "-targets", targets, "-yes", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitDone, []string{"first-order: 700\n", "idempotent: true\n", "grabbed: json:.code==0"}},

@@ -194,8 +194,8 @@ func TestJSONAlone(t *testing.T) {
 		t.Errorf("printed %s", stdout)
 	}
 	fits(t, []byte(stdout))
-	want := "assert does not hold: requests<40: none/none: requests is 40\n" +
-		"assert does not hold: belief_gap_ms>=0: none/none: belief_gap_ms could not be counted\n"
+	want := "this assertion does not hold: requests<40: none/none: requests is 40\n" +
+		"this assertion does not hold: belief_gap_ms>=0: none/none: belief_gap_ms could not be counted\n"
 	if stderr != want {
 		t.Errorf("said %q, want %q", stderr, want)
 	}

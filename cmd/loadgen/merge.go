@@ -32,9 +32,9 @@ func parseMerge(args []string) (*settings, error) {
 	case err != nil:
 		return nil, err
 	case len(line.Args) == 0:
-		return nil, flags.Usage("merge: the result folders are missing: name those of all shards, as in loadgen merge -db DSN results/shard-*")
+		return nil, flags.Usage("merge: no result folders were given: name those of all shards, as in loadgen merge -db DSN results/shard-*")
 	case !line.Given("db"):
-		return nil, flags.Usage("merge: the address of the database is missing; add -db DSN")
+		return nil, flags.Usage("merge: the address of the database is missing: add -db DSN")
 	}
 	s, err := mergeFolders(line)
 	if err == nil {

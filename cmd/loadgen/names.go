@@ -36,7 +36,7 @@ func parseService(text string) (*fleet.Service, error) {
 
 func parseReady(text string) (string, error) {
 	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
-		return "", errors.New("must be a path below the base URL, such as /healthz")
+		return "", errors.New("must be a path that begins with a slash, such as /healthz")
 	}
 	return text, nil
 }
@@ -79,7 +79,7 @@ func bearer(text string) (string, error) {
 func parseRate(text string) (float64, error) {
 	r, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(r >= minRate && r <= maxRate) {
-		return 0, fmt.Errorf("must be a number of requests per second from %g to %.0f", minRate, maxRate)
+		return 0, fmt.Errorf("must be a rate in requests per second, from %g to %.0f", minRate, maxRate)
 	}
 	return r, nil
 }
@@ -87,7 +87,7 @@ func parseRate(text string) (float64, error) {
 func parseID(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
-		return 0, errors.New("must be an order id, a number of at least 1")
+		return 0, errors.New("must be the id of an order, which is a number of 1 or more")
 	}
 	return n, nil
 }
@@ -203,7 +203,7 @@ func (s *settings) findFault(name string) (catalog.Fault, error) {
 func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	strategy, fault, ok := strings.Cut(text, "/")
 	if !ok {
-		return experiment.CellName{}, errors.New("must be a strategy and a fault with a slash between them, such as setnx/pause")
+		return experiment.CellName{}, errors.New("must be a strategy and a fault, separated by a slash, such as setnx/pause")
 	}
 	if _, err := findStrategy(strategy); err != nil && strategy != experiment.Foreign {
 		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("only", text), err)
@@ -220,7 +220,7 @@ func parsePIDs(text string) ([]int, error) {
 	pids := make([]int, len(list))
 	for i, word := range list {
 		if pids[i], err = strconv.Atoi(word); err != nil || pids[i] < 2 {
-			return nil, fmt.Errorf("%q must be a process id of at least 2, as ps and pgrep print it", word)
+			return nil, fmt.Errorf("%q must be a process id of 2 or more, such as pgrep prints", word)
 		}
 		if slices.Contains(pids[:i], pids[i]) {
 			return nil, fmt.Errorf("%d is named twice: name a different process for each target", pids[i])

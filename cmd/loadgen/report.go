@@ -41,7 +41,7 @@ func parseShow[T any](formats []format[T], args []string) (s showSettings, err e
 func parseReport(args []string) (showSettings, error) {
 	s, err := parseShow(runFormats, args)
 	if err == nil && len(s.paths) == 0 {
-		err = flags.Usage("report: the result folder is missing: name one, as in loadgen report results/latest")
+		err = flags.Usage("report: no result folder was given: name one, as in loadgen report results/latest")
 	}
 	return s, err
 }

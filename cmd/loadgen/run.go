@@ -141,12 +141,12 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)
 	}
 	if !run.Measured() {
-		return errors.New("nothing could be measured: the report above has the reasons")
+		return errors.New("nothing could be measured: see the reasons in the report above")
 	}
 	err = s.checkBaseline(cases, stderr)
 	for _, a := range s.asserts {
 		for _, miss := range a.Misses(run) {
-			fmt.Fprintf(stderr, "assert does not hold: %s\n", miss)
+			fmt.Fprintf(stderr, "this assertion does not hold: %s\n", miss)
 			err = exitAssert
 		}
 	}

@@ -22,7 +22,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) er
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "interrupted: the schedule has no result")
+		fmt.Fprintln(stderr, "interrupted before the schedule ended, so there is no result")
 		return exitInterrupted
 	case err != nil:
 		return err

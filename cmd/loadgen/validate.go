@@ -96,7 +96,7 @@ func (s *settings) chooseCells() error {
 	plan := s.Plan()
 	for _, c := range s.Only {
 		if !slices.Contains(plan, c) {
-			return fmt.Errorf("-only %s: -strategies or -faults does not contain this cell: add it there, or leave out these two flags", c)
+			return fmt.Errorf("-only %s: -strategies or -faults does not include this combination: add it there, or leave out these two flags", c)
 		}
 	}
 	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
@@ -160,7 +160,7 @@ func (s *settings) describeTarget() error {
 		s.lengthenBudget()
 	}
 	if !shape.TellsDrivers() {
-		s.notes.add("note: neither -path, -body nor a -header contains {driver}, so the service cannot tell drivers apart")
+		s.notes.add("note: none of -path, -body and -header contains {driver}, so the service cannot tell drivers apart")
 	}
 	dsn := s.Stack.DSN
 	if s.Service != nil {
@@ -270,7 +270,7 @@ func (s *settings) checkServers() error {
 	}
 	for _, strategy := range s.Strategies {
 		if flags := s.Stack.Lacks(strategy.Needs); flags != "" {
-			return fmt.Errorf("-stack external: the servers of strategy %s are missing: add %s", strategy.Name, flags)
+			return fmt.Errorf("-stack external: the servers that strategy %s needs are missing: add %s", strategy.Name, flags)
 		}
 	}
 	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
@@ -292,7 +292,7 @@ func (s *settings) checkAsserts() error {
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {
 			return (a.Strategy == "" || a.Strategy == c.Strategy) && (a.Fault == "" || a.Fault == c.Fault)
 		}) {
-			return fmt.Errorf("-assert %s: the run does not test this strategy or fault: name ones that it tests", a)
+			return fmt.Errorf("-assert %s: the run does not include this strategy or fault: use a strategy and a fault of the run", a)
 		}
 	}
 	return nil

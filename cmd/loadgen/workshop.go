@@ -66,8 +66,8 @@ func (w *workshopSettings) flags() []flags.Flag {
 // workshopRules says which flags of workshop need or exclude each other.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
-	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises together", Do: "leave out the number"},
-	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
+	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the number of the exercise"},
+	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "without -script-flush, the program unlocks nothing", Do: "add -script-flush"},
 }
 
 // localeLanguage returns the language of the locale in the environment.

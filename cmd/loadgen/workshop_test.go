@@ -396,7 +396,7 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"-lang", "fr"}, int(exitUsage), "", "must be one of en, zh, ja"},
 		{[]string{"13"}, int(exitUsage), "", "there is no such exercise"},
 		{[]string{"-predict", "a"}, int(exitUsage), "", "the exercise is missing"},
-		{[]string{"5", "-reset"}, int(exitUsage), "", "applies to all exercises together"},
+		{[]string{"5", "-reset"}, int(exitUsage), "", "applies to all exercises"},
 		{[]string{"6", "-predict", "a"}, int(exitDone), "-answer ANSWER", ""},
 		{[]string{"6", "-answer", ","}, int(exitUsage), "", `-answer ",": must have 2 values, separated by commas; - skips a question`},
 		{[]string{"-reset", "-seed", "8"}, int(exitDone), "Score: 0 of 37 points.", ""},

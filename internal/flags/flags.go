@@ -126,7 +126,7 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line, err := Parse(flags, args, options...)
 	if err == nil && len(line.Args) > 0 {
-		err = Usage("%s: not a flag: flags begin with -, and -h lists them", line.Args[0])
+		err = Usage("%s: this is not a flag: flags begin with -, and -h lists them", line.Args[0])
 	}
 	return line, err
 }
@@ -148,7 +148,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 		return fmt.Errorf("-%s: there is no such flag: -h lists them", name)
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: "); ok {
-		return fmt.Errorf("%s: has no value: add one after the flag", name)
+		return fmt.Errorf("%s: the value is missing: add it after the flag", name)
 	}
 	return errors.New(text)
 }

@@ -55,10 +55,10 @@ func TestParseErrors(t *testing.T) {
 		"-ttl soon":        "-ttl soon: must be a duration such as 30s, 500ms or 1m30s",
 		"-nmae x":          "-nmae: there is no such flag: did you mean -name?",
 		"-zzzzzzzz":        "-zzzzzzzz: there is no such flag: -h lists them",
-		"-name":            "-name: has no value: add one after the flag",
+		"-name":            "-name: the value is missing: add it after the flag",
 		"-quiet=maybe":     "-quiet maybe: must be true or false",
 		"-admin-token abc": "-admin-token: must be longer",
-		"stray":            "stray: not a flag: flags begin with -, and -h lists them",
+		"stray":            "stray: this is not a flag: flags begin with -, and -h lists them",
 	} {
 		_, err := ParseFlags(new(sample).flags(), strings.Fields(args))
 		if !errors.Is(err, ErrUsage) || strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ") != want {

@@ -151,7 +151,7 @@ func WholeNumber(least, most int) Parser[int] {
 func Seed(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, errors.New("must be a whole number of at least 0")
+		return 0, errors.New("must be a whole number of 0 or more")
 	}
 	return n, nil
 }
@@ -161,7 +161,7 @@ func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
 		if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
-			return nil, errors.New("must be a list with commas and without empty elements")
+			return nil, errors.New("must be a list of names separated by commas, such as a,b,c")
 		}
 	}
 	return list, nil
