@@ -114,15 +114,15 @@ func (service Target) config() (experiment.Config, error) {
 	for _, name := range service.Faults {
 		f, _, ok := catalog.FindFault(name)
 		if !ok || f.Process == catalog.ProcessRuns {
-			return cfg, fmt.Errorf("the fault %q: must be pause or crash", name)
+			return cfg, fmt.Errorf("there is no fault %q: use pause or crash", name)
 		}
 		cfg.Faults = append(cfg.Faults, f.Name)
 	}
 	switch {
 	case len(service.URLs) == 0:
-		return cfg, fmt.Errorf("no URLs: name the base URL of each instance")
+		return cfg, fmt.Errorf("there are no URLs: name the base URL of each instance")
 	case len(service.Faults) > 0 && (len(service.PIDs) != len(service.URLs) || len(service.URLs) < 2):
-		return cfg, fmt.Errorf("%d PIDs for %d URLs: faults need a process for each URL, and at least two", len(service.PIDs), len(service.URLs))
+		return cfg, fmt.Errorf("there are %d PIDs for %d URLs: faults need one PID for each URL, and at least two of them", len(service.PIDs), len(service.URLs))
 	}
 	spec := target.Spec{
 		Method: service.Method, Path: service.Path,

@@ -169,7 +169,7 @@ func TestProcesses(t *testing.T) {
 func TestBadTarget(t *testing.T) {
 	for want, service := range map[string]Target{
 		"no URLs: name the base URL": {},
-		"must be pause or crash":     {URLs: []string{"http://h:1"}, Faults: []string{"amnesia"}},
+		"use pause or crash":         {URLs: []string{"http://h:1"}, Faults: []string{"amnesia"}},
 		"0 PIDs for 1 URLs":          {URLs: []string{"http://h:1"}, Faults: []string{"pause"}},
 		"{order}":                    {URLs: []string{"http://h:1"}, Path: "/grab/{oder}"},
 	} {

@@ -57,7 +57,7 @@ var amnesia = Fault{
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		nodes, rest := t.servers(), t.beyondBare()
 		if len(rest) == 0 {
-			return Prepared{}, fmt.Errorf("fault: a bare majority of %d nodes is all of them", len(nodes))
+			return Prepared{}, fmt.Errorf("fault: with %d Redlock nodes, this fault has no node to leave out: use at least 3 nodes", len(nodes))
 		}
 		last := len(nodes) - len(rest)
 		return t.onRoutes(rest, func(beyond stack.Routes) []Strike {

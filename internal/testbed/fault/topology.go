@@ -83,7 +83,7 @@ func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Contex
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology
 		if redis == nil {
-			return Prepared{}, fmt.Errorf("%w: the stack has a single Redis: use -redis-topology", stack.ErrRefused)
+			return Prepared{}, fmt.Errorf("%w: this fault needs several Redis servers, but the stack has only one: use -redis-topology", stack.ErrRefused)
 		}
 		return Prepared{Strikes: []Strike{strike(t, redis)}, Close: redis.Rebuild}, nil
 	}

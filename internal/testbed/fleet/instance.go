@@ -326,7 +326,7 @@ func (in *Instance) askReady(ctx context.Context) error {
 		return err
 	}
 	if health.PID != in.proc.Pid() {
-		return fmt.Errorf("%w: process %d answers there", errPortTaken, health.PID)
+		return fmt.Errorf("%w: process %d answers at this address", errPortTaken, health.PID)
 	}
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }

@@ -154,13 +154,13 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	}
 	defer rows.Close()
 	if columns, err := rows.Columns(); err != nil || len(columns) != 2 {
-		return nil, errors.Join(err, fmt.Errorf("%w: the query returns the columns %s: select two, the order and the driver", ErrQuery, strings.Join(columns, ", ")))
+		return nil, errors.Join(err, fmt.Errorf("%w: the query returns the columns %s: select exactly two, the order and the driver", ErrQuery, strings.Join(columns, ", ")))
 	}
 	var grabs []order.Grab
 	for rows.Next() {
 		var id, driver sql.Null[string]
 		if err := rows.Scan(&id, &driver); err != nil {
-			return nil, fmt.Errorf("%w: order and driver must be numbers or texts: %w", ErrQuery, err)
+			return nil, fmt.Errorf("%w: the columns for order and driver must contain numbers or texts: %w", ErrQuery, err)
 		}
 		number, isOrder := d.ids.NumberOf(id.V)
 		of, isDriver := target.DriverOf(driver.V)

@@ -27,7 +27,7 @@ func (k kind) prepare(query string) (string, error) {
 	for rest := strings.TrimSpace(query); rest != ""; {
 		n := k.token(rest)
 		if n > len(rest) {
-			return "", fmt.Errorf("%w: the part that begins with %.20q does not end", ErrQuery, rest)
+			return "", fmt.Errorf("%w: the quoted text or comment that begins with %.20q has no end: close it", ErrQuery, rest)
 		}
 		word := rest[:n]
 		rest = rest[n:]
@@ -62,13 +62,13 @@ func (k kind) prepare(query string) (string, error) {
 		out.WriteString(word)
 	}
 	if first != "SELECT" && first != "WITH" {
-		return "", fmt.Errorf("%w: want one that begins with SELECT or WITH, as %s", ErrQuery, example)
+		return "", fmt.Errorf("%w: the query must begin with SELECT or WITH, as in %s", ErrQuery, example)
 	}
 	if lists > 0 && (placeholders > 0 || strings.Count(query, orderList) > 1) {
 		return "", fmt.Errorf("%w: use {orders} once and no other placeholder, as in %s", ErrQuery, exampleOfList)
 	}
 	if lists == 0 && placeholders != 2 {
-		return "", fmt.Errorf("%w: the query has %d placeholders: use two, the first order and the last, as in %s", ErrQuery, placeholders, example)
+		return "", fmt.Errorf("%w: the query has %d placeholders: use two, for the first and the last order, as in %s", ErrQuery, placeholders, example)
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -95,7 +95,7 @@ func refuseMerging(before, word, rest string) error {
 	case word == "GROUP":
 		word = "GROUP BY"
 	}
-	return fmt.Errorf("%w: %s can hide the second grab of an order: leave it out, so that the query returns every row, as in %s", ErrQuery, word, example)
+	return fmt.Errorf("%w: %s can hide the second grab of an order: leave it out, so that the query returns all rows, as in %s", ErrQuery, word, example)
 }
 
 const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({orders})"

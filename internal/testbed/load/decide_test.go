@@ -27,7 +27,7 @@ func TestDecide(t *testing.T) {
 		{"by a path", "202 -> /results/{order}/{driver}", "/elsewhere", []string{won}, won, ""},
 		{"pending", "202,json:.state==\"pending\" -> header:Location", "/results/7/3", []string{"", `{"state":"pending"}`, won}, won, ""},
 		{"never", "202 -> header:Location", "/results/7/3", []string{`{"state":"pending"}`}, "", Timeout},
-		{"no place", "202 -> .at", "/results/7/3", []string{won}, "", "no URL to ask for it"},
+		{"no place", "202 -> .at", "/results/7/3", []string{won}, "", "no URL of the result"},
 		{"no server", "202 -> header:Location", "http://127.0.0.1:1/", nil, "", "the result"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func PassBarrier(argv []string) error {
 	files := Passed(2)
 	goAhead, failed := files[0], files[1]
 	if _, err := io.ReadFull(goAhead, make([]byte, 1)); err != nil {
-		return fmt.Errorf("proc: abandoned at the barrier: %w", err)
+		return fmt.Errorf("proc: the parent process ended before this process could start: %w", err)
 	}
 	goAhead.Close()
 	err := syscall.Exec(argv[0], argv, os.Environ())

@@ -22,7 +22,7 @@ func ContinueAtEnd(pids []int) (done func() error, err error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stack: continue stopped processes at the end: %w", err)
+		return nil, fmt.Errorf("stack: cannot start the helper that continues stopped processes at the end: %w", err)
 	}
 	return func() error {
 		_ = alive.Close() // fails only if the helper has already ended

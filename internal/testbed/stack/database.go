@@ -127,7 +127,7 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 		return info, err
 	}
 	if theirs != pidFile || strings.TrimSpace(string(text)) != strconv.Itoa(pid) {
-		return info, fmt.Errorf("%w: another server answers there", errPortTaken)
+		return info, fmt.Errorf("%w: another server answers at this address", errPortTaken)
 	}
 	info.version, err = db.Version(ctx)
 	return info, err

@@ -34,7 +34,7 @@ func etcdServer(exe, dir string) server {
 		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
 			info, err := askEtcd(ctx, addr)
 			if err == nil && info.id != name {
-				err = fmt.Errorf("%w: etcd %q answers there", errPortTaken, info.id)
+				err = fmt.Errorf("%w: etcd %q answers at this address", errPortTaken, info.id)
 			}
 			return info, err
 		},

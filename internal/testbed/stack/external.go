@@ -19,7 +19,7 @@ const pingTimeout = 5 * time.Second
 // answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
-		return fmt.Errorf("%w: a chosen strategy needs a server without an address: add %s", ErrRefused, flags)
+		return fmt.Errorf("%w: a chosen strategy needs a server whose address is missing: add %s", ErrRefused, flags)
 	}
 	var addrs []string
 	if cfg.Needs&lock.Redis != 0 {

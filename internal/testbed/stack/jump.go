@@ -20,12 +20,12 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 		return err
 	}
 	if !isRedis(server) {
-		return fmt.Errorf("%w: %s has no clock that can be moved: choose a Redis", ErrRefused, server)
+		return fmt.Errorf("%w: the clock of %s cannot be moved: choose a Redis server", ErrRefused, server)
 	}
 	client := newRedis(addr)
 	defer client.Close()
 	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds()).Err(); err != nil {
-		return fmt.Errorf("stack: move the clock of %s: %w", server, err)
+		return fmt.Errorf("stack: cannot move the clock of %s: %w", server, err)
 	}
 	return nil
 }

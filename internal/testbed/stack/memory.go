@@ -70,7 +70,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	case s.Kind == Embedded:
 		return fmt.Errorf("%w: the Redis of the embedded stack has no memory limit: use -stack local", ErrRefused)
 	case !isRedis(server):
-		return fmt.Errorf("%w: %s has no memory limit: choose a Redis", ErrRefused, server)
+		return fmt.Errorf("%w: %s has no memory limit: choose a Redis server", ErrRefused, server)
 	}
 	client := newRedis(addr)
 	defer client.Close()

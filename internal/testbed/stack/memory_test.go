@@ -66,7 +66,7 @@ func TestMemoryRefusals(t *testing.T) {
 		server, want string
 	}{
 		{embedded, "redis", "has no memory limit: use -stack local"},
-		{local, "db", "db has no memory limit: choose a Redis"},
+		{local, "db", "db has no memory limit: choose a Redis server"},
 		{local, "redlock-9", "no server"},
 	} {
 		_, fill := tt.s.Fill(t.Context(), tt.server)

@@ -108,7 +108,7 @@ func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, er
 		return info, err
 	}
 	if theirs != data {
-		return info, fmt.Errorf("%w: another server answers there", errPortTaken)
+		return info, fmt.Errorf("%w: another server answers at this address", errPortTaken)
 	}
 	version, _, _ = strings.Cut(version, " ")
 	info.version = "PostgreSQL " + version

@@ -46,11 +46,11 @@ func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string)
 func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, env []string) (*Process, error) {
 	path, err := exec.LookPath(exe)
 	if err != nil {
-		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
 	}
 	b, err := proc.NewBarrier()
 	if err != nil {
-		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
 	}
 	defer b.Close()
 
@@ -60,7 +60,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	}
 	p := &Process{Name: name, log: filepath.Join(logs, name+".log"), server: server, done: make(chan struct{})}
 	if err := p.start(b, path, args, env, s.reaper, s.thread); err != nil {
-		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
 	}
 	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
 	err = s.adopt(p)
@@ -72,7 +72,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	}
 	if err != nil {
 		_ = p.Stop(0)
-		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
 	}
 	s.log.Debug("started", "process", name, "pid", p.Pid())
 	return p, nil

@@ -176,7 +176,7 @@ func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, rep
 			return nil
 		}
 	}
-	return fmt.Errorf("the Sentinel knows of no replica at %s", replica)
+	return fmt.Errorf("the Sentinel does not know the replica at %s", replica)
 }
 
 func (rep *Replica) detour(a *Addresses) {

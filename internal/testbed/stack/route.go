@@ -202,7 +202,7 @@ func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	case r.closed:
 		return nil, fmt.Errorf("stack: route from %s to %s: it is closed", r.From, r.Server)
 	case r.faulted:
-		return nil, fmt.Errorf("stack: route from %s to %s: another fault is still active on it: heal that one first", r.From, r.Server)
+		return nil, fmt.Errorf("stack: route from %s to %s: another fault is still active on this route: heal that fault first", r.From, r.Server)
 	}
 	strike()
 	r.faulted = true

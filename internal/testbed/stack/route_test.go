@@ -340,7 +340,7 @@ func TestRefuse(t *testing.T) {
 func TestARouteBearsOneFault(t *testing.T) {
 	r, straight, key := routeFixture(t)
 	heal := struck(t)(r.Stall(stack.BothWays))
-	if _, err := r.Refuse(); err == nil || !strings.Contains(err.Error(), "from 8004 to redis: another fault is still active on it: heal that one first") {
+	if _, err := r.Refuse(); err == nil || !strings.Contains(err.Error(), "from 8004 to redis: another fault is still active on this route: heal that fault first") {
 		t.Errorf("a second fault: %v", err)
 	}
 	c := dial(t, r.Addr)

@@ -371,7 +371,7 @@ func TestAServerThatIsNotOursIsNotUsed(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	fake(t, "redis-server", fmt.Sprintf("%s \"$@\" &\necho $! >> %s\nwait\n", redis, pids))
 	_, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis})
-	if err == nil || !strings.Contains(err.Error(), "answers there") {
+	if err == nil || !strings.Contains(err.Error(), "answers at this address") {
 		t.Errorf("got %v", err)
 	}
 	text, err := os.ReadFile(pids)

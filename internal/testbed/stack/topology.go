@@ -274,7 +274,7 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("stack: move slots to %s: %w", to.name, err)
+		return fmt.Errorf("stack: cannot move slots to %s: %w", to.name, err)
 	}
 	return await(ctx, nil, func() error {
 		return t.onEach(t.nodes, func(_ int, c *redis.Client) error {

@@ -62,7 +62,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
-		err = fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
+		err = fmt.Errorf("%w: process %s answers at this address", errPortTaken, info.pid)
 	}
 	return info, err
 }
@@ -92,7 +92,7 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 	at, err := client.GetMasterAddrByName(ctx, master).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return "", fmt.Errorf("the Sentinel at %s watches no master %q", sentinel, master)
+		return "", fmt.Errorf("the Sentinel at %s watches no master with the name %q", sentinel, master)
 	case err != nil:
 		return "", fmt.Errorf("no Sentinel at %s: %w", sentinel, err)
 	}

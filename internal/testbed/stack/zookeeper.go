@@ -66,7 +66,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
 			conf, err := zooKeeperCommand(ctx, addr, "conf")
 			if err == nil && strings.Contains(conf, "dataDir=") && !strings.Contains(conf, "dataDir="+data+"/") {
-				err = fmt.Errorf("%w: another ZooKeeper answers there", errPortTaken)
+				err = fmt.Errorf("%w: another ZooKeeper answers at this address", errPortTaken)
 			}
 			if err != nil {
 				return serverInfo{}, err

@@ -97,7 +97,7 @@ func expand(text string) (string, error) {
 		name := variable.FindStringSubmatch(ref)[1]
 		value, ok := os.LookupEnv(name)
 		if !ok {
-			missing = fmt.Errorf("the environment variable %s is not set", name)
+			missing = fmt.Errorf("the environment variable %s is not set: set it before the run", name)
 		}
 		return value
 	})
@@ -234,7 +234,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 		return root, syntaxError(err)
 	}
 	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
-		return root, errors.New("1:1: the file must be one YAML document with settings of the form NAME: VALUE")
+		return root, errors.New("1:1: the file must be a single YAML document with lines of the form NAME: VALUE")
 	}
 	plain, err := yaml.YAMLToJSON(text)
 	if err != nil {

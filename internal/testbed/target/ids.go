@@ -35,7 +35,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 		case !validID.MatchString(id):
 			return 0, fmt.Errorf("the id %.60q of an order is not supported: it must have 1 to 200 letters, digits or characters of _.~:@=+-", id)
 		case known:
-			return 0, fmt.Errorf("two calls opened an order with the same id %s: each call must open a new order", id)
+			return 0, fmt.Errorf("two calls returned an order with the same id %s: each call must open a new order", id)
 		}
 		s.texts[first+int64(i)], s.numbers[folded(id)] = id, first+int64(i)
 	}
@@ -138,7 +138,7 @@ func ParseSource(text string) (Source, error) {
 	case errors.Is(err, errRule) || err == nil && rest != "":
 		return s, fmt.Errorf("%q: must say where the id is, as in .id, .orders[*].id or header:Location~\"/orders/(.+)$\"", text)
 	case err == nil && s.expected != nil && s.expected.NumSubexp() != 1:
-		return s, fmt.Errorf("%q: the regular expression needs one group, around the id", text)
+		return s, fmt.Errorf("%q: the regular expression must have one group in parentheses, around the id", text)
 	}
 	return s, err
 }

@@ -88,9 +88,9 @@ func TestSources(t *testing.T) {
 		{text: "id", wrong: "must say where the id is"},
 		{text: ".id==7", wrong: "must say where the id is"},
 		{text: ".id !~ `(.)`", wrong: "must say where the id is"},
-		{text: ".id~`.`", wrong: "the regular expression needs one group"},
-		{text: ".id~`(.)(.)`", wrong: "the regular expression needs one group"},
-		{text: ".id~`(`", wrong: "a regular expression in quotes or backquotes must follow"},
+		{text: ".id~`.`", wrong: "the regular expression must have one group"},
+		{text: ".id~`(.)(.)`", wrong: "the regular expression must have one group"},
+		{text: ".id~`(`", wrong: "a regular expression in quotes or backquotes after"},
 		{text: ".id .name", wrong: "must say where the id is"},
 	} {
 		s, err := ParseSource(tc.text)

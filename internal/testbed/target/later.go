@@ -49,11 +49,11 @@ func (s *Shape) checkLater() error {
 		return nil
 	}
 	if s.AssumesGrabbed {
-		return errors.New("status 200 may also report that a driver has lost: set grabbed to a rule that only the answer of a winner matches")
+		return errors.New("this service may answer 200 to a loser too: set grabbed to a rule that only the answer to a winner matches")
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
 		if status, both := r.overlaps(s.Later.undecided); both {
-			return fmt.Errorf("an answer with status %d would match both later and one of grabbed, taken and busy: change one of these rules", status)
+			return fmt.Errorf("an answer with status %d matches the rule later and also one of grabbed, taken and busy: change one of them", status)
 		}
 	}
 	return nil
@@ -70,7 +70,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	}
 	urls := s.Later.from.In(header, body)
 	if len(urls) != 1 {
-		return "", true, fmt.Errorf("the answer with status %d has no result yet, and no URL to ask for it: check the place that follows -> in later", status)
+		return "", true, fmt.Errorf("the answer with status %d contains no URL of the result: check the part after -> in later", status)
 	}
 	return urls[0], true, nil
 }

@@ -91,7 +91,7 @@ func ParseRule(text string) (Rule, error) {
 			return r, nil
 		}
 		if rest[0] != ',' {
-			return Rule{}, fmt.Errorf("%q is followed by %q: put commas between terms", text, rest)
+			return Rule{}, fmt.Errorf("%q is followed by %q: put a comma between two terms", text, rest)
 		}
 		rest = rest[1:]
 	}
@@ -138,7 +138,7 @@ func parseTerm(text string) (t term, rest string, err error) {
 			return t, rest, nil
 		}
 		if _, _, isTest := sourceOf(text); !isTest {
-			return t, "", fmt.Errorf("%q: a test must follow &, and commas separate terms", text)
+			return t, "", fmt.Errorf("%q: write a test after each &, and separate terms by commas", text)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func parseTest(text string) (t test, rest string, err error) {
 		return t, "", err
 	}
 	if slices.ContainsFunc(t.path, func(s step) bool { return s.index == everyElement }) {
-		return t, "", fmt.Errorf("%q: a rule reads one field, so name the element by its number, as in [0]", text)
+		return t, "", fmt.Errorf("%q: a rule reads one field, not several: choose an element by its index, as in [0]", text)
 	}
 	rest, err = t.parseComparison(text, strings.TrimSpace(rest))
 	t.text = strings.TrimSuffix(text, rest)
@@ -190,12 +190,12 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	case fromXML:
 		t.name, rest = beforeOperator(rest)
 		if !strings.HasPrefix(t.name, "/") || strings.HasSuffix(t.name, "/") {
-			err = fmt.Errorf("%q: a path begins with a slash, as in /grab/code, //code or /grab/@code", text)
+			err = fmt.Errorf("%q: the path must begin with a slash, as in /grab/code, //code or /grab/@code", text)
 		}
 	case fromHeader:
 		t.name, rest = beforeOperator(rest)
 		if t.name = http.CanonicalHeaderKey(t.name); !httpguts.ValidHeaderFieldName(t.name) {
-			err = fmt.Errorf("%q: write the name of a header, as in header:Location~\"/sold$\"", text)
+			err = fmt.Errorf("%q: the name of a header is missing: write it as in header:Location~\"/sold$\"", text)
 		}
 	}
 	return rest, err
@@ -230,7 +230,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 		d := json.NewDecoder(strings.NewReader(rest))
 		d.UseNumber()
 		if err := d.Decode(&t.want); err != nil {
-			return "", fmt.Errorf("%s: a JSON value must follow the %s, as in 0, true, null or \"OK\", or a text in backquotes", text, operator)
+			return "", fmt.Errorf("%s: write a JSON value after the %s, such as 0, true, null or \"OK\", or a text in backquotes", text, operator)
 		}
 		after = rest[d.InputOffset():]
 	}
@@ -241,7 +241,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 	if search {
 		pattern, isText := t.want.(string)
 		if t.expected, err = regexp.Compile(pattern); !isText || err != nil {
-			return "", fmt.Errorf("%s: a regular expression in quotes or backquotes must follow the %s", text, operator)
+			return "", fmt.Errorf("%s: write a regular expression in quotes or backquotes after the %s", text, operator)
 		}
 	}
 	return after, nil
@@ -249,7 +249,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 
 func parsePath(text string) (path []step, rest string, err error) {
 	if !strings.HasPrefix(text, ".") {
-		return nil, "", fmt.Errorf("%q: a path begins with a dot, as in .code or .data.items[0].id", text)
+		return nil, "", fmt.Errorf("%q: the path must begin with a dot, as in .code or .data.items[0].id", text)
 	}
 	if rest = text[1:]; rest == "" || strings.ContainsAny(rest[:1], "=!~ ") {
 		return nil, rest, nil // an empty path means the whole reply
@@ -276,13 +276,13 @@ func parseStep(text string) (s step, rest string, err error) {
 			return step{index: everyElement}, rest, nil
 		}
 		if s.index, err = strconv.Atoi(number); !ok || err != nil || s.index < 0 || number[0] == '+' {
-			return s, "", errors.New("use [N] for the Nth element, counted from 0")
+			return s, "", errors.New("write [N] for the element at index N, which begins with 0")
 		}
 		return s, rest, nil
 	case text[0] == '.' && len(text) > 1 && text[1] == '"':
 		d := json.NewDecoder(strings.NewReader(text[1:]))
 		if err := d.Decode(&s.name); err != nil {
-			return s, "", errors.New("a name in quotes is a JSON string")
+			return s, "", errors.New("a name in quotes must be a valid JSON string")
 		}
 		return s, text[1+d.InputOffset():], nil
 	case text[0] == '.':
@@ -291,12 +291,12 @@ func parseStep(text string) (s step, rest string, err error) {
 			n = len(text) - 1
 		}
 		if n == 0 {
-			return s, "", errors.New("a name must follow each dot")
+			return s, "", errors.New("write a name after each dot")
 		}
 		s.name = text[1 : 1+n]
 		return s, text[1+n:], nil
 	}
-	return s, "", errors.New("use .NAME or [N]")
+	return s, "", errors.New("each part of the path must be .NAME or [N]")
 }
 
 // decode parses a body that consists of a single JSON value. It returns false for any other body.

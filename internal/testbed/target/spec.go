@@ -121,7 +121,7 @@ func parseOpening(texts []string) (*Opening, error) {
 				return nil, err
 			}
 			if len(t.parts) == 0 || t.Has(orderID, orderUUID) && t.Has(firstID, lastID, count) {
-				return nil, errors.New("a statement needs {order} or {order_uuid} to run for each order, or {first} and {last} to run once")
+				return nil, errors.New("the statement must contain {order} or {order_uuid}, to run once for each order, or {first} and {last}, to run once for all")
 			}
 			open.SQL = append(open.SQL, t)
 			continue
@@ -131,7 +131,7 @@ func parseOpening(texts []string) (*Opening, error) {
 		}
 	}
 	if len(texts) > 1 && len(open.SQL) < len(texts) {
-		return nil, errors.New("orders are opened by one call or by SQL statements: use only one of these ways")
+		return nil, errors.New("open-orders contains both a call and SQL statements: use only one of the two")
 	}
 	return open, nil
 }

@@ -268,7 +268,7 @@ func (s *Shape) check(spec Spec) error {
 			switch {
 			case !both:
 			case a.given && b.given:
-				return &FieldError{b.key, fmt.Errorf("an answer with status %d would mean both %s and %s: change one of these rules", status, a.key, b.key)}
+				return &FieldError{b.key, fmt.Errorf("an answer with status %d matches the rules for both %s and %s: change one of them", status, a.key, b.key)}
 			case a.given:
 				*b.rule = Rule{}
 			default:
@@ -277,16 +277,16 @@ func (s *Shape) check(spec Spec) error {
 		}
 	}
 	if len(s.Grabbed.terms) == 0 {
-		return &FieldError{"grabbed", fmt.Errorf("no rule describes the answer of a winner: set grabbed to one, such as 200")}
+		return &FieldError{"grabbed", fmt.Errorf("no rule describes the answer to a winner: set grabbed to such a rule, for example 200")}
 	}
 	if err := s.checkLater(); err != nil {
 		return &FieldError{"later", err}
 	}
 	if s.has(orderID) && s.has(orderUUID) {
-		return &FieldError{"path", fmt.Errorf("{order} is a number and {order_uuid} is the id that the service chose: use one of the two")}
+		return &FieldError{"path", fmt.Errorf("{order} and {order_uuid} are different ids of an order: use only one of these placeholders")}
 	}
 	if !s.has(orderID, orderUUID) {
-		return &FieldError{"path", fmt.Errorf("without {order} in the path, the body or a header, every grab is for the same order: add {order}")}
+		return &FieldError{"path", fmt.Errorf("without {order}, every grab would be for the same order: add {order} to the path, the body or a header")}
 	}
 	return nil
 }

@@ -150,16 +150,16 @@ func TestBadRules(t *testing.T) {
 		"200 409":             "commas",
 		"ok":                  "write statuses or fields",
 		"200&ok":              "write statuses or fields",
-		"json:code==0":        "begins with a dot",
+		"json:code==0":        "begin with a dot",
 		"json:.code=0":        "use == or !=",
 		"json:.code":          "use == or !=",
-		"json:.code==":        "a JSON value must follow",
-		"json:.code==OK":      "a JSON value must follow",
+		"json:.code==":        "write a JSON value after",
+		"json:.code==OK":      "write a JSON value after",
 		"json:.code=={}":      "to compare with",
 		"json:.code==[1]":     "to compare with",
-		"json:.a..b==1":       "a name must follow each dot",
-		"json:.a[x]==1":       "use [N]",
-		"json:.a[-1]==1":      "use [N]",
+		"json:.a..b==1":       "write a name after each dot",
+		"json:.a[x]==1":       "write [N]",
+		"json:.a[-1]==1":      "write [N]",
 		`json:."a==1`:         "JSON string",
 		"json:.code==0 409":   "commas",
 		"json:.code==0&200":   "commas",
@@ -227,7 +227,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"text:won": "use == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
-		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "a test must follow &", "text:~`a": "backquotes",
+		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want …%s…", text, err, want)
@@ -317,13 +317,13 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Path: "http://h/{order}"}, "must be a path after the base URL"},
 		{Spec{Path: "/a#b/{order}"}, "must be a path after the base URL"},
 		{Spec{Path: "/{ordre}"}, "path: there is no placeholder {ordre}; did you mean {order}?"},
-		{Spec{Path: "/grab"}, "every grab is for the same order"},
+		{Spec{Path: "/grab"}, "every grab would be for the same order"},
 		{Spec{Body: new("{drivr}")}, "body: there is no placeholder"},
 		{Spec{Headers: []string{"no colon"}}, "header: must be NAME: VALUE"},
 		{Spec{Headers: []string{"bad name: x"}}, "header: must be NAME: VALUE"},
 		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},
 		{Spec{Grabbed: "ok"}, "grabbed: write statuses"},
-		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer with status 409 would mean both taken and busy"},
+		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer with status 409 matches the rules for both taken and busy"},
 		{Spec{Taken: "200"}, "grabbed: no rule describes the answer of a winner"},
 		{Spec{Later: "202"}, "later: \"202\": must be RULE -> PLACE"},
 		{Spec{Later: "x -> .at"}, "later: write statuses"},
@@ -335,8 +335,8 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: orders are opened by one call"},
 		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": must say where the id is`},
 		{Spec{Path: "/{order}/{order_uuid}"}, "path: {order} is a number and {order_uuid}"},
-		{Spec{OpenOrders: []string{"sql:"}}, "a statement needs {order}"},
-		{Spec{OpenOrders: []string{"sql: x {order} {first}"}}, "a statement needs {order}"},
+		{Spec{OpenOrders: []string{"sql:"}}, "the statement must contain {order}"},
+		{Spec{OpenOrders: []string{"sql: x {order} {first}"}}, "the statement must contain {order}"},
 		{Spec{OpenOrders: []string{"sql: x {frist}"}}, "did you mean {first}?"},
 	} {
 		if _, _, err := tc.spec.Compile(); err == nil || !strings.Contains(err.Error(), tc.says) {
@@ -413,7 +413,7 @@ lease: 30s
 
 func TestBadFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "1:1: the file must be one YAML document",
+		"":                                "1:1: the file must be a single YAML document",
 		"- a":                             "1:1: the file is array, and must be object",
 		"path: /a\nledger-qery: x":        `2:1: there is no key "ledger-qery"; did you mean ledger-query?`,
 		"path: /a\nxyzzyplugh: x":         `2:1: there is no key "xyzzyplugh"; there are admin-token, body,`,
@@ -424,8 +424,8 @@ func TestBadFiles(t *testing.T) {
 		"grabbed: [200]":                  "1:10: grabbed is array, and must be integer or string",
 		"path: /a\nheader:\n- a: b\n- 7":  "header",
 		"path: [":                         "1:7: ",
-		"a: 1\n---\nb: 2":                 "1:1: the file must be one YAML document",
-		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment variable GRABLAB_NO_SUCH_VARIABLE is not set",
+		"a: 1\n---\nb: 2":                 "1:1: the file must be a single YAML document",
+		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment variable GRABLAB_NO_SUCH_VARIABLE is not set: set it before the run",
 	} {
 		if got, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want …%s…", text, got, err, want)

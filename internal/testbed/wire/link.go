@@ -302,7 +302,7 @@ func (c *carrier) forward() bool {
 	return true
 }
 
-var errLong = errors.New("the proxy cannot read a message from its first 64 KB")
+var errLong = errors.New("the proxy does not support this message, because its header is longer than 64 KB")
 
 // flush sends the data that the tap has allowed to pass.
 func (c *carrier) flush() error {

@@ -152,7 +152,7 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 // login reads the capabilities of the client from its login packet.
 func (s *mysqlRequests) login(k packet) error {
 	if len(k.payload) < 32 {
-		return fmt.Errorf("%w: the login packet has %d bytes, want at least 32", errMySQL, k.size)
+		return fmt.Errorf("%w: the login packet has only %d bytes, but must have at least 32", errMySQL, k.size)
 	}
 	asked := binary.LittleEndian.Uint32(k.payload)
 	if asked&clientSSL != 0 {
@@ -161,11 +161,11 @@ func (s *mysqlRequests) login(k packet) error {
 	caps := asked & s.mysql.offered.Load() // the server ignores capabilities that it did not offer
 	switch {
 	case asked&clientProtocol41 == 0:
-		return fmt.Errorf("%w: the client uses a protocol older than version 4.1", errMySQL)
+		return fmt.Errorf("%w: the client uses a protocol older than version 4.1: use a newer client", errMySQL)
 	case caps&(clientCompress|clientZstd) != 0:
-		return fmt.Errorf("the client compresses its packets although the proxy did not offer it: switch compression off")
+		return fmt.Errorf("the client compresses its packets, although the proxy does not offer compression: switch it off in the client")
 	case caps&unreadable != 0:
-		return fmt.Errorf("%w: the client asks for capabilities %#x, which the proxy cannot read", errMySQL, caps&unreadable)
+		return fmt.Errorf("%w: the client uses the protocol capabilities %#x, which the proxy does not support", errMySQL, caps&unreadable)
 	}
 	s.mysql.caps.Store(caps)
 	s.mysql.loggedIn.Store(true)
@@ -174,7 +174,7 @@ func (s *mysqlRequests) login(k packet) error {
 
 // refuseTLS returns a MySQL error for a client that starts TLS although the proxy did not offer it.
 func refuseTLS(seq byte) *refusal {
-	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
+	const why = "the client requires TLS, which the proxy cannot read: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
 	payload = append(payload, "#HY000"+why...)
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
@@ -206,7 +206,7 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	default:
 		name, ok := commands[payload[0]]
 		if !ok {
-			return m, fmt.Errorf("%w: the proxy does not know command %#x", errMySQL, payload[0])
+			return m, fmt.Errorf("%w: the proxy does not support the command %#x", errMySQL, payload[0])
 		}
 		m.text = func([]byte) string { return name }
 	}
@@ -420,7 +420,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	end := bytes.IndexByte(p, 0)
 	lower := end + 1 + 4 + 8 + 1 // the version is followed by the connection number, the salt and a zero byte
 	if p[0] != 10 || end < 0 || len(p) < lower+7 {
-		return fmt.Errorf("%w: the greeting of the server has version %d, want 10", errMySQL, p[0])
+		return fmt.Errorf("%w: the server uses version %d of the handshake, but the proxy supports only version 10", errMySQL, p[0])
 	}
 	upper := lower + 2 + 1 + 2 // the lower half is followed by the character set and the status
 	offered := uint32(binary.LittleEndian.Uint16(p[lower:])) | uint32(binary.LittleEndian.Uint16(p[upper:]))<<16
@@ -443,7 +443,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 			return nil
 		}
 		if len(p) < 9 {
-			return fmt.Errorf("%w: the answer to PREPARE has %d bytes, want at least 9", errMySQL, len(p))
+			return fmt.Errorf("%w: the answer to PREPARE has only %d bytes, but must have at least 9", errMySQL, len(p))
 		}
 		s.mysql.mu.Lock()
 		s.mysql.statements[binary.LittleEndian.Uint32(p[1:])] = r.text
@@ -478,7 +478,7 @@ func (s *mysqlReplies) result(k packet) error {
 	default:
 		n, size := lengthIn(p)
 		if size == 0 || n > 1<<16 || s.state == afterFile {
-			return fmt.Errorf("%w: a result has %d columns", errMySQL, n)
+			return fmt.Errorf("%w: a result has an invalid number of columns: %d", errMySQL, n)
 		}
 		if size < k.size && p[size] == 0 { // MariaDB skips the definitions if the client already has them
 			n = 0

@@ -262,7 +262,7 @@ func TestTLS(t *testing.T) {
 	if err != nil || len(answer) < 13 || answer[3] != 2 || answer[4] != 0xff || !bytes.Contains(answer, []byte("connect without TLS (sslMode=DISABLED")) {
 		t.Errorf("a client that begins with TLS: %q, %v", answer, err)
 	}
-	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "insists on TLS") {
+	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "requires TLS") {
 		t.Errorf("said %q", lines)
 	}
 }

@@ -52,14 +52,14 @@ func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
 // is false if its header has not arrived yet.
 func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, err error) {
 	if len(data) > 0 && strings.IndexByte(kinds, data[0]) < 0 {
-		return k, false, fmt.Errorf("%w: the proxy does not know message type %q", errPostgres, data[0])
+		return k, false, fmt.Errorf("%w: the proxy does not support messages of type %q", errPostgres, data[0])
 	}
 	if len(data) < postgresHeader {
 		return k, false, nil
 	}
 	k.kind, k.size = data[0], int(int32(binary.BigEndian.Uint32(data[1:])))-4
 	if k.size < 0 || k.size > maxMessage {
-		return k, false, fmt.Errorf("%w: a message has %d bytes", errPostgres, k.size)
+		return k, false, fmt.Errorf("%w: a message has an invalid length: %d bytes", errPostgres, k.size)
 	}
 	k.body = data[postgresHeader:min(len(data), postgresHeader+k.size)]
 	return k, true, nil
@@ -103,7 +103,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 		case n > 0: // the bytes that have arrived fill the buffer
 			return n, s.request('H'), nil
 		case k.kind == 'E' || k.kind == 'S' || k.kind == 'H':
-			return 0, m, fmt.Errorf("%w: a message of type %q has %d bytes", errPostgres, k.kind, k.size)
+			return 0, m, fmt.Errorf("%w: a message of type %q has an invalid length: %d bytes", errPostgres, k.kind, k.size)
 		default: // the message does not fit into the buffer
 			s.messages = append(s.messages, k)
 			s.rest = k.size - len(k.body)
@@ -116,7 +116,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 // the startup message. These messages have no type.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
-		return 0, fmt.Errorf("%w: the client starts TLS: connect with sslmode=disable", errPostgres)
+		return 0, fmt.Errorf("%w: the client uses TLS, which the proxy cannot read: connect with sslmode=disable", errPostgres)
 	}
 	if len(data) < 8 {
 		return 0, nil
@@ -124,7 +124,7 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	size, code := int(binary.BigEndian.Uint32(data)), binary.BigEndian.Uint32(data[4:])
 	switch {
 	case size < 8 || size > maxStartup:
-		return 0, fmt.Errorf("%w: the first message has %d bytes", errPostgres, size)
+		return 0, fmt.Errorf("%w: the first message has an invalid length: %d bytes", errPostgres, size)
 	case len(data) < size:
 		return 0, nil
 	case code == postgresTLS || code == postgresGSS:
@@ -132,7 +132,7 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	case code>>16 == postgresVersion:
 		s.loggedIn = true
 	case code != postgresCancel:
-		return 0, fmt.Errorf("%w: the client speaks version %d.%d, want 3", errPostgres, code>>16, code&0xffff)
+		return 0, fmt.Errorf("%w: the client uses version %d.%d of the protocol, but the proxy supports only version 3", errPostgres, code>>16, code&0xffff)
 	}
 	return size, nil
 }
@@ -200,7 +200,7 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 		s.tlsQuestions.Add(-1)
 		return 1, m, nil
 	case s.tlsQuestions.Load() > 0 && data[0] != 'E':
-		return 0, m, errors.New("the server encrypts the connection, so the proxy cannot read it: switch TLS off")
+		return 0, m, errors.New("the server encrypts the connection, so the proxy cannot read it: switch off TLS")
 	}
 	k, ok, err := postgresMessageIn(data, "RKZSNAECDITn123tsdcHGWVv")
 	if err != nil || !ok || k.kind == 'E' && !k.isWhole() && len(k.body) < errorBytes && !full {

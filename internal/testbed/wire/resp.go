@@ -160,9 +160,9 @@ func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
 	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
 		if c == tlsHandshake {
-			return 0, m, fmt.Errorf("%w: the client starts TLS: connect without TLS", errRESP)
+			return 0, m, fmt.Errorf("%w: the client uses TLS, which the proxy cannot read: connect without TLS", errRESP)
 		}
-		return 0, m, fmt.Errorf("%w: a command begins with the byte %#x", errRESP, c)
+		return 0, m, fmt.Errorf("%w: a command begins with the unexpected byte %#x", errRESP, c)
 	}
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
@@ -191,7 +191,7 @@ func (s *respRequests) command(name, arg []byte, count int) (m message, err erro
 	switch len(name) {
 	case len("SYNC"), len("PSYNC"), len("CLIENT"), len("MONITOR"):
 		if is("SYNC") || is("PSYNC") || is("MONITOR") || is("CLIENT") && bytes.EqualFold(arg, []byte("REPLY")) {
-			return m, fmt.Errorf("the proxy cannot match replies to requests after %s", bytes.TrimSpace(fmt.Appendf(nil, "%s %s", short(name), short(arg))))
+			return m, fmt.Errorf("the proxy cannot match replies to requests after the command %s: use a client that does not send it", bytes.TrimSpace(fmt.Appendf(nil, "%s %s", short(name), short(arg))))
 		}
 	case len("SUBSCRIBE"), len("PSUBSCRIBE"):
 		if is("SUBSCRIBE") || is("PSUBSCRIBE") || is("SSUBSCRIBE") {

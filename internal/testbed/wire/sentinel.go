@@ -147,7 +147,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 	if name != SentinelMaster {
 		c.misnamed.Do(func() {
-			c.say(fmt.Sprintf("a client asks a Sentinel for the master %q, but the only master is called %s", short([]byte(name)), SentinelMaster))
+			c.say(fmt.Sprintf("a client asks a Sentinel for the master %q, but the only master is %s: use this name in the client", short([]byte(name)), SentinelMaster))
 		})
 		if sub == "GET-MASTER-ADDR-BY-NAME" {
 			c.WriteLen(-1)

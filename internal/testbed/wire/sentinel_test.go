@@ -130,7 +130,7 @@ func TestSentinels(t *testing.T) {
 					t.Error("not refused")
 				}
 			}
-			if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], `"orders", but the only master is called mymaster`) {
+			if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], `"orders", but the only master is mymaster`) {
 				t.Errorf("said %q", lines)
 			}
 		})

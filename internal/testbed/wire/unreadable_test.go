@@ -120,7 +120,7 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 		{"compressed with zstd", wire.MySQL, greeting, login(0x04, 0, 3), "", "compresses its packets"},
 		{"compression that the server does not offer", wire.MySQL, without(greeting, 0x04), then(login(0x04, 0x08, 3), "\x03UPDATE orders SET a = 1"), "UPDATE orders", ""},
 		{"results without columns", wire.MySQL, greeting, login(0x02, 0, 3), "", "capabilities 0x2000000"},
-		{"TLS", wire.MySQL, greeting, [][]byte{{32, 0, 0, 1, 0x05, 0xae, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, "", "insists on TLS"},
+		{"TLS", wire.MySQL, greeting, [][]byte{{32, 0, 0, 1, 0x05, 0xae, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, "", "requires TLS"},
 		{"the protocol from before 4.1", wire.MySQL, greeting, login(0, 0x02, 1), "", "older than version 4.1"},
 		{"replication", wire.MySQL, greeting, then(plain, "\x12\x04\x00\x00\x00\x00\x00\x01\x00\x00\x00"), "", "command 0x12"},
 
