@@ -90,7 +90,7 @@ func (c *child) start() error {
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
 	if err := c.connect(); err != nil {
-		return fmt.Errorf("explore: start a child: %w", err)
+		return fmt.Errorf("explore: cannot start a child process: %w", err)
 	}
 	if err := c.out.Encode(c.opening); err != nil {
 		return c.endedBy(err)

@@ -45,7 +45,7 @@ func (c *child) endedBy(cause error) error {
 	message, _, _ := strings.Cut(end.stack, "\n")
 	switch {
 	case strings.Contains(message, "deadlock"):
-		end.how = "a deadlock: goroutines wait for an event that no step and no timer can cause"
+		end.how = "a deadlock: all goroutines wait, and no step or timer can wake them"
 	case message != "":
 		end.how = "the process ended: " + message
 	case c.cmd.ProcessState == nil:
@@ -61,7 +61,7 @@ func (c *child) endedBy(cause error) error {
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
-		"nothing happened for %s of real time: look for an endless loop, or for a wait that virtual time cannot end, such as for a sync.Mutex or a socket",
+		"nothing happened for %s of real time: look for an endless loop, or for a wait that virtual time cannot end, such as a sync.Mutex or a socket",
 		c.opening.Config.patience())}
 	if h == nil {
 		h = &hang{Stack: c.printed.b.String()}

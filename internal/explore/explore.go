@@ -119,17 +119,17 @@ func (c Config) withDefaults() (Config, error) {
 	c.Workers = max(c.Workers, 1)
 	switch {
 	case c.Actors < 1 || c.Actors > MaxActors:
-		return c, fmt.Errorf("%w: %d actors: use 1 to %d", ErrConfig, c.Actors, MaxActors)
+		return c, fmt.Errorf("%w: the number of actors is %d: use 1 to %d", ErrConfig, c.Actors, MaxActors)
 	case c.Nodes < DefaultNodes || c.Nodes > MaxNodes:
-		return c, fmt.Errorf("%w: %d nodes: use %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
+		return c, fmt.Errorf("%w: the number of nodes is %d: use %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
 	case c.Stock < 0 || c.Stock > MaxActors:
-		return c, fmt.Errorf("%w: %d units: use 1 to %d", ErrConfig, c.Stock, MaxActors)
+		return c, fmt.Errorf("%w: the number of units is %d: use 1 to %d", ErrConfig, c.Stock, MaxActors)
 	case c.Instances < 1 || c.Instances > sim.Instances:
-		return c, fmt.Errorf("%w: %d instances: use 1 to %d", ErrConfig, c.Instances, sim.Instances)
+		return c, fmt.Errorf("%w: the number of instances is %d: use 1 to %d", ErrConfig, c.Instances, sim.Instances)
 	case c.Preemptions < 0 || c.Preemptions > MaxPreemptions:
-		return c, fmt.Errorf("%w: %d preemptions: use 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
+		return c, fmt.Errorf("%w: the number of preemptions is %d: use 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
 	case c.FaultCount < 0 || c.FaultCount > MaxFaultCount:
-		return c, fmt.Errorf("%w: %d faults in one schedule: use 0 to %d", ErrConfig, c.FaultCount, MaxFaultCount)
+		return c, fmt.Errorf("%w: the number of faults in one schedule is %d: use 0 to %d", ErrConfig, c.FaultCount, MaxFaultCount)
 	}
 	return c, errors.Join(knownNames("fault", c.Faults, Faults), knownNames("property", c.Properties, Properties))
 }
@@ -400,7 +400,7 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	}
 	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes, Stock: cfg.Stock}
 	if set.Guard.NeedsFence() && !st.Fences {
-		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, and %s has none", set.Guard, name)}
+		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, but %s has none", set.Guard, name)}
 	}
 	if why := set.Guard.RefusesUnits(cfg.Stock); why != "" {
 		return set, &unexplorableError{ErrConfig, fmt.Sprintf("%s cannot be explored with %d units: %s", name, cfg.Stock, why)}

@@ -103,7 +103,7 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 		}
 		at := slices.IndexFunc(replayed.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step })
 		if at < 0 {
-			return failure, fmt.Errorf("%w: a schedule broke %s, but its replay %d did not. Remove from the lock what differs from run to run, such as random numbers or the order of a map", errDiffers, f.Property, i+1)
+			return failure, fmt.Errorf("%w: a schedule broke %s, but its replay %d did not: remove everything from the lock that differs between runs, such as random numbers or the order of a map", errDiffers, f.Property, i+1)
 		}
 		failure.Moments = replayed.Moments
 		failure.Mode = modeOf(set, replayed.Broken[at])
@@ -145,7 +145,7 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	}
 	for _, a := range sched.Actors {
 		if a.Instance > sim.Instances {
-			return cfg, fmt.Errorf("%w: actor %s is on instance %d, but there are only %d instances", ErrConfig, a.Name, a.Instance, sim.Instances)
+			return cfg, fmt.Errorf("%w: actor %s is on instance %d, but there are only %d instances: use another instance", ErrConfig, a.Name, a.Instance, sim.Instances)
 		}
 	}
 	return cfg.withDefaults()

@@ -44,7 +44,7 @@ func positive(d time.Duration) string {
 func word(at func(*Schedule) *string) func(*Schedule, []string) error {
 	return func(s *Schedule, words []string) error {
 		if len(words) != 1 {
-			return errors.New("the line needs exactly one word")
+			return errors.New("the line must have exactly one value")
 		}
 		*at(s) = words[0]
 		return nil
@@ -54,11 +54,11 @@ func word(at func(*Schedule) *string) func(*Schedule, []string) error {
 func span(at func(*Schedule) *time.Duration) func(*Schedule, []string) error {
 	return func(s *Schedule, words []string) error {
 		if len(words) != 1 {
-			return errors.New("the line needs exactly one duration")
+			return errors.New("the line must have exactly one duration, such as 5s")
 		}
 		d, err := time.ParseDuration(words[0])
 		if err != nil || d <= 0 {
-			return fmt.Errorf("%q is not a duration of more than 0", words[0])
+			return fmt.Errorf("%q must be a duration of more than 0, such as 5ms", words[0])
 		}
 		*at(s) = d
 		return nil
@@ -78,20 +78,20 @@ func printActors(s Schedule) string {
 
 func parseActors(s *Schedule, words []string) error {
 	if len(words) == 0 {
-		return errors.New("the line names no actor")
+		return errors.New("the line must name at least one actor, such as A@1")
 	}
 	for _, w := range words {
 		name, rest, _ := strings.Cut(w, "@")
 		instance, as, again := strings.Cut(rest, "/")
 		n, err := parseCount(instance)
 		if err != nil || !isActor(name) {
-			return fmt.Errorf("%q does not name an actor and its instance", w)
+			return fmt.Errorf("%q must be an actor and its instance, such as A@1", w)
 		}
 		if s.InstanceOf(name) != 0 {
 			return fmt.Errorf("actor %s is listed twice", name)
 		}
 		if again && s.InstanceOf(as) == 0 {
-			return fmt.Errorf("actor %s repeats the driver of actor %q, which is not listed before it", name, as)
+			return fmt.Errorf("actor %s repeats the driver of actor %q: list that actor first", name, as)
 		}
 		s.Actors = append(s.Actors, Actor{Name: name, Instance: n, As: as})
 	}
@@ -107,7 +107,7 @@ func printStock(s Schedule) string {
 
 func parseStock(s *Schedule, words []string) (err error) {
 	if len(words) != 1 {
-		return errors.New("the line needs exactly one number")
+		return errors.New("the line must have exactly one number")
 	}
 	s.Stock, err = parseCount(words[0])
 	return err
@@ -115,11 +115,11 @@ func parseStock(s *Schedule, words []string) (err error) {
 
 func parseNodes(s *Schedule, words []string) error {
 	if len(words) == 0 {
-		return errors.New("the line names no server")
+		return errors.New("the line must name at least one server, such as redis")
 	}
 	for i, w := range words {
 		if !isServer(w) || w == DB || slices.Contains(words[:i], w) {
-			return fmt.Errorf("%q is not the name of a lock server, or it occurs twice", w)
+			return fmt.Errorf("%q must be the name of a lock server, such as redis, and must occur only once", w)
 		}
 	}
 	s.Nodes = words

@@ -30,7 +30,7 @@ func Parse(text string) (Schedule, error) {
 	}
 	for _, h := range headers {
 		if h.needed && !seen[h.name] {
-			return Schedule{}, fmt.Errorf("%w: the line %q is missing at the top: add one such as %q", ErrSyntax, h.name, h.name+" "+h.example)
+			return Schedule{}, fmt.Errorf("%w: the line %q is missing at the top of the file: add a line such as %q", ErrSyntax, h.name, h.name+" "+h.example)
 		}
 	}
 	return s, nil
@@ -63,10 +63,10 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 			continue
 		}
 		if len(s.Steps) > 0 {
-			return errors.New("a header line comes after the first step: move it above")
+			return errors.New("this line must come before the first step: move it up")
 		}
 		if seen[h.name] {
-			return fmt.Errorf("the line %q occurs twice: keep one", h.name)
+			return fmt.Errorf("the line %q occurs twice: keep one of the two", h.name)
 		}
 		seen[h.name] = true
 		if err := h.parse(s, words[1:]); err != nil {

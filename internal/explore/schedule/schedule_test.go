@@ -104,7 +104,7 @@ func TestErrors(t *testing.T) {
 	const top = "strategy setnx\nactors A@1\nnodes redis\nttl 3s\n"
 	for text, want := range map[string]string{
 		"":                             `the line "strategy" is missing`,
-		"strategy setnx\nttl 3s":       `the line "actors" is missing at the top: add one such as "actors A@1 B@2"`,
+		"strategy setnx\nttl 3s":       `the line "actors" is missing at the top of the file: add a line such as "actors A@1 B@2"`,
 		top + "A acquires":             `line 5: "A acquires": there is no such step: use one of "A begins"`,
 		top + "redis restart":          `line 5: "redis restart": there is no such step: use one of "redis messages arrive", "redis restarts"`,
 		top + "A acquire redis":        `there is no such step`,
@@ -125,8 +125,8 @@ func TestErrors(t *testing.T) {
 		top + "A acquire 1 locks":      `there is no server locks: use one of redis, db`,
 		top + "A begins\nguard naive":  `line 6: "guard naive": a header line comes after the first step`,
 		top + "ttl 4s":                 `the line "ttl" occurs twice`,
-		"strategy a b":                 `line 1: "strategy a b": the line needs exactly one word: write a line such as "strategy setnx"`,
-		"actors A":                     `"A" does not name an actor and its instance: write a line such as "actors A@1 B@2"`,
+		"strategy a b":                 `line 1: "strategy a b": the line must have exactly one value: write a line such as "strategy setnx"`,
+		"actors A":                     `"A" must be an actor and its instance, such as A@1: write a line such as "actors A@1 B@2"`,
 		"actors a@1":                   `"a@1" does not name an actor`,
 		"actors [@1":                   `"[@1" does not name an actor`,
 		"actors AB@1":                  `"AB@1" does not name an actor`,
@@ -137,9 +137,9 @@ func TestErrors(t *testing.T) {
 		"nodes {":                      `"{" is not the name of a lock server`,
 		"nodes redis_1":                `"redis_1" is not the name of a lock server`,
 		"actors A@1 A@2":               `actor A is listed twice`,
-		"actors A@1 B@2/C":             `actor B repeats the driver of actor "C", which is not listed before it`,
+		"actors A@1 B@2/C":             `actor B repeats the driver of actor "C": list that actor first`,
 		"nodes db":                     `"db" is not the name of a lock server`,
-		"ttl 0s":                       `"0s" is not a duration of more than 0`,
+		"ttl 0s":                       `"0s" must be a duration of more than 0, such as 5ms`,
 		top + "alice begins":           `an actor must be a capital letter`,
 		top + "A acquire 1 redis lost": `there is no such step`,
 	} {

@@ -351,7 +351,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	case !r.Complete && s.room() == 0:
 		r.Reason = fmt.Sprintf("the limit of %d schedules was reached", s.run)
 	case s.dropped:
-		r.Complete, r.Reason = false, "everything that was asked for was found, and no shorter schedule is left"
+		r.Complete, r.Reason = false, "all requested failures were found, and no shorter schedule is left"
 	}
 	return r
 }
