@@ -72,11 +72,11 @@ func ParseAssert(text string) (a Assert, err error) {
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
 		switch {
 		case name == "":
-			return a, fmt.Errorf("%w: a strategy must come before the colon", ErrAssert)
+			return a, fmt.Errorf("%w: the strategy before the colon is missing: write it as in setnx:double_grabs==0", ErrAssert)
 		case hasFault && !slices.Contains(catalog.RunFaults, a.Fault):
 			return a, fmt.Errorf("%w: there is no fault %q", ErrAssert, fault)
 		case !hasFault && catalog.Fault(name) != catalog.NoFault && slices.Contains(catalog.RunFaults, catalog.Fault(name)):
-			return a, fmt.Errorf("%w: %s is a fault: write it after the strategy, as in %s/%[2]s", ErrAssert, name, Foreign)
+			return a, fmt.Errorf("%w: %s is a fault, not a strategy: write it after the strategy, as in %s/%[2]s", ErrAssert, name, Foreign)
 		}
 	}
 	if rest == allExpected {
@@ -91,7 +91,7 @@ func ParseAssert(text string) (a Assert, err error) {
 		a.Op = a.Op[:1]
 	}
 	if operators[a.Op] == nil {
-		return a, fmt.Errorf("%w: the operators are == != < <= > >=", ErrAssert)
+		return a, fmt.Errorf("%w: this operator does not exist: use == != < <= > or >=", ErrAssert)
 	}
 	if !slices.ContainsFunc(Figures, func(f string) bool {
 		below := strings.HasSuffix(f, ".")
@@ -102,7 +102,7 @@ func ParseAssert(text string) (a Assert, err error) {
 	rest = strings.TrimSpace(rest[at+len(a.Op):])
 	a.Number, err = strconv.ParseFloat(rest, 64)
 	if err != nil || math.IsNaN(a.Number) || math.IsInf(a.Number, 0) {
-		return a, fmt.Errorf("%w: %s is a number, but %q is not", ErrAssert, a.Figure, rest)
+		return a, fmt.Errorf("%w: %s can be compared only with a number, but %q is not a number", ErrAssert, a.Figure, rest)
 	}
 	return a, nil
 }
@@ -140,7 +140,7 @@ func (a Assert) Misses(run *Run) []string {
 		}
 	}
 	if looked == 0 {
-		misses = append(misses, fmt.Sprintf("%v: the run has no result to compare: it is n/a, or no verdict is expected", a))
+		misses = append(misses, fmt.Sprintf("%v: there is nothing to compare: this combination was not run, or no verdict is expected", a))
 	}
 	return misses
 }

@@ -41,8 +41,8 @@ func TestParseAssertRefuses(t *testing.T) {
 		"double_grabs":           "must be FIELD OP NUMBER",
 		"==0":                    `no field ""`,
 		"double_grab==0":         `no field "double_grab"`,
-		"double_grabs=0":         "the operators are",
-		"double_grabs!0":         "the operators are",
+		"double_grabs=0":         "this operator does not exist",
+		"double_grabs!0":         "this operator does not exist",
 		"double_grabs==":         "is a number",
 		"double_grabs==none":     "is a number",
 		"double_grabs==NaN":      "is a number",
@@ -60,7 +60,7 @@ func TestParseAssertRefuses(t *testing.T) {
 		"setnx/nofault:grabs==0": `no fault "nofault"`,
 		"setnx/:grabs==0":        `no fault ""`,
 		"pause:grabs==0":         "as in foreign/pause",
-		":grabs==0":              "a strategy must come before the colon",
+		":grabs==0":              "the strategy before the colon is missing: write it as in setnx:double_grabs==0",
 	} {
 		_, err := experiment.ParseAssert(text)
 		if !errors.Is(err, experiment.ErrAssert) && !errors.Is(err, experiment.ErrNoFigure) || !strings.Contains(err.Error(), want) {
@@ -117,18 +117,18 @@ func TestMisses(t *testing.T) {
 		"setnx:served_by.127.0.0.1:9==4":     nil,
 		"setnx:outcomes.busy==0":             nil,
 		"setnx:peak.held_rps>=0":             {"setnx:peak.held_rps>=0: setnx/none: peak.held_rps could not be counted"},
-		"mutex:double_grabs==0":              {"mutex:double_grabs==0: the run has no result to compare: it is n/a, or no verdict is expected"},
-		"mutex/failover:expected":            {"mutex/failover:expected: the run has no result to compare: it is n/a, or no verdict is expected"},
-		"setnx/pause:double_grabs==0":        {"setnx/pause:double_grabs==0: the run has no result to compare: it is n/a, or no verdict is expected"},
+		"mutex:double_grabs==0":              {"mutex:double_grabs==0: there is nothing to compare: this combination was not run, or no verdict is expected"},
+		"mutex/failover:expected":            {"mutex/failover:expected: there is nothing to compare: this combination was not run, or no verdict is expected"},
+		"setnx/pause:double_grabs==0":        {"setnx/pause:double_grabs==0: there is nothing to compare: this combination was not run, or no verdict is expected"},
 		"redlock:double_grabs==0":            {"redlock:double_grabs==0: redlock/none: double_grabs could not be counted"},
 		"redlock:double_grabs!=0":            {"redlock:double_grabs!=0: redlock/none: double_grabs could not be counted"},
 		"redlock:latency_ms.p99<1000":        {"redlock:latency_ms.p99<1000: redlock/none: latency_ms.p99 could not be counted"},
 		"redlock:outcomes.error==0":          {"redlock:outcomes.error==0: redlock/none: outcomes.error could not be counted"},
-		"watchdog:expected":                  {"watchdog:expected: the run has no result to compare: it is n/a, or no verdict is expected"},
+		"watchdog:expected":                  {"watchdog:expected: there is nothing to compare: this combination was not run, or no verdict is expected"},
 		"setnx:expected":                     nil,
 		"expected":                           {"expected: redlock/none: is unknown, expected safe"},
 		"double_grabs<=0":                    {"double_grabs<=0: redlock/none: double_grabs could not be counted", "double_grabs<=0: watchdog/none: double_grabs is 3"},
-		"handoff:double_grabs==0":            {"handoff:double_grabs==0: the run has no result to compare: it is n/a, or no verdict is expected"},
+		"handoff:double_grabs==0":            {"handoff:double_grabs==0: there is nothing to compare: this combination was not run, or no verdict is expected"},
 		"setnx:redis_commands_per_request<9": {"setnx:redis_commands_per_request<9: setnx/none: redis_commands_per_request could not be counted"},
 	} {
 		a, err := experiment.ParseAssert(text)

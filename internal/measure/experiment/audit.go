@@ -134,7 +134,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
 			if lost > 0 && !w.fleet.Ours && w.cfg.Target.Compensation == 0 {
-				return rows, fmt.Errorf("%s deleted after the load, so the ledger may not name every driver who won: if the service takes second grabs back, add -compensation", check.Plural(lost, "row was", "rows were"))
+				return rows, fmt.Errorf("%s deleted after the load, so the ledger may not name every driver who won: if the service undoes second grabs, add -compensation", check.Plural(lost, "row was", "rows were"))
 			}
 			return rows, nil
 		case now.Sub(changed) < quiet && watched >= quiet+limit:

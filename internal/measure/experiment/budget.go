@@ -15,7 +15,7 @@ import (
 
 // These errors say why a test ended before it was complete.
 var (
-	errBudget      = errors.New("experiment: the cell took longer than -budget allows")
+	errBudget      = errors.New("experiment: the test took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
@@ -38,7 +38,7 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	case c.Interrupted:
 		c.Reason = w.cfg.budgetOver("ended early")
 	case errors.Is(cause, errBudget):
-		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
+		c.Reason = fmt.Sprintf("the test took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
 	}
 	return c
 }
@@ -66,7 +66,7 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	for _, s := range cells {
 		names = append(names, s.String())
 	}
-	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
+	r.progress.say("the tests, with those of the highest risk first: %s", strings.Join(names, ", "))
 }
 
 // leaveOut adds an empty result for each test that was skipped because the time for the run was

@@ -130,7 +130,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 			late[id] = true
 			continue
 		case lasted[1] > t.within:
-			err = fmt.Errorf("order %d had too many winners for between %v and %v, because the ledger could not be read more often: use a longer -compensation", id, lasted[0].Round(time.Millisecond), lasted[1].Round(time.Millisecond))
+			err = fmt.Errorf("order %d had too many winners for %v to %v, and the ledger could not be read often enough to be more exact: use a longer -compensation", id, lasted[0].Round(time.Millisecond), lasted[1].Round(time.Millisecond))
 		}
 		*c.CompensatedOrders++
 		if ms := millis(lasted[1]); c.LongestCompensationMS == nil || ms > *c.LongestCompensationMS {
@@ -149,7 +149,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 			return false
 		}
 		if !t.seen[p] {
-			err = fmt.Errorf("driver %d was told that it had won order %d, but no reading of the ledger found its row: the row may have been taken back between two readings", p.Driver, p.Order)
+			err = fmt.Errorf("driver %d was told that it had won order %d, but the ledger never showed its row: the service may have deleted the row between two reads", p.Driver, p.Order)
 		}
 		return true
 	})

@@ -29,7 +29,7 @@ func (r *Run) contradicts(c Cell) error {
 	}
 	switch {
 	case c.Interrupted && r.Complete:
-		return errors.New("it was interrupted, but the run is complete")
+		return errors.New("it was interrupted, although the run is complete")
 	case c.Sale != nil && c.Sale.Stock != max(r.Config.Stock, 1):
 		return fmt.Errorf("its orders have %d units, but those of the run have %d", c.Sale.Stock, max(r.Config.Stock, 1))
 	case len(c.Repetitions) > max(r.Config.Repeat, 1):
@@ -46,7 +46,7 @@ func (c Cell) contradiction() error {
 		return fmt.Errorf("there is no verdict %q", c.Verdict)
 	}
 	if c.Verdict == catalog.Safe && (value(c.DoubleGrabs) > 0 || value(c.StuckOrders) > 0) {
-		return fmt.Errorf("it is safe with %d double_grabs and %d stuck_orders", value(c.DoubleGrabs), value(c.StuckOrders))
+		return fmt.Errorf("its verdict is safe, but it has %d double_grabs and %d stuck_orders", value(c.DoubleGrabs), value(c.StuckOrders))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 
 // tooShort returns the message for a service that reconnected too late to compete for the lock.
 func (s *strike) tooShort() string {
-	return fmt.Sprintf("the service did not reconnect to its servers within %v, after which its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell))
+	return fmt.Sprintf("the service did not reconnect to its servers within %v, so its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell))
 }
 
 // contendFor returns how long the other drivers may compete while the fault is active.
@@ -223,7 +223,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 // not written yet.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
-		s.cancelStrike(c, "the affected driver did not write before the others")
+		s.cancelStrike(c, "the driver that the fault hit did not write before the others")
 	}
 }
 

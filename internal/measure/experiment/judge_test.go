@@ -162,8 +162,8 @@ func TestContradiction(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Cell){
-		"it is safe with 2 double_grabs and 0 stuck_orders": func(c *Cell) { c.Verdict = catalog.Safe },
-		`there is no verdict "fine"`:                        func(c *Cell) { c.Verdict = "fine" },
+		"its verdict is safe, but it has 2 double_grabs and 0 stuck_orders": func(c *Cell) { c.Verdict = catalog.Safe },
+		`there is no verdict "fine"`:                                        func(c *Cell) { c.Verdict = "fine" },
 	} {
 		c := good
 		change(&c)
@@ -192,7 +192,7 @@ func TestContradictsTheHeader(t *testing.T) {
 		"its orders have 3 units, but those of the run have 5": func(_ *Run, c *Cell) { c.Sale.Stock = 3 },
 		"its orders have 5 units, but those of the run have 1": func(r *Run, _ *Cell) { r.Config.Stock = 0 },
 		"it has 3 repetitions, but the run has 2":              func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
-		"it was interrupted, but the run is complete":          func(_ *Run, c *Cell) { c.Interrupted = true },
+		"it was interrupted, although the run is complete":     func(_ *Run, c *Cell) { c.Interrupted = true },
 	} {
 		r := run()
 		change(r, &r.Cells[0])

@@ -46,11 +46,11 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case !cfg.byTime():
 		return nil
 	case !process[catalog.ProcessStopped] && !process[catalog.ProcessKilled]:
-		return fmt.Errorf("%w: -target-pid has no effect: only the faults pause and crash affect a process", fleet.ErrRefused)
+		return fmt.Errorf("%w: -target-pid has no effect, because only the faults pause and crash affect a process: leave out this flag", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
-		return fmt.Errorf("%w: pause needs -lease D, the lifetime of their lock without renewal, because a pause must last longer", fleet.ErrRefused)
+		return fmt.Errorf("%w: the fault pause must last longer than the lock of the service: add -lease D, the time after which that lock expires", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.subject().strategies(at)) > 1:
-		return fmt.Errorf("%w: crash kills a target, which only you can start again: name one strategy with -strategies, "+
+		return fmt.Errorf("%w: loadgen cannot restart a process that crash has killed: name one strategy with -strategies, "+
 			"restart the target after the run, and continue with the next strategy", fleet.ErrRefused)
 	}
 	return nil
@@ -64,7 +64,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 		return err
 	}
 	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.w.cfg.Target.Lease == 0 && !in.w.fleet.Known() {
-		return errors.New("it is unknown how long a pause must last: add -lease D with the lifetime of their lock without renewal")
+		return errors.New("the fault pause must last longer than the lock of the service: add -lease D, the time after which that lock expires")
 	}
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
@@ -105,7 +105,7 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 		began := time.Now()
 		outcome, err := in.struck.Grab(ctx, first+n, n)
 		if err == nil && outcome != grab.Grabbed {
-			err = fmt.Errorf("order %d should be open, but a grab of it was answered with %s: use orders that no earlier run has used", first+n, outcome)
+			err = fmt.Errorf("order %d should be open, but the service answered a grab with %s: use orders that no earlier run has used", first+n, outcome)
 		}
 		if err != nil {
 			return 0, err

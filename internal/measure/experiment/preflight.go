@@ -369,7 +369,7 @@ func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	case cell != nil:
 		r.Why = cell.Reason
 	case w.cfg.byTime():
-		r.Why = "at chosen times, because the calls of a grab are not known"
+		r.Why = "at fixed times, because the calls of a grab are not known"
 	case w.cfg.Service == nil:
 		r.Why = "the processes are not known: name them with target-pid, or let the program start the service"
 	case t.service == nil:

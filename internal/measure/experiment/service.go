@@ -98,7 +98,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 		return t, err
 	}
 	if t, err = w.listTrail(ctx, struck, first+1); err != nil {
-		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
+		return t, fmt.Errorf("experiment: the dry run of %s failed: %w", s.Name, err)
 	}
 	held := first + 1 + int64(dryRuns)
 	expires, err := w.holdInWork(ctx, struck, held, &t, u.TTL)
@@ -160,7 +160,7 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
 		return trailOf(last), nil
 	}
-	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Else run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, difference(before, last), ownQueue)
+	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Otherwise, run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, difference(before, last), ownQueue)
 }
 
 func callNames(calls []control.Call) string {
@@ -257,7 +257,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 type lockTTL struct{ atLeast, atMost time.Duration }
 
 // errNoWork means that a grab did not reach the call after which its work should begin.
-var errNoWork = errors.New("the grab did not reach its work")
+var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
 // listRenewals waits until a grab has reached its work, and returns the requests during most of the
 // next lease. It also returns the TTL of each Redis key. began is when the grab was sent.
@@ -388,7 +388,7 @@ func (w *worker) checkReadable(t trail) error {
 			callNames(t.calls[fault.Alone]))
 	}
 	if t.service.callsAfterAnswer > 0 && w.cfg.Target.Database.Query == "" {
-		return errors.New("a grab writes after its answer, so only the ledger shows when the grab has ended: add ledger-query, which reads the ledger")
+		return errors.New("the service writes after it has answered, so only the ledger shows when a grab has ended: add ledger-query, which reads the ledger")
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	}
 	left := time.Until(s.Start)
 	if left < 0 {
-		return nil, fmt.Errorf("the start time of the shards was %v ago: choose a later -shard-start, the same for all shards", -left.Round(time.Millisecond))
+		return nil, fmt.Errorf("the start time of the shards was %v ago: choose a later -shard-start, and use the same one for all shards", -left.Round(time.Millisecond))
 	}
 	w.progress.say("shard %d of %d begins in %v", s.Index, s.Count, left.Round(time.Millisecond))
 	if !wait.For(ctx, left) {

@@ -113,7 +113,7 @@ func applying(of fault.Step) step {
 		}
 		if errors.Is(err, stack.ErrInUse) { // the affected driver's open transaction uses what the fault would change
 			for _, c := range s.contests {
-				s.cancelStrike(c, "the database cannot delay writes to a table that the driver's own transaction has locked")
+				s.cancelStrike(c, "the fault cannot delay this write, because the driver's own transaction has locked the table")
 			}
 			return nil
 		}
@@ -338,7 +338,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if s.isPending(c.affected) {
-			s.cancelStrike(c, "the request was still running after its connection was closed")
+			s.cancelStrike(c, "the service was still working on the request after its connection was closed")
 		}
 	}
 	return err

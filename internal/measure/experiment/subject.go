@@ -215,7 +215,7 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 
 // errUnreachable means that a grab of the service makes no remote call at which the fault can be
 // injected.
-var errUnreachable = errors.New("the fault can hit only some kinds of calls, and a grab of this service makes none of them")
+var errUnreachable = errors.New("the fault affects only some kinds of calls, and a grab of this service makes none of them")
 
 // errUntouched means that the service does not use the servers that the fault hits.
 var errUntouched = errors.New("a grab of the service uses nothing that this fault affects")

@@ -157,7 +157,7 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 		return t, err
 	}
 	if t, err = d.repeat(ctx); err != nil {
-		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
+		return t, fmt.Errorf("experiment: the dry run of %s failed: %w", s.Name, err)
 	}
 	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
@@ -193,7 +193,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 		}
 		last = t
 	}
-	return last, fmt.Errorf("the calls of a grab could not be determined, because no two of %d test grabs in a row made the same calls", dryRuns)
+	return last, fmt.Errorf("the calls of a grab are unknown, because no two of %d test grabs in a row made the same calls", dryRuns)
 }
 
 // renewOnce keeps only the first background renewal, because the number of renewals depends on
@@ -395,7 +395,7 @@ func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	}
 	held, err := g.in.Held(ctx, g.heldAt, 1, dryStep)
 	if err == nil && len(held) == 0 {
-		err = fmt.Errorf("driver %d did not reach the step %s in time", g.driver, at)
+		err = fmt.Errorf("the grab of driver %d did not reach the step %s in time", g.driver, at)
 	}
 	return err
 }
@@ -416,7 +416,7 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
 	if err == nil && len(held) < n {
-		err = fmt.Errorf("driver %d made only %d of the %d calls that should come before its wait for the lock", g.driver, len(held), n)
+		err = fmt.Errorf("the grab of driver %d made only %d of the %d calls that come before the wait for the lock", g.driver, len(held), n)
 	}
 	return err
 }

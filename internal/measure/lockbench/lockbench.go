@@ -49,7 +49,7 @@ type Config struct {
 }
 
 // ErrNothing means that every lock failed.
-var ErrNothing = errors.New("lockbench: no lock could be measured")
+var ErrNothing = errors.New("lockbench: none of the locks could be measured")
 
 // Run runs a benchmark, and calls save after every round. If ctx ends or a worker process dies, it
 // returns the results so far and the cause. A lock that has failed three times is left out.

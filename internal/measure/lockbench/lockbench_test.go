@@ -169,7 +169,7 @@ func TestWorkerDies(t *testing.T) {
 			if kill := <-killed; kill != nil {
 				t.Fatal(kill)
 			}
-			if !errors.Is(err, errProcess) || !strings.Contains(err.Error(), "worker-2: the process ended before its work was done") {
+			if !errors.Is(err, errProcess) || !strings.Contains(err.Error(), "worker-2: the worker process ended too early") {
 				t.Errorf("got %v, want an error that says so", err)
 			}
 		})

@@ -90,7 +90,7 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
-		err = fmt.Errorf("the process ended before its work was done: %w", errors.Join(p.Wait(), err))
+		err = fmt.Errorf("the worker process ended too early: %w", errors.Join(p.Wait(), err))
 	case <-time.After(time.Second):
 	}
 	err = fmt.Errorf("%w: %s: %w", errProcess, p.Name, err)

@@ -271,7 +271,7 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	case answer.Code == control.NotHeld, answer.Code == control.Deadline:
 		return "", fmt.Errorf("%w: line %d, %q: the deadline of this call passed while the replay held it back", ErrTooSlow, t.Lines[i], s)
 	case ctx.Err() != nil:
-		return "", t.cannot(i, "it was not answered within %v", arrivalTimeout)
+		return "", t.cannot(i, "it got no answer within %v", arrivalTimeout)
 	case err != nil:
 		return "", err
 	}
@@ -312,7 +312,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		case others && waited > t.otherCallTimeout():
 			return impossible("%s waits at another call", p.Actor.Name)
 		case waited > arrivalTimeout:
-			return impossible("%s made no such call within %v (a subscription or a timer of the lock cannot be held)", p.Actor.Name, arrivalTimeout)
+			return impossible("%s made no such call within %v (the replay cannot stop a subscription or a timer of the lock)", p.Actor.Name, arrivalTimeout)
 		case !wait.For(ctx, pollInterval):
 			return context.Cause(ctx)
 		}

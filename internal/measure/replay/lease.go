@@ -160,7 +160,7 @@ func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
 		if !g.released && g.until < now && g.until > t.expired {
-			return fmt.Errorf("%w: at line %d, %q, the lease of %s on %s had expired", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
+			return fmt.Errorf("%w: at line %d, %q, the lease of %s on %s had already expired", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
 		}
 	}
 	return nil

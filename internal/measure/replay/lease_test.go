@@ -285,7 +285,7 @@ func TestTooSlow(t *testing.T) {
 			if want := !released && until > 20 && until < 30; (err != nil) != want {
 				t.Errorf("lease until %d, released %v: %v", until, released, err)
 			}
-			if err != nil && !strings.Contains(err.Error(), `at line 12, "B begins", the lease of B on node-1 had expired`) {
+			if err != nil && !strings.Contains(err.Error(), `at line 12, "B begins", the lease of B on node-1 had already expired`) {
 				t.Error(err)
 			}
 		}

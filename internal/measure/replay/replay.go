@@ -52,7 +52,7 @@ var (
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
 	// ErrTooSlow means that a lease or a deadline ended too early, so the replay did not follow the
 	// schedule.
-	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
+	ErrTooSlow = errors.New("replay: this machine was too slow to follow the schedule")
 )
 
 // maxAttempts is how often a schedule is tried if the machine is too slow.
@@ -210,7 +210,7 @@ func (cfg Config) check() error {
 			ErrCannotForce, cfg.Schedule.Property, catalog.PropertiesBy(catalog.Replay))
 	}
 	if cfg.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
-		return fmt.Errorf("%w: a schedule has no steps for the servers of %s: use explore -replay, which simulates them", ErrCannotForce, cfg.Strategy.Name)
+		return fmt.Errorf("%w: a schedule cannot control the servers of %s: use explore -replay, which simulates them", ErrCannotForce, cfg.Strategy.Name)
 	}
 	for i, s := range cfg.Schedule.Steps {
 		switch s.Kind {
@@ -229,7 +229,7 @@ func (cfg Config) check() error {
 			return b.Instance == a.Instance && (b.Name == a.As || b.As != "" && b.As == a.As)
 		}
 		if a.As != "" && slices.ContainsFunc(cfg.Schedule.Actors[:i], again) {
-			return fmt.Errorf("%w: %s and another attempt of its driver use the same instance, which cannot tell their calls apart", ErrCannotForce, a.Name)
+			return fmt.Errorf("%w: %s and another actor for the same driver use one instance, which cannot tell their calls apart: put them on different instances", ErrCannotForce, a.Name)
 		}
 	}
 	return nil

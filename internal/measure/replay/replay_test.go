@@ -150,7 +150,7 @@ func TestReplayRefuses(t *testing.T) {
 		{header + "\nA begins\n", `the property of the schedule is ""`},
 		{header + "property told\n\nA begins\n", `the property of the schedule is "told"`},
 		{header + "property one-winner\n\nA begins\nA acquire 1 redis given up\nA acquire 1 redis arrives late\n", `line 9, "A acquire 1 redis arrives late"`},
-		{"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n", "a schedule has no steps for the servers of zookeeper"},
+		{"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n", "a schedule cannot control the servers of zookeeper"},
 		{"strategy setnx-driverid\nactors A@1 B@1/A\nttl 3s\nproperty one-winner\n\nA begins\n", "which cannot tell their calls apart"},
 	} {
 		_, err := Run(t.Context(), configOf(t, tt.text, ""))

@@ -45,7 +45,7 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 		case lost[i] != "":
 			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: %s", i, count, lost[i]))
 		case !has[i]:
-			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: no folder has the result of this shard", i, count))
+			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: none of the folders contains the result of this shard", i, count))
 		}
 	}
 	return m
@@ -121,7 +121,7 @@ func (r *reader) next() (*vegeta.Result, error) {
 	err := r.decode(result)
 	switch {
 	case errors.Is(err, io.EOF) && r.count < r.plan.Requests():
-		return nil, fmt.Errorf("the file has only %d of %d answers: copy it again", r.count, r.plan.Requests())
+		return nil, fmt.Errorf("the file contains only %d of %d answers: copy it again from the machine of the shard", r.count, r.plan.Requests())
 	case err != nil:
 		return nil, err
 	}

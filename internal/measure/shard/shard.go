@@ -30,7 +30,7 @@ func Parse(text string) (load.Share, error) {
 	i, err1 := strconv.Atoi(index)
 	n, err2 := strconv.Atoi(count)
 	if err1 != nil || err2 != nil || i < 0 || i >= n || n > maxCount {
-		return load.Share{}, fmt.Errorf("must be I/N, such as 0/4 to 3/4 for four shards, and at most %d shards", maxCount)
+		return load.Share{}, fmt.Errorf("must be I/N, as in 0/4 to 3/4 for four shards, with at most %d shards", maxCount)
 	}
 	return load.Share{Index: i, Count: n}, nil
 }

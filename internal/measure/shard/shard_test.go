@@ -84,7 +84,7 @@ func TestMergeIsTheWholeLoad(t *testing.T) {
 		}
 		if len(whole) > 0 {
 			err := errors.Join(os.WriteFile(parts[0].Answers, nil, 0o600), m.Replay(cfg, newPlan, collect))
-			if err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "the file has only 0 of") {
+			if err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "the file contains only 0 of") {
 				t.Errorf("seed %d: an empty file: %v", seed, err)
 			}
 		}
@@ -110,7 +110,7 @@ func TestLostShares(t *testing.T) {
 				lost[i] = "its machine has died"
 				want = append(want, fmt.Sprintf("shard %d of 3: its machine has died", i))
 			default:
-				want = append(want, fmt.Sprintf("shard %d of 3: no folder has the result of this shard", i))
+				want = append(want, fmt.Sprintf("shard %d of 3: none of the folders contains the result of this shard", i))
 			}
 		}
 		if m := New(count, parts, lost); !slices.Equal(m.Lost, want) || m.Count != count {
