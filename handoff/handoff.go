@@ -139,11 +139,11 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	switch _, ring := client.(*redis.Ring); {
 	case client == nil || ring:
-		return nil, fmt.Errorf("%w: client type %T: use a client of one Redis, of Sentinels, or of a Cluster", ErrOptions, client)
+		return nil, fmt.Errorf("%w: clients of type %T are not supported: use a client for one Redis, for Sentinels or for a Cluster", ErrOptions, client)
 	case opt.TTL < 10*time.Millisecond || opt.TTL%time.Millisecond != 0:
-		return nil, fmt.Errorf("%w: TTL %v: use whole milliseconds, at least 10", ErrOptions, opt.TTL)
+		return nil, fmt.Errorf("%w: TTL %v: use a whole number of milliseconds, 10 or more", ErrOptions, opt.TTL)
 	case strings.ContainsAny(opt.ID, " /+"):
-		return nil, fmt.Errorf("%w: ID %q: remove spaces, '/' and '+'", ErrOptions, opt.ID)
+		return nil, fmt.Errorf("%w: the ID %q must not contain spaces, '/' or '+': remove them", ErrOptions, opt.ID)
 	}
 	l := &Locker{
 		client: client, scripts: onCluster, opt: opt, ttl: opt.TTL.Milliseconds(),
@@ -236,7 +236,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 // returns ErrOptions if fence is above 1<<52.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	if fence > maxFence {
-		return fmt.Errorf("%w: fence %d: use at most %d", ErrOptions, fence, uint64(maxFence))
+		return fmt.Errorf("%w: fence %d is too high: use at most %d", ErrOptions, fence, uint64(maxFence))
 	}
 	_, err := l.run(ctx, l.scripts.raise, keysOf(key), &argument{text: strconv.FormatUint(fence, 10)})
 	return err

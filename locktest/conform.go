@@ -46,7 +46,7 @@ func Conform(t *testing.T, claims Claims, newLock New) {
 		return
 	}
 	if len(claims.Redis) == 0 {
-		t.Fatal("locktest: Claims.Redis names no server; RedisServer starts one")
+		t.Fatal("locktest: Claims.Redis names no server: call RedisServer to start one")
 	}
 	own.Name = "lock"
 	subject := conformtest.Nodes(append([]string{claims.Redis[0]}, claims.Redis...)).Subject(own)

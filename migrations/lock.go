@@ -62,7 +62,7 @@ func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 		defer cancel()
 		err := conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK("+name+")").Scan(&got)
 		if err == nil && got.Int64 != 1 {
-			err = fmt.Errorf("migrations: the session lost its lock during the migration")
+			err = fmt.Errorf("migrations: the database session lost its lock during the migration: run the migration again")
 		}
 		return errors.Join(err, conn.Close())
 	}, nil

@@ -69,7 +69,7 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(tables)), ", ")
 	refuse := func(why string) error {
-		return fmt.Errorf("%w: %s. Nothing was changed: name an empty database", ErrForeign, why)
+		return fmt.Errorf("%w: %s. Nothing was changed: use an empty database", ErrForeign, why)
 	}
 	if tables[recordTable] == nil {
 		return refuse(fmt.Sprintf("it has %s and no migration record of Grab Lab", names))

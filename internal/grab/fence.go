@@ -37,7 +37,7 @@ func (a *attempt) raise(ctx context.Context, fence uint64) error {
 	defer end()
 
 	if err := a.lock.Locker.(lock.FenceRaiser).Raise(ctx, a.key(), fence); err != nil {
-		return fmt.Errorf("grab: raise the counter of fencing tokens: %w", err)
+		return fmt.Errorf("grab: cannot raise the counter of fencing tokens: %w", err)
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (s *Service) build(name string) (*guardedLock, error) {
 		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, but strategy %s has none: choose another guard", guard, name)
 	}
 	if missing := missingBackend(s.cfg.Lock, st.Needs); missing != "" {
-		return nil, fmt.Errorf("grab: strategy %s needs %s, but this instance has none: pass the flag at its start", name, missing)
+		return nil, fmt.Errorf("grab: strategy %s needs %s, but this instance has none: start it with the flag", name, missing)
 	}
 	locker, err := st.New(s.cfg.Lock)
 	if err != nil {

@@ -45,7 +45,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			}
 			before, known := last[e.Instance]
 			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
-				if !yield(Event{}, fmt.Errorf("%w: line %d: event %d of %s follows event %d", ErrEventsLost, no, e.Seq, e.Instance, before.Seq)) {
+				if !yield(Event{}, fmt.Errorf("%w: events are missing at line %d: event %d of %s follows event %d", ErrEventsLost, no, e.Seq, e.Instance, before.Seq)) {
 					return
 				}
 			}

@@ -93,7 +93,7 @@ var wrong = []struct {
 	{"mistakes stale for taken", mistakes(order.ErrStale, order.ErrTaken), []string{"guards", "fence-write together"}},
 	{"mistakes not found for taken", mistakes(order.ErrNotFound, order.ErrTaken), []string{"not found", "row lock of none"}},
 	{"ledger of one order too many", wideLedger, []string{"ledger"}},
-	{"ids with gaps", gaps, []string{"create", "create together"}},
+	{"gaps between the new ids", gaps, []string{"create", "create together"}},
 	{"opens any number", opensAny, []string{"create refuses"}},
 	{"cannot be cancelled", uncancelled, []string{"cancelled", "row lock and writers", "session cancelled"}},
 	{"refuses without a word", mute, []string{"session or refusal"}},

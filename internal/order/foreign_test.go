@@ -88,7 +88,7 @@ func TestMigrateForeign(t *testing.T) {
 				}
 				defer s.Close()
 				err = s.Migrate(t.Context())
-				if !errors.Is(err, migrations.ErrForeign) || !strings.Contains(err.Error(), "name an empty database") {
+				if !errors.Is(err, migrations.ErrForeign) || !strings.Contains(err.Error(), "use an empty database") {
 					t.Errorf("got %v, want %v with advice", err, migrations.ErrForeign)
 				}
 				if after := dump(t, dsn, raw); !slices.Equal(before, after) {

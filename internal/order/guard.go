@@ -76,7 +76,7 @@ func (c Claim) judge(o Order, g Guard) error {
 	case g == FenceWrite && same:
 		return ErrTaken
 	case g == Fenced && o.Fence < c.Fence:
-		return notWritten(fmt.Errorf("order: no read has raised the fence of order %d to %d", o.ID, c.Fence))
+		return notWritten(fmt.Errorf("order: the read of order %d did not store fencing token %d, so the write is refused: use the same token for both", o.ID, c.Fence))
 	case g == Fenced && same && o.Driver == c.Driver && c.Stock == 0:
 		return ErrTaken
 	case g == Fenced && o.Fence == c.Fence:
@@ -112,13 +112,13 @@ func (c Claim) validate(g Guard) error {
 		return notWritten(err)
 	}
 	if g.NeedsFence() && c.Fence == 0 {
-		return notWritten(fmt.Errorf("order: guard %s needs a fencing token", g))
+		return notWritten(fmt.Errorf("order: guard %s needs a fencing token, but the write has none", g))
 	}
 	if g == Unique && c.Stock > 0 {
 		return notWritten(fmt.Errorf("order: %s", g.RefusesUnits(MaxStock)))
 	}
 	if len(c.Token) > maxToken {
-		return notWritten(fmt.Errorf("order: a token of %d bytes, the ledger takes %d", len(c.Token), maxToken))
+		return notWritten(fmt.Errorf("order: the token has %d bytes, but the ledger stores at most %d", len(c.Token), maxToken))
 	}
 	return nil
 }

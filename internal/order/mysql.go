@@ -44,7 +44,7 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 }
 
 // errMySQLDSN omits the parser's message, because that message may contain part of the password.
-var errMySQLDSN = fmt.Errorf("%w: want sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
+var errMySQLDSN = fmt.Errorf("%w: use sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
 
@@ -55,7 +55,7 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, errMySQLDSN
 	}
 	if cfg.DBName == "" {
-		return nil, fmt.Errorf("%w: it ends without the name of a database: user:password@tcp(host:port)/name", ErrBadDSN)
+		return nil, fmt.Errorf("%w: the name of the database is missing: use user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	// Count the rows that a statement changes instead of the rows that it matches. A repeated write
@@ -109,7 +109,7 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 		return 0, err
 	}
 	if deleted, err := res.RowsAffected(); err != nil || deleted != int64(count) {
-		return 0, cmp.Or(err, fmt.Errorf("the database gave ids with gaps, and %d of %d orders were found again: open the orders once more", deleted, count))
+		return 0, cmp.Or(err, fmt.Errorf("the database left gaps between the new ids, so only %d of %d orders were found: open the orders again", deleted, count))
 	}
 	rows := make([]string, count)
 	for i := range rows {

@@ -30,7 +30,7 @@ var (
 	// ErrTaken means that the driver did not win, because another driver already has the order.
 	ErrTaken = errors.New("order: taken")
 	// ErrLimit is an ErrTaken for a driver that already has the maximum number of units.
-	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
+	ErrLimit = fmt.Errorf("%w: the driver already has the maximum number of units", ErrTaken)
 	// ErrStale means that nothing was written, because the database has seen a newer fencing token.
 	ErrStale = errors.New("order: stale fencing token")
 )
@@ -206,7 +206,7 @@ type Store interface {
 var ErrUnsupported = errors.New("order: not supported by this database")
 
 // ErrExhausted means that no session became free in time.
-var ErrExhausted = errors.New("order: every session is in use")
+var ErrExhausted = errors.New("order: all sessions with the database are in use")
 
 // Tx is a database session for locks in the database. When the session ends, its locks, reads and
 // uncommitted writes end too.

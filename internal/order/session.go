@@ -27,7 +27,7 @@ type session struct {
 func (s *SQL) session(ctx context.Context) (*session, error) {
 	conn, err := s.writes.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("order: no connection: %w", withCause(ctx, err))
+		return nil, fmt.Errorf("order: no connection to the database: %w", withCause(ctx, err))
 	}
 	return &session{SQL: s, conn: conn}, nil
 }
@@ -50,7 +50,7 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 }
 
 // errNoAnswer means that a COMMIT was sent but its reply did not arrive.
-var errNoAnswer = errors.New("order: commit was not answered")
+var errNoAnswer = errors.New("order: the database did not answer the commit")
 
 // transact calls write in a transaction. If it returns errNoAnswer, the transaction may have been
 // committed. After any other error, it has not been committed.
@@ -121,7 +121,7 @@ func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, e
 func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	up := tx.Exec("UPDATE orders SET fence = ? WHERE id = ? AND fence < ?", fence, id, fence)
 	if up.Error != nil {
-		return Order{}, fmt.Errorf("order: raise the fence: %w", up.Error)
+		return Order{}, fmt.Errorf("order: cannot store the fencing token: %w", up.Error)
 	}
 	o, err := find(tx.Clauses(forUpdate), id)
 	if err == nil && up.RowsAffected == 0 {
@@ -215,18 +215,18 @@ const LookAgain = 5 * time.Second
 // mode F33). It locks the order's row first, because the commit may still be in progress.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
-		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
+		return fmt.Errorf("order: it is unknown whether the write took effect, because it has no token to find it by: %w", lost)
 	}
 	rows, err := s.countWritten(ctx, c)
 	switch {
 	case err != nil:
 		// Include this error only as text. If the result wrapped ErrNotWritten, callers would draw
 		// the wrong conclusion.
-		return fmt.Errorf("order: the claim's outcome is unknown, because the ledger cannot be read (%v): %w", err, lost)
+		return fmt.Errorf("order: it is unknown whether the write took effect, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
 	}
-	s.log.Warn("the answer to a commit was lost, but the ledger has the claim", "order", c.Order, "token", c.Token, "err", lost)
+	s.log.Warn("the database did not answer a commit, but the ledger shows that the write took effect", "order", c.Order, "token", c.Token, "err", lost)
 	return nil
 }
 

@@ -59,19 +59,19 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 func sqlitePath(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
-		return "", fmt.Errorf("%w: SQLite needs a file that the instances can share: sqlite:/path/file.db", ErrBadDSN)
+		return "", fmt.Errorf("%w: SQLite needs a file that all instances can open: use sqlite:/path/file.db", ErrBadDSN)
 	case strings.Contains(filepath.Base(path), "?") || strings.Contains(path, "\x00"):
-		return "", fmt.Errorf("%w: a SQLite address is a path and nothing more: sqlite:/path/file.db", ErrBadDSN)
+		return "", fmt.Errorf("%w: a SQLite address must contain only a path: use sqlite:/path/file.db", ErrBadDSN)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrBadDSN, err)
 	}
 	if dir, err := os.Stat(filepath.Dir(path)); err != nil || !dir.IsDir() {
-		return "", fmt.Errorf("%w: there is no folder %s", ErrBadDSN, filepath.Dir(path))
+		return "", fmt.Errorf("%w: the folder %s does not exist: create it", ErrBadDSN, filepath.Dir(path))
 	}
 	if file, err := os.Stat(path); err == nil && file.IsDir() {
-		return "", fmt.Errorf("%w: %s is a folder", ErrBadDSN, path)
+		return "", fmt.Errorf("%w: %s is a folder: name a file", ErrBadDSN, path)
 	}
 	return path, nil
 }

@@ -15,7 +15,7 @@ import (
 // Begin implements Store.
 func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	if !s.sessions {
-		return nil, fmt.Errorf("%w: SQLite has no row locks and no named locks, it locks the whole file; use -stack local", ErrUnsupported)
+		return nil, fmt.Errorf("%w: SQLite has no row locks or named locks, because it locks the whole file: use -stack local", ErrUnsupported)
 	}
 	select {
 	case s.pins <- struct{}{}:
@@ -91,7 +91,7 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	t.waitsSet = true
 	_, err := t.conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", seconds(wait)))
 	if err != nil {
-		return fmt.Errorf("order: set the lock wait: %w", err)
+		return fmt.Errorf("order: cannot set the time to wait for a lock: %w", err)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (
 			t.discard(err) // the server may still grant the lock later
 			return false, fmt.Errorf("order: lock %q: %w", name, withCause(ctx, err))
 		case !got.Valid:
-			return false, fmt.Errorf("order: lock %q: the server gave up waiting", name)
+			return false, fmt.Errorf("order: lock %q: the database stopped waiting for the lock", name)
 		case got.Int64 == 1:
 			t.names = append(t.names, name)
 			return true, nil
@@ -170,7 +170,7 @@ func (t *sqlTx) release(ctx context.Context) error {
 			return err
 		}
 		if released.Int64 != 1 {
-			return fmt.Errorf("lock %q was no longer ours", name)
+			return fmt.Errorf("this session no longer held the lock %q", name)
 		}
 	}
 	if t.waitsSet {

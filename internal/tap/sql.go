@@ -35,7 +35,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	full, ok := inner.(fullConn)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("tap: driver connection %T takes no contexts", inner), inner.Close())
+		return nil, errors.Join(fmt.Errorf("tap: database connections of type %T do not support contexts: use another driver", inner), inner.Close())
 	}
 	return &conn{fullConn: full, of: c}, nil
 }
@@ -112,7 +112,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 
 // PrepareContext always fails, because the tap would not see the calls of a prepared statement.
 func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) {
-	return nil, errors.New("tap: this connection prepares no statements; let the driver interpolate their arguments")
+	return nil, errors.New("tap: this connection does not support prepared statements: let the driver interpolate the arguments")
 }
 
 func (c *conn) Ping(ctx context.Context) error {

@@ -225,7 +225,7 @@ func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
-var errRanOut = errors.New("lock: the etcd lease ran out while waiting")
+var errRanOut = errors.New("lock: the etcd lease expired while the driver waited for the lock")
 
 // ahead returns the key directly ahead of the client's key, or "" if the client is first. found
 // contains the keys that lastTwo selected.

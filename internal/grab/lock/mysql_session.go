@@ -77,7 +77,7 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 	case errors.Is(err, order.ErrExhausted):
 		return nil, fmt.Errorf("%w: %v", ErrBusy, err)
 	default: // do not wrap err, because its deadline is not the caller's
-		return nil, fmt.Errorf("lock: no session: %v", err)
+		return nil, fmt.Errorf("lock: there is no free database session: %v", err)
 	}
 }
 

@@ -128,7 +128,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 	}
 	o, err := l.env.Orders.Read(ctx, id, 0)
 	if err != nil {
-		return 0, fmt.Errorf("lock: units left in the database: %w", err)
+		return 0, fmt.Errorf("lock: cannot read how many units the database has left: %w", err)
 	}
 	return o.Left(), nil
 }

@@ -52,7 +52,7 @@ const (
 // node. Random pauses keep two clients from blocking each other repeatedly.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
-var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
+var errNoQuorum = errors.New("lock: a majority of the Redlock nodes did not answer")
 
 type redlockLocker struct {
 	env     Env
@@ -74,7 +74,7 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 		return nil, err
 	}
 	if len(nodes) < redlockMin {
-		return nil, fmt.Errorf("lock: redlock needs %d independent nodes or more, not %d", redlockMin, len(nodes))
+		return nil, fmt.Errorf("lock: redlock needs at least %d independent nodes, but there are %d: list more of them", redlockMin, len(nodes))
 	}
 	return &redlockLocker{
 		env:     env,

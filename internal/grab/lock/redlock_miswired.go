@@ -23,7 +23,7 @@ var redlockMiswired = variant(redlock, Strategy{
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {
-			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, not %d", len(env.Redlock))
+			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, but there are %d", len(env.Redlock))
 		}
 		one, two := env.Redlock[0], env.Redlock[1]
 		return &miswiredLocker{env: env, nodes: [...]redis.UniversalClient{one, one, two}}, needTTL(env)

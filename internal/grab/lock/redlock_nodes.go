@@ -25,7 +25,7 @@ const (
 	redlockShare   = 5
 )
 
-var errSilent = errors.New("no answer when a quorum had given theirs")
+var errSilent = errors.New("this node had not answered when a majority of the others had")
 
 // A question is a command that is sent to all nodes. It ends when a quorum has answered. If decide
 // is true, it ends when a quorum has answered yes or can no longer do so.

@@ -191,7 +191,7 @@ func (l zkLog) Printf(format string, args ...any) {
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
 // errLate means that the reply took longer than a lease lasts, so the lock may already be lost.
-var errLate = errors.New("lock: no answer for as long as a lease lives")
+var errLate = errors.New("lock: ZooKeeper did not answer for a whole lease")
 
 // A reply is the result of a call to ZooKeeper.
 type reply[T any] struct {

@@ -37,7 +37,7 @@ func Load(dir string) (*experiment.Run, error) {
 	b, err := infile.Read(path, infile.Record)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %s has no %s: name a folder that -out has written", ErrNoRun, dir, File)
+		return nil, fmt.Errorf("%w: %s has no %s: name a folder that a run has written with -out", ErrNoRun, dir, File)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNoRun, err)
 	}
@@ -49,7 +49,7 @@ func Load(dir string) (*experiment.Run, error) {
 		return nil, fmt.Errorf("%w: %s has the format version %d, but this version of loadgen reads only %d: use the loadgen that wrote the file", ErrNoRun, path, run.Schema, experiment.Schema)
 	}
 	if run.ID == "" && run.Config.Scenario == "" {
-		return nil, fmt.Errorf("%w: %s has no id and no scenario, so it is not the record of a run", ErrNoRun, path)
+		return nil, fmt.Errorf("%w: %s has no id and no scenario, so it is not the result of a run: name a folder that loadgen run has written", ErrNoRun, path)
 	}
 	if err := run.Contradiction(); err != nil {
 		return nil, fmt.Errorf("%w: %s contradicts itself: %w", ErrNoRun, path, err)

@@ -119,15 +119,15 @@ const (
 
 var (
 	// ErrNoHold means that there is no breakpoint with this name.
-	ErrNoHold = errors.New("control: no such hold")
+	ErrNoHold = errors.New("control: there is no such breakpoint")
 	// ErrNotHeld means that the call is not stopped at this breakpoint.
-	ErrNotHeld = errors.New("control: no such call is held")
+	ErrNotHeld = errors.New("control: no such call is paused")
 	// ErrRefused is the error that the caller of a refused call gets.
 	ErrRefused = errors.New("control: refused")
 	// ErrReplyLost is the error that a caller gets if its call was sent but the reply was lost.
-	ErrReplyLost = errors.New("control: the reply is lost")
+	ErrReplyLost = errors.New("control: a fault dropped the reply")
 	// ErrExpired means that the deadline of a call passed while a breakpoint stopped the call.
-	ErrExpired = errors.New("control: the deadline passed while a fault held the call back")
+	ErrExpired = errors.New("control: the deadline of the call passed while a fault delayed it")
 )
 
 // Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero

@@ -118,9 +118,9 @@ func Parse(args []string) (Config, error) {
 	}
 	switch {
 	case len(cfg.Redis) > 0 && len(cfg.Sentinel) > 0:
-		return cfg, flags.Usage("-redis and -sentinel exclude each other: leave out one of the two")
+		return cfg, flags.Usage("-redis and -sentinel both say where Redis is: use only one of these flags")
 	case len(cfg.Sentinel) > 0 && cfg.SentinelMaster == "":
-		return cfg, flags.Usage("-sentinel: the name of the master is missing: add -sentinel-master NAME")
+		return cfg, flags.Usage("-sentinel: the name of the Redis master is missing: add -sentinel-master NAME")
 	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
 		return cfg, flags.Usage("-sentinel-master: the addresses of the Sentinels are missing: add -sentinel ADDR")
 	}
@@ -133,7 +133,7 @@ func Parse(args []string) (Config, error) {
 
 func checkName(name string) error {
 	if len(name) > maxName {
-		return fmt.Errorf("want at most %d bytes", maxName)
+		return fmt.Errorf("must have at most %d bytes", maxName)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func parseGuard(name string) (order.Guard, error) {
 func parseRegistry(text string) (*registry.Eureka, error) {
 	server, ok := strings.CutPrefix(text, "eureka=")
 	if !ok {
-		return nil, fmt.Errorf("want eureka=URL, such as eureka=%s", registry.DefaultEureka)
+		return nil, fmt.Errorf("must be eureka=URL, such as eureka=%s", registry.DefaultEureka)
 	}
 	return registry.ParseEureka(server)
 }
@@ -166,7 +166,7 @@ func checkAddr(addr string) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil || strings.Contains(host, "@") {
-		return fmt.Errorf("%q: want HOST:PORT, as in 127.0.0.1:8004", addr)
+		return fmt.Errorf("%q: must be HOST:PORT, as in 127.0.0.1:8004", addr)
 	}
 	return nil
 }

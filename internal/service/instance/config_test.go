@@ -97,7 +97,7 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-addr 127.0.0.1:http", []string{"-addr", "HOST:PORT"}},
 		{"-addr 127.0.0.1:65536", []string{"-addr", "HOST:PORT"}},
 		{"-redis localhost", []string{"-redis", `"localhost"`, "HOST:PORT"}},
-		{"-redlock a:1,,b:2", []string{"-redlock", "without empty elements"}},
+		{"-redlock a:1,,b:2", []string{"-redlock", "separated by commas"}},
 		{"-redlock a:1,@b:2", []string{"-redlock", `"@b:2"`, "NAME@HOST:PORT"}},
 		{"-redlock a:1,m@b", []string{"-redlock", `"m@b"`, "NAME@HOST:PORT"}},
 		{"-redis m@b:1", []string{"-redis", "HOST:PORT"}},
@@ -118,7 +118,7 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-max-db-conns 1", []string{"-max-db-conns 1", "from 2"}},
 		{"-max-db-conns x", []string{"-max-db-conns x", "a whole number"}},
 		{"-admin-token a\x01b", []string{"-admin-token", "control characters"}},
-		{"-registry http://a:1", []string{"-registry", "want eureka=URL"}},
+		{"-registry http://a:1", []string{"-registry", "must be eureka=URL"}},
 		{"-registry eureka=a:1", []string{"-registry", "must be the URL of a Eureka server"}},
 		{"-otlp 127.0.0.1:4318", []string{"-otlp", "must be the URL of an OpenTelemetry collector"}},
 		{"-nope", []string{"-nope"}},
@@ -219,7 +219,7 @@ func TestMainWithForeignDatabase(t *testing.T) {
 	}
 	var stderr bytes.Buffer
 	code := instance.Main(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", "sqlite:" + path}, nil, &stderr)
-	if code != 2 || !strings.Contains(stderr.String(), "name an empty database") {
+	if code != 2 || !strings.Contains(stderr.String(), "use an empty database") {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	var tables int

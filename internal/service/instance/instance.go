@@ -201,7 +201,7 @@ func listen(cfg *Config) (net.Listener, error) {
 	}
 	if cfg.Control && !isLoopback(listener.Addr()) {
 		listener.Close()
-		return nil, fmt.Errorf("%w: -%s: only an instance on loopback may be controlled", ErrUsage, hidden)
+		return nil, fmt.Errorf("%w: -%s: an instance can be controlled only on loopback: use -addr 127.0.0.1:PORT", ErrUsage, hidden)
 	}
 	if cfg.Instance == "" {
 		_, cfg.Instance, _ = net.SplitHostPort(listener.Addr().String())
@@ -355,7 +355,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	err := server.Shutdown(finish)
 	<-ended // wait until Serve has returned http.ErrServerClosed
 	if err != nil {
-		err = errors.Join(fmt.Errorf("requests in flight did not end: %w", err), server.Close())
+		err = errors.Join(fmt.Errorf("some requests were still in flight at the end: %w", err), server.Close())
 	}
 	log.Info("stopped")
 	return err

@@ -127,7 +127,7 @@ func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 		}
 		if err != nil && ctx.Err() == nil {
 			pause = min(pause, retryAfter)
-			log.Warn("cannot keep the registration", "registry", e.base.String(), "error", err)
+			log.Warn("cannot renew the entry of this instance in the service registry", "registry", e.base.String(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -138,7 +138,7 @@ func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 		return
 	}
 	if err := e.call(context.WithoutCancel(ctx), http.MethodDelete, registered, nil, nil); err != nil {
-		log.Warn("cannot remove the registration, so it stays until its lease ends", "registry", e.base.String(), "error", err)
+		log.Warn("cannot remove this instance from the service registry: its entry expires by itself", "registry", e.base.String(), "error", err)
 	}
 }
 

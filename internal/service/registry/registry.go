@@ -48,7 +48,7 @@ func Parse(text string) (Source, error) {
 		s.find = func(ctx context.Context) ([]string, error) { return lookupSRV(ctx, "", "", name) }
 		if host, port, err := net.SplitHostPort(name); err == nil {
 			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-				return s, fmt.Errorf("%q: the port must be a number, such as dns:grabsvc.example:8004", text)
+				return s, fmt.Errorf("%q: the port must be a number, as in dns:grabsvc.example:8004", text)
 			}
 			name, s.find = host, func(ctx context.Context) ([]string, error) { return lookupHost(ctx, host, port) }
 		}
@@ -66,7 +66,7 @@ func Parse(text string) (Source, error) {
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {
-		err = errors.New("no instance is listed: start some, or check the name")
+		err = errors.New("the registry lists no instance: start an instance, or check the name")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.text, err)

@@ -86,7 +86,7 @@ func TestFind(t *testing.T) {
 		{"k8s:grabsvc.shop.svc.cluster.local.", []string{"http://10-0-0-1.grabsvc.shop.svc.cluster.local:8004", "http://10-0-0-2.grabsvc.shop.svc.cluster.local:8004"}, ""},
 		{"dns:none.example.", nil, "dns:none.example.: lookup none.example."},
 		{"dns:idle.example.:8004", nil, "dns:idle.example.:8004: lookup idle.example."},
-		{"eureka:GRABSVC@" + eureka, nil, "no instance is listed"},
+		{"eureka:GRABSVC@" + eureka, nil, "the registry lists no instance"},
 		{"eureka:GRABSVC@http://127.0.0.1:1", nil, "eureka:GRABSVC@http://127.0.0.1:1: Get"},
 	} {
 		s, err := Parse(tc.source)

@@ -140,7 +140,7 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 	}}, nil
 }
 
-var errNoKey = errors.New("rueidislock: the release found no key of its own")
+var errNoKey = errors.New("rueidislock: the lock was already lost when it was released")
 
 // A pendingRelease is a release that has not finished. It counts the keys that still existed,
 // because the library does not report that.
