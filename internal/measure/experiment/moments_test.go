@@ -194,7 +194,7 @@ func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 		says   string
 	}{
 		{"gone", func(c *Config) { c.Target.PIDs[1] = gone.Process.Pid }, "does not exist or has ended"},
-		{"this program", func(c *Config) { c.Target.PIDs[0] = os.Getpid() }, "is this program itself"},
+		{"this program", func(c *Config) { c.Target.PIDs[0] = os.Getpid() }, "is the process of loadgen itself"},
 		{"no lease", func(c *Config) { c.Target.Lease = 0 }, "add -lease D"},
 		{"no such fault", func(c *Config) { c.Faults = []catalog.Fault{catalog.Failover} }, "only the faults pause and crash"},
 		{"in another order", func(c *Config) { p := c.Target.PIDs; p[0], p[1] = p[1], p[0] }, "still answered"},

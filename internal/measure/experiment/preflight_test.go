@@ -44,7 +44,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	wants := map[catalog.Fault]string{
-		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault strikes during the work, which lies between the read and the claim",
+		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault can strike only during the work of the driver, between its read and its write",
 		catalog.Amnesia: "[] [] a grab of the service uses nothing that this fault affects",
 	}
 	for _, r := range p.Reaches {

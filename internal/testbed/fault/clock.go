@@ -13,7 +13,7 @@ import (
 // docs/failure-modes.md). The clocks of the lock servers stay correct.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
-	NotForeign: "the clock of a process cannot be set from outside",
+	NotForeign: "loadgen cannot set the clock of a running process",
 	Hits:       locks,
 	TTL:        3 * time.Second,
 	ContendFor: 0.3,

@@ -185,11 +185,11 @@ func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p)
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
-		return fmt.Sprintf("%s needs another topology of Redis: use -stack local -redis-topology %s", f.Name, f.Name.Entry().Topologies[0])
+		return fmt.Sprintf("%s needs another arrangement of Redis servers: use -stack local -redis-topology %s", f.Name, f.Name.Entry().Topologies[0])
 	case kind == stack.External && f.On != Anywhere:
-		return fmt.Sprintf("%s stops or changes servers, and the program does not control those of an external stack: use -stack local", f.Name)
+		return fmt.Sprintf("%s stops or changes servers, but loadgen does not control the servers of an external stack: use -stack local", f.Name)
 	case kind == stack.Embedded && f.On == RealServers:
-		return fmt.Sprintf("%s needs servers with their own processes, and the embedded stack has none: use -stack local", f.Name)
+		return fmt.Sprintf("%s needs real server processes, but the embedded stack has none: use -stack local", f.Name)
 	default:
 		return ""
 	}

@@ -64,7 +64,7 @@ func (p Point) String() string {
 func ParsePoint(text string) (p Point, err error) {
 	if role, rest, ok := strings.Cut(text, ": "); ok {
 		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {
-			return p, fmt.Errorf("fault: %q does not say what the driver does when the fault strikes: use %q or %q", role, Waiting, HandingOver)
+			return p, fmt.Errorf("fault: %q is not a state of the driver: use %q or %q", role, Waiting, HandingOver)
 		}
 		text = rest
 	}
@@ -84,25 +84,25 @@ type Reach struct {
 
 // These limit where in a grab a fault is possible.
 var (
-	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault strikes during the work, which lies between the read and the claim"}
-	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}
-	replies    = &Reach{func(p Point) bool { return !p.After }, "the fault strikes a reply, but the call is not sent yet"}
+	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault can strike only during the work of the driver, between its read and its write"}
+	foreground = &Reach{func(p Point) bool { return !p.Background }, "the fault does not delay the renewals of the lease"}
+	replies    = &Reach{func(p Point) bool { return !p.After }, "the fault affects a reply, so it must strike before the call is sent"}
 	grants     = &Reach{
 		func(p Point) bool {
 			return !p.After && p.part() != tap.Read && p.part() != tap.Claim && p.part() != Work
 		},
-		"the fault strikes a reply of the lock's servers, but the call is not sent yet",
+		"the fault affects a reply of a lock server, so it must strike before the call is sent",
 	}
 	beforeLedger = &Reach{
 		func(p Point) bool { return !p.HoldsLedger },
-		"nothing can lock the table while the driver's transaction is open",
+		"the fault must lock the table, which is impossible while the transaction of the driver is open",
 	}
 	acquires = &Reach{
 		func(p Point) bool { return p.part() == tap.Acquire && p.Role != HandingOver },
-		"the fault strikes only a client that is still waiting for the lock",
+		"the fault affects only a client that is still waiting for the lock",
 	}
 	leaves = &Reach{
 		func(p Point) bool { return p.Role == Alone && p.part() != tap.Claim && !p.Background },
-		"only a first driver without rivals can have a claim that the fault refuses",
+		"the fault can refuse the write of a driver only if no other driver competes with it",
 	}
 )

@@ -11,7 +11,7 @@ import (
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
-	NotForeign: "only the service itself can make its work take longer; the faults pause and hang are similar",
+	NotForeign: "only your service itself can make its work take longer: use the faults pause or hang, which are similar",
 	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),

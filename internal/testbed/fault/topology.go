@@ -75,7 +75,7 @@ var slotMoves = Fault{
 	}),
 }
 
-const aimsAtOurs = "the fault strikes the master with the lock, but the keys of the service's locks are unknown"
+const aimsAtOurs = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"
 
 // onTopology returns a Prepare function for a fault of several Redis servers that work together.
 // Prepared.Close replaces the servers.

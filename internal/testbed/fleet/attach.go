@@ -28,7 +28,7 @@ import (
 )
 
 // ErrRefused means that the user's instances do not support what the flags ask for.
-var ErrRefused = errors.New("the targets cannot be used like this")
+var ErrRefused = errors.New("these settings do not fit the targets")
 
 // Strategy is a locking strategy of the user's instances, as listed by GET /strategies.
 type Strategy struct {
@@ -107,7 +107,7 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 		}
 	}
 	if len(urls) == 0 {
-		return nil, fmt.Errorf("%s: no listed instance answers: %s: %w", text, listed[0], silent[0].Err)
+		return nil, fmt.Errorf("%s: none of the listed instances answers, for example %s: %w", text, listed[0], silent[0].Err)
 	}
 	return urls, nil
 }
@@ -150,14 +150,14 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 		return err
 	}
 	if f.Foreign && t.Token != "" && (f.open == nil || !f.open.ByCall()) {
-		return fmt.Errorf("%w: -admin-token: the targets have no control API: use -header to send a token with every grab", ErrRefused)
+		return fmt.Errorf("%w: -admin-token: the targets have no control API: to send a token with every grab, use -header", ErrRefused)
 	}
 	if f.Known() && t.Lease > 0 {
-		return fmt.Errorf("%w: -lease: the targets report how long a lock lives (GET /healthz): leave out this flag", ErrRefused)
+		return fmt.Errorf("%w: -lease: the targets report themselves how long a lock lasts (GET /healthz): leave out this flag", ErrRefused)
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {
-		return fmt.Errorf("%w: it is unknown which orders are open: name the first one with -first-order ID, or describe with -open-orders how to open new ones", ErrRefused)
+		return fmt.Errorf("%w: it is unknown which orders are open: name the first open order with -first-order ID, or describe with -open-orders how to open new ones", ErrRefused)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	}
 	id, err := strconv.ParseInt(strings.Join(ids, " "), 10, 64)
 	if err != nil || id < 1 || id > math.MaxInt64-int64(count) {
-		return 0, fmt.Errorf("fleet: the answer of %s has no order number at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), says)
+		return 0, fmt.Errorf("fleet: the answer of %s has no order id at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), says)
 	}
 	return id, nil
 }

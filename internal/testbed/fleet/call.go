@@ -109,7 +109,7 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {
-		err = fmt.Errorf("fleet: the answer to %s %s (HTTP %d) has more than %d MiB, which is too long to read", method, url, resp.StatusCode, maxAnswer>>20)
+		err = fmt.Errorf("fleet: the answer to %s %s (HTTP %d) is larger than %d MiB, which is the limit", method, url, resp.StatusCode, maxAnswer>>20)
 	}
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }

@@ -177,7 +177,7 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	for _, in := range f.Instances {
 		ms, err := in.use(ctx, strategy)
 		if err != nil {
-			return 0, fmt.Errorf("fleet: switch %s to %s: %w", in.ID, strategy, err)
+			return 0, fmt.Errorf("fleet: cannot switch %s to strategy %s: %w", in.ID, strategy, err)
 		}
 		leaseMS = max(leaseMS, ms)
 	}

@@ -70,7 +70,7 @@ func mayBeOne(ctx context.Context, a, b *Instance) string {
 	if a.reached.Port() != b.reached.Port() || !shared && x.Is4() == y.Is4() && !(isHere(x) && isHere(y)) {
 		return ""
 	}
-	return fmt.Sprintf("%s may be one instance: %s and %s have the same port, and one program can listen on both", names, a.reached, b.reached)
+	return fmt.Sprintf("%s may be one instance, because %s and %s have the same port, and one program can listen on both", names, a.reached, b.reached)
 }
 
 func hostOf(base string) string {

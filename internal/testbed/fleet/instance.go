@@ -78,7 +78,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	case same && in.alive():
 		return nil
 	case same:
-		in.fleet.cfg.Say("instance %s has ended; starting it again\n%s", in.ID, in.proc.LogTail())
+		in.fleet.cfg.Say("instance %s has exited; starting it again\n%s", in.ID, in.proc.LogTail())
 	case in.proc != nil:
 		if err := in.end(); err != nil {
 			return err
@@ -308,9 +308,9 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (isTaken(in.addr) || saysTaken(in.proc.LogTail()))):
 			return errPortTaken
 		case !in.alive():
-			return errors.New("it exited before it was ready: its output says why")
+			return errors.New("it exited before it was ready: see its output for the reason")
 		case !wait.For(ctx, 20*time.Millisecond) && in.alive():
-			return fmt.Errorf("it did not become ready in time: %w", err)
+			return fmt.Errorf("it was not ready in time: %w", err)
 		}
 	}
 }
@@ -386,7 +386,7 @@ const (
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
 	if err == nil && !free {
-		err = fmt.Errorf("fleet: instance %s cannot start again: %w", in.ID, errPortTaken)
+		err = fmt.Errorf("fleet: cannot restart instance %s: %w", in.ID, errPortTaken)
 	}
 	if err != nil {
 		return err

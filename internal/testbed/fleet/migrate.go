@@ -46,7 +46,7 @@ func ParseMigration(text string) (m Migration, err error) {
 func (s Service) noShell() string {
 	for _, w := range s.words {
 		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {
-			return fmt.Sprintf(": no shell runs the command, so %s has no meaning: use sh -c 'COMMAND'", w)
+			return fmt.Sprintf(": loadgen runs the command without a shell, so %s has no effect: use sh -c 'COMMAND'", w)
 		}
 	}
 	return ""

@@ -25,7 +25,7 @@ const (
 )
 
 // errSilent means that no instance answered a test grab.
-var errSilent = errors.New("no instance answered in time. Perhaps grabs wait for each other: look for a pool of connections or threads that is too small")
+var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a pool of connections or threads that is too small")
 
 // IsProbe reports whether the driver is used only for test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
@@ -121,9 +121,9 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	var answer *StatusError
 	undecided := errors.As(err, &answer) && answer.Code == http.StatusAccepted
 	if !errors.Is(err, errSilent) && !undecided && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
-		hint = "; if this answer means that the lock is held, say so with -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
+		hint = "; if this answer means that another driver holds the lock, add it to -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}
-	return fmt.Errorf("fleet: test grab of order %d by driver %d: %w%s", id, driver, err, hint)
+	return fmt.Errorf("fleet: the test grab of order %d by driver %d failed: %w%s", id, driver, err, hint)
 }
 
 // Wins reports whether the driver has won the order, according to the first instance.

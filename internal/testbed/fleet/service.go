@@ -115,9 +115,9 @@ func splitWords(text string) (words []string, err error) {
 	}
 	switch {
 	case quote != 0:
-		return nil, fmt.Errorf("the opening %c has no closing %[1]c", quote)
+		return nil, fmt.Errorf("the quote %c is not closed: add a second %[1]c", quote)
 	case escaped:
-		return nil, errors.New(`a backslash at the end escapes nothing: remove it`)
+		return nil, errors.New(`the backslash at the end has no effect: remove it`)
 	case begun:
 		words = append(words, word.String())
 	}

@@ -41,8 +41,8 @@ func TestParseService(t *testing.T) {
 		{"x", "without {port}, all instances would listen on the same port"},
 		{"", "must be a command"},
 		{"PORT={port}", "must be a command"},
-		{"x '{port}", "the opening ' has no closing '"},
-		{`x {port} \`, "a backslash at the end escapes nothing"},
+		{"x '{port}", "the quote ' is not closed: add a second '"},
+		{`x {port} \`, "the backslash at the end has no effect"},
 	} {
 		s, err := ParseService(tt.text)
 		if err != nil {
@@ -62,7 +62,7 @@ func TestParseMigration(t *testing.T) {
 	for text, want := range map[string]string{
 		"service": "", "sql: CREATE TABLE t (id INT)": "", "flyway -url={db_host}:{db_port} migrate": "",
 		"sql:": "a statement must follow sql:", "": "must be service, 'sql: STATEMENT', or a command",
-		"migrate {port}": "there is no placeholder {port}", "migrate '": "the opening ' has no closing '",
+		"migrate {port}": "there is no placeholder {port}", "migrate '": "the quote ' is not closed: add a second '",
 	} {
 		if _, err := ParseMigration(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -9,8 +9,8 @@ import (
 // [Find] returns these errors.
 var (
 	ErrGone    = errors.New("the process does not exist or has ended")
-	ErrForeign = errors.New("the process belongs to another user, and this program may not signal it")
-	ErrSelf    = errors.New("the process is this program itself")
+	ErrForeign = errors.New("the process belongs to another user, so this program may not stop it")
+	ErrSelf    = errors.New("this is the process of loadgen itself")
 )
 
 // Find returns the process with this id, if the current user may signal it. On most systems, the
