@@ -63,7 +63,7 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("everything", "", "continue, and show the shortest failure for each combination of faults", flags.Switch(&s.Everything)),
 		flags.New("seconds", "S", "time for each strategy", flags.One(&s.Seconds, parseSeconds)),
 		flags.New("schedules", "N", "largest number of schedules for each strategy (default: no limit). Two searches with the same limit stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
-		flags.New("seed", "N", "flag without effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
+		flags.New("seed", "N", "this flag has no effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
 		flags.New("replay", "FILE", "run the schedule in FILE and show its steps, with another strategy if -strategies names one", flags.One(&s.replay, flags.NonEmpty)),
 		flags.New("out", "DIR", "folder for the schedules that break something", flags.One(&s.out, flags.NonEmpty)),
 		formatFlag(&s.format, exploreFormats),

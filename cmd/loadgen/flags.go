@@ -64,12 +64,12 @@ type flagGroup struct {
 func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
-			flags.New("scenario", "NAME", "sets the load, which other flags then override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
+			flags.New("scenario", "NAME", "predefined load, whose values other flags override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
 			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) stand for groups. With -targets: the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
 			flags.New("faults", "A,B,…", "faults to inject, one at a time. Each strategy runs once under each fault. The word all means every fault (default none)", flags.One(&s.Faults, s.parseFaults)),
 			flags.New("only", "STRATEGY/FAULT", "run only this cell, which is one strategy under one fault (repeatable)", flags.Many(&s.Only, s.parseCell)),
 			flags.New("at", "POINT", `inject faults only at this point of a grab, such as "before claim 1" or "waiting: after acquire 2". Reports name the points`, flags.One(&s.At, parseAt)),
-			flags.New("schedule", "FILE", "force this schedule on real servers, step by step, instead of running a table. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
+			flags.New("schedule", "FILE", "replay the schedule in FILE on real servers, step by step, instead of a normal run. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
 			flags.New("seed", "N", "seed that determines the sequence of orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		}},
 		{"Servers and instances", slices.Concat([]flags.Flag{
@@ -86,7 +86,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("stock", "N", "units of each order", flags.One(&s.Stock, flags.WholeNumber(1, order.MaxStock))),
 			flags.New("rate", "R", "requests per second over all instances", flags.One(&s.Rate, parseRate)),
 			flags.New("duration", "D", "run for this long at -rate, instead of a fixed number of -orders", flags.One(&s.Duration, flags.AtLeast(time.Millisecond))),
-			flags.New("shard", "I/N", "send only the share I of N of the load, where I is from 0 to N-1; loadgen merge judges the shards together (default: JOB_COMPLETION_INDEX/GRABLAB_SHARDS of the environment)", flags.One(&s.shard.Share, shard.Parse)),
+			flags.New("shard", "I/N", "send only part I of N of the load, where I is from 0 to N-1. loadgen merge then combines the results of all parts (default: JOB_COMPLETION_INDEX/GRABLAB_SHARDS from the environment)", flags.One(&s.shard.Share, shard.Parse)),
 			flags.New("shard-start", "TIME", "time at which all shards begin, such as 2026-11-20T21:30:00Z", flags.One(&s.shard.Start, shard.ParseStart)),
 			flags.New("timeout", "D", "time after which a client gives up a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
 			flags.New("repeat", "N", "how often to run each strategy without a fault, in turn with the others. With more than one run, the table also shows the costs as medians with intervals", flags.One(&s.Repeat, flags.WholeNumber(1, 1000))),
@@ -132,10 +132,10 @@ func (s *settings) flags() (all []flags.Flag) {
 // target file.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
-		flags.New("service", "COMMAND", "start a service with this command, as often as -instances says, behind proxies, on the servers of -stack local. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
+		flags.New("service", "COMMAND", "command that starts one instance of your service. loadgen runs it once for each instance, with the servers of -stack local behind proxies. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
 		flags.New("ready", "PATH", "with -service: an instance is ready once this path answers 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
 		flags.New("migrate", "STEP", `with -service: step that prepares the empty database before the instances start (repeatable): "sql: STATEMENT"; a command with {db_host} and so on; or "service", which starts one instance first to do it`, flags.Many(&s.migrations, fleet.ParseMigration)),
-		flags.New("targets", "URL,URL", "base URLs of running instances to use instead of starting any; or a place that lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
+		flags.New("targets", "URL,URL", "base URLs of running instances, if loadgen should not start any; or a registry that lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
 		flags.New("target-pid", "PID,PID", "process id of each target, in the same order, for -faults pause,crash. crash kills the process permanently", flags.One(&s.Target.PIDs, parsePIDs)),
 		flags.New("target-file", "FILE", "YAML file with the flags that describe your service (targets, path, body, header, grabbed, …). The command line overrides it", flags.One(&s.targetFile, readable)),
 		flags.New("path", "TEMPLATE", "path of the grab, with {order} and {driver} (default /orders/{order}/grab)", flags.One(&s.spec.Path, flags.Checked(target.CheckPath))),

@@ -168,7 +168,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 		return nil, err
 	}
 	if w.line.Given("seed") && progress.Seed != w.seed {
-		return nil, flags.Usage("-seed %d: the progress in %s began with -seed %d: leave out the flag, or start again with -reset", w.seed, path, progress.Seed)
+		return nil, flags.Usage("-seed %d: the progress in %s began with -seed %d: leave out the flag, or delete the progress with -reset", w.seed, path, progress.Seed)
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
