@@ -97,7 +97,7 @@ func (j *job) progress(text string) {
 // not exist, the error wraps errBad.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
-		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
+		return nil, e, fmt.Errorf("%w: this lab was started without the workshop", errBad)
 	}
 	if !slices.Contains(workshop.Languages, lang) {
 		return nil, e, fmt.Errorf("%w: there is no text in the language %.20q: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
@@ -213,7 +213,7 @@ func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, work
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
 	if j := l.lessons.job; j != nil && j.look().Running {
-		return nil, fmt.Errorf("%w: exercise %d is running: stop it, or let it end", errBusy, j.look().Number)
+		return nil, fmt.Errorf("%w: exercise %d is running: stop it, or wait until it ends", errBusy, j.look().Number)
 	}
 	s, e, err := l.session(in.Lang, r.PathValue("n"), io.Discard)
 	if err != nil {

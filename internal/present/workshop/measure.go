@@ -34,11 +34,11 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
-			return fmt.Errorf("%w: the commands of this exercise made no run", errMeasure)
+			return fmt.Errorf("%w: there is no run of this exercise: run its commands again", errMeasure)
 		}
 		i := slices.IndexFunc(o.Run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy && string(c.Fault) == fault })
 		if i < 0 {
-			return fmt.Errorf("%w: the run of this exercise has no result for %s under %s", errMeasure, strategy, fault)
+			return fmt.Errorf("%w: the run of this exercise has no result for %s under %s: run its commands again", errMeasure, strategy, fault)
 		}
 		noteCell(prefix, o.Run.Cells[i], f)
 		return nil
@@ -91,7 +91,7 @@ var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
-		return r, nil, fmt.Errorf("%w: the commands of this exercise did not explore %s", errMeasure, cmp.Or(strategy, "a strategy"))
+		return r, nil, fmt.Errorf("%w: there is no search of %s in this exercise: run its commands again", errMeasure, cmp.Or(strategy, "a strategy"))
 	}
 	r = o.Explored[i]
 	if len(r.Failures) > 0 {
@@ -139,7 +139,7 @@ func rows(prefix string) func(Outcome, Facts) error {
 			return err
 		}
 		if len(r.Moments) == 0 {
-			return fmt.Errorf("%w: the replayed schedule made no step", errMeasure)
+			return fmt.Errorf("%w: the replay of the schedule made no step: check the file", errMeasure)
 		}
 		n, overlaps := 0, 0
 		for _, m := range r.Moments {
@@ -162,7 +162,7 @@ func rows(prefix string) func(Outcome, Facts) error {
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
-			return fmt.Errorf("%w: no schedule ran on real servers", errMeasure)
+			return fmt.Errorf("%w: no schedule was run on real servers: run the commands of the exercise again", errMeasure)
 		}
 		f[prefix+".rows"] = strconv.Itoa(o.Forced.Grabs)
 		return nil
@@ -173,7 +173,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
-			return fmt.Errorf("%w: the instance took no lock", errMeasure)
+			return fmt.Errorf("%w: the instance did not take the lock: run the commands of the exercise again", errMeasure)
 		}
 		f[prefix+".noscript"], _, _ = strings.Cut(o.Scripts.NoScript, " ")
 		f[prefix+".released"] = strconv.Itoa(o.Scripts.Released)

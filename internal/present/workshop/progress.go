@@ -54,10 +54,10 @@ func ReadProgress(path string, seed uint64, write func(path string, data []byte)
 		err = json.Unmarshal(b, p)
 	}
 	if err == nil && p.Schema != progressSchema {
-		err = fmt.Errorf("the file has version %d, but this program reads %d", p.Schema, progressSchema)
+		err = fmt.Errorf("the file has version %d, but this program reads only version %d", p.Schema, progressSchema)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("workshop: %s: %w; start again with -reset", path, err)
+		return nil, fmt.Errorf("workshop: %s: %w: delete your progress with -reset, and start again", path, err)
 	}
 	return p, nil
 }

@@ -136,7 +136,7 @@ func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
 	}
-	return fmt.Errorf("%w: predict exercise %d before its commands run", ErrEarly, e.Number)
+	return fmt.Errorf("%w: make a prediction for exercise %d before you run its commands", ErrEarly, e.Number)
 }
 
 // MayAnswer returns an error that wraps ErrEarly if the exercise has not run yet.
@@ -151,7 +151,7 @@ func (s *Session) MayAnswer(e Exercise) error {
 // or ErrAnswer if the exercise offers no Try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
-		return fmt.Errorf("%w: exercise %d has no number to try", ErrAnswer, e.Number)
+		return fmt.Errorf("%w: exercise %d has no figure that you can try", ErrAnswer, e.Number)
 	}
 	return s.MayAnswer(e)
 }

@@ -50,7 +50,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 				return err
 			}
 		default:
-			return fmt.Errorf("workshop: text/%s.yaml: %s%s is %T; want a sentence", t.Language, prefix, key, value)
+			return fmt.Errorf("workshop: text/%s.yaml: %s%s is of type %T: write a sentence", t.Language, prefix, key, value)
 		}
 	}
 	return nil
