@@ -27,7 +27,7 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 		return nil, fmt.Errorf("%w: the lab is shutting down", errBusy)
 	}
 	if l.busy.what != "" {
-		return nil, fmt.Errorf("%w: %s is running, and the two would disturb each other: stop it or wait, then try again", errBusy, l.busy.what)
+		return nil, fmt.Errorf("%w: %s is still running, and a second run would disturb it: stop it or wait, then try again", errBusy, l.busy.what)
 	}
 	l.setBusyLocked(what)
 	l.busy.work.Add(1)

@@ -47,7 +47,7 @@ function show(v) {
   last = v;
   $("choose-answer").textContent = v.options.length > 0 ? say("Take {strategy} with the guard {guard}.", v.options[0]) : tell(v.answer);
   $("options").replaceChildren(...v.options.map((o, i) => {
-    const breaks = [[say("grabbed twice under"), o.twice, "second"], [say("no order twice, but two inside the lock under"), o.inside, ""], [say("an order that no driver can grab any more under"), o.stuck, "fault"]].filter(([, f]) => f.length > 0);
+    const breaks = [[say("grabbed twice under"), o.twice, "second"], [say("no order grabbed twice, but two drivers inside the lock under"), o.inside, ""], [say("an order that no driver can grab any more under"), o.stuck, "fault"]].filter(([, f]) => f.length > 0);
     return el("section", { class: "option", "aria-label": o.strategy },
       el("h2", {}, `${i + 1}. ${o.strategy}`), el("p", {}, o.title),
       o.but ? el("p", { class: "but" }, o.but) : null,

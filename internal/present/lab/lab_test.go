@@ -231,8 +231,8 @@ func TestLab(t *testing.T) {
 			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "is not valid"},
 			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open one first"},
 			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "use a or b"},
-			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "has no matrix"},
-			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "has no explorer"},
+			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "without the matrix"},
+			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "without the explorer"},
 		} {
 			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
 				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)

@@ -75,7 +75,7 @@ export function live(choices, ask) {
       const asks = status.drivers[who] === "asks";
       d.grab.disabled = !status.hand || asks;
       d.write.disabled = !asks;
-      setText(d.says, asks ? say("grabs, and is held before its write") : tell(status.drivers[who] || ""));
+      setText(d.says, asks ? say("is grabbing the order, and stops before its write") : tell(status.drivers[who] || ""));
     }
   };
   // set fills the form with the settings of the current or last run.

@@ -63,7 +63,7 @@ type matrixView struct {
 // task is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
-		return fmt.Errorf("%w: this lab has no matrix", errBad)
+		return fmt.Errorf("%w: this lab was started without the matrix", errBad)
 	}
 	if err := l.checkTable(t); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
-		return fmt.Errorf("%w: choose at least one strategy and one fault (none is a fault here too)", errBad)
+		return fmt.Errorf("%w: choose at least one strategy and one fault (none, for no fault, counts too)", errBad)
 	}
 	if n := len(t.Strategies) * len(t.Faults); n > maxCells {
 		return fmt.Errorf("%w: %d cells are too many for this page, which runs at most %d: choose fewer, or use loadgen run", errBad, n, maxCells)

@@ -209,7 +209,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	switch h.Do {
 	case "grab":
 		if !l.state.startGrab(h.Who) {
-			return fmt.Errorf("%w: driver %s still waits for the answer to its last grab", errBad, h.Who)
+			return fmt.Errorf("%w: driver %s is still waiting for the answer to its last grab", errBad, h.Who)
 		}
 		hold := control.Hold{First: l.hand, Count: 1, Drivers: []int64{driver}, At: beforeClaim}
 		if err := in.SetHold(ctx, handHold(h.Who), hold); err != nil {

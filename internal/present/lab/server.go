@@ -97,7 +97,7 @@ func (l *Lab) handler() http.Handler {
 		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
 		cell, ok := l.matrixCell(name)
 		if !ok {
-			return nil, fmt.Errorf("%w: %.80q has not been run: choose it and press fill", errMissing, name)
+			return nil, fmt.Errorf("%w: %.80q has not been run yet: choose it and press Fill", errMissing, name)
 		}
 		return cell, nil
 	}))
@@ -114,7 +114,7 @@ func (l *Lab) handler() http.Handler {
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
-			refuse(w, http.StatusForbidden, "the page belongs to an earlier run of the lab: reload it")
+			refuse(w, http.StatusForbidden, "this page belongs to an earlier run of the lab: reload it")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -283,7 +283,7 @@ func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 	if l.cfg.Explore == nil {
-		return nil, fmt.Errorf("%w: this lab has no explorer", errBad)
+		return nil, fmt.Errorf("%w: this lab was started without the explorer", errBad)
 	}
 	if !slices.Contains(slices.Concat(l.cfg.Own, lock.Names()), s.Strategy) {
 		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
@@ -293,7 +293,7 @@ func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 	}
 	for _, f := range s.Faults {
 		if !slices.Contains(catalog.FaultsBy(catalog.Explore), f) {
-			return nil, fmt.Errorf("%w: the explorer cannot inject %.40q", errBad, f)
+			return nil, fmt.Errorf("%w: the explorer does not know the fault %.40q", errBad, f)
 		}
 	}
 	release, err := l.occupy("a search (view Schedules)")
