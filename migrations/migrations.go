@@ -50,7 +50,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	}
 	unlock, err := lock(ctx, db, d)
 	if err != nil {
-		return fmt.Errorf("migrations: cannot get the lock: %w", err)
+		return fmt.Errorf("migrations: cannot get the lock on the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 

@@ -34,7 +34,7 @@ func NewMetrics() *Metrics {
 		}, []string{"strategy", "outcome"}),
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "grab_leases_lost_total",
-			Help: "Grabs that ended because their lease was lost, by strategy.",
+			Help: "Grabs that ended because they lost their lease, by strategy.",
 		}, []string{"strategy"}),
 		duration: histogram("grab_duration_seconds", "Time from request to answer of a grab, by strategy."),
 		waited:   histogram("grab_lock_wait_seconds", "Time until a grab got the lock, by strategy. Grabs without the lock do not count."),

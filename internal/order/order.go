@@ -203,7 +203,7 @@ type Store interface {
 }
 
 // ErrUnsupported means that this database does not support the call.
-var ErrUnsupported = errors.New("order: not supported by this database")
+var ErrUnsupported = errors.New("order: this database does not support the operation")
 
 // ErrExhausted means that no session became free in time.
 var ErrExhausted = errors.New("order: all sessions with the database are in use")

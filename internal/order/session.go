@@ -180,7 +180,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 			err = c.judge(o, g)
 		}
 		if err == nil && !g.writesAnyway() {
-			err = fmt.Errorf("order: guard %s refused the write, but the row gives no reason", g)
+			err = fmt.Errorf("order: guard %s refused the write, but the row of the order does not show why", g)
 		}
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ var etcd = Strategy{
 	Promises: Promises{InOrder: catalog.PerProcess}, // within one process, clients wait in a local queue first
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {
-			return nil, errors.New("lock: this strategy needs an etcd")
+			return nil, errors.New("lock: this strategy needs an etcd server, but none is configured")
 		}
 		if err := needTTL(env); err != nil {
 			return nil, err

@@ -26,7 +26,7 @@ var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 		}
 		pool, ok := env.Orders.(interface{ DB() *sql.DB })
 		if !ok {
-			return nil, errors.New("lock: this store has no pool of connections")
+			return nil, errors.New("lock: this strategy needs a database with a pool of connections")
 		}
 		return &pooledLocker{env, pool.DB()}, nil
 	},

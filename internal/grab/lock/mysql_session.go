@@ -152,7 +152,7 @@ func OrderOf(key string) (int64, error) {
 	number, _, _ := strings.Cut(rest, "}")
 	id, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("lock: the key %q names no order", key)
+		return 0, fmt.Errorf("lock: the key %q does not contain the id of an order", key)
 	}
 	return id, nil
 }

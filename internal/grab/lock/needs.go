@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	errNoRedis    = errors.New("lock: this strategy needs a Redis")
-	errNoDatabase = errors.New("lock: this strategy needs a database")
-	errTTL        = errors.New("lock: a lease needs a TTL of at least 1ms")
+	errNoRedis    = errors.New("lock: this strategy needs a Redis server, but none is configured")
+	errNoDatabase = errors.New("lock: this strategy needs a database, but none is configured")
+	errTTL        = errors.New("lock: the TTL of a lease must be at least 1ms")
 )
 
 // serverTimeout limits how long a strategy's New function waits for a server.

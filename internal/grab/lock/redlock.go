@@ -52,7 +52,7 @@ const (
 // node. Random pauses keep two clients from blocking each other repeatedly.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
-var errNoQuorum = errors.New("lock: a majority of the Redlock nodes did not answer")
+var errNoQuorum = errors.New("lock: fewer than a majority of the Redlock nodes answered")
 
 type redlockLocker struct {
 	env     Env

@@ -43,7 +43,7 @@ var zooKeeper = Strategy{
 	Promises: Promises{InOrder: catalog.Global},
 	New: func(env Env) (Locker, error) {
 		if env.ZooKeeper == nil {
-			return nil, errors.New("lock: this strategy needs a ZooKeeper")
+			return nil, errors.New("lock: this strategy needs a ZooKeeper server, but none is configured")
 		}
 		if err := needTTL(env); err != nil {
 			return nil, err

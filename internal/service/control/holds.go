@@ -121,7 +121,7 @@ var (
 	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: there is no such breakpoint")
 	// ErrNotHeld means that the call is not stopped at this breakpoint.
-	ErrNotHeld = errors.New("control: no such call is paused")
+	ErrNotHeld = errors.New("control: this call is not paused")
 	// ErrRefused is the error that the caller of a refused call gets.
 	ErrRefused = errors.New("control: refused")
 	// ErrReplyLost is the error that a caller gets if its call was sent but the reply was lost.

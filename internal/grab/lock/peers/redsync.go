@@ -55,7 +55,7 @@ var redsync5ms = func() lock.Strategy {
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {
-			return nil, errors.New("peers: redsync needs a Redis")
+			return nil, errors.New("peers: redsync needs a Redis server, but none is configured")
 		}
 		all := append([]redsync.Option{
 			redsync.WithExpiry(env.TTL),

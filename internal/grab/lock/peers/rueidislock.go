@@ -78,7 +78,7 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 		case *redis.ClusterClient:
 			addrs, dial = client.Options().Addrs, client.Options().Dialer
 		default:
-			return nil, errors.New("peers: rueidislock needs a single Redis, a Sentinel or a Cluster")
+			return nil, errors.New("peers: rueidislock needs a single Redis server, Sentinels or a Cluster, but none is configured")
 		}
 		var releases sync.Map
 		l, err := rueidislock.NewLocker(rueidislock.LockerOption{

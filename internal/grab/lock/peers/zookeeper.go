@@ -48,7 +48,7 @@ const leavesNode = "an error during the acquire leaves its node until the sessio
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
 	if env.ZooKeeper == nil {
-		return nil, errors.New("peers: zk-lock needs a ZooKeeper")
+		return nil, errors.New("peers: zk-lock needs a ZooKeeper server, but none is configured")
 	}
 	l := &zkLocker{env: env, lost: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
