@@ -136,7 +136,7 @@ func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	case len(r.Failures) > 0:
 		t.Errorf("the lock fails\n%sthe schedules: %s", story.String(), strings.Join(files, ", "))
 	case !r.Complete:
-		t.Errorf("nothing was found, but not everything was searched: %s\n%s", r.Reason, story.String())
+		t.Errorf("no failure was found, but the search is not complete: %s\n%s", r.Reason, story.String())
 	default:
 		t.Logf("%s", story.String())
 	}

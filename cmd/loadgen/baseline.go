@@ -46,12 +46,12 @@ func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err err
 	}
 	for _, c := range cases {
 		if c.Cell != nil && (c.Result == report.Failed || c.Result == report.Unknown) {
-			fmt.Fprintf(stderr, "this cell is worse than in the baseline: %s: %s\n", c.Name, c.Why)
+			fmt.Fprintf(stderr, "this test has a worse verdict than in the baseline: %s: %s\n", c.Name, c.Why)
 			err = exitAssert
 		}
 	}
 	if names := s.baseline.NotRun(cases); len(names) > 0 {
-		fmt.Fprintf(stderr, "this cell is in the baseline, but did not run: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(stderr, "this test is in the baseline, but was not run: %s\n", strings.Join(names, ", "))
 	}
 	return err
 }

@@ -102,7 +102,7 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {
 	case errors.Is(err, context.Canceled) && failed == nil:
-		fmt.Fprintf(stderr, "interrupted before the first %s ended: there are no results to keep\n", unit)
+		fmt.Fprintf(stderr, "interrupted before the first %s ended, so there are no results\n", unit)
 		return exitInterrupted
 	case errors.Is(err, context.Canceled):
 		return failed
@@ -131,7 +131,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "interrupted: the results of %d of %d cells are kept; -resume %s continues the run\n",
+		fmt.Fprintf(stderr, "interrupted: the results of %d of %d tests are kept; to continue, use -resume %s\n",
 			len(run.Cells), max(len(run.Cells), len(s.Plan())), relative(out.path))
 		return exitInterrupted
 	case err != nil:

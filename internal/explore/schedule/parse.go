@@ -230,7 +230,7 @@ func parseInstance(s *Step, word string) (err error) {
 func parseCount(word string) (int, error) {
 	n, err := strconv.Atoi(word)
 	if err != nil || n < 1 {
-		return 0, errors.New("this must be a whole number of at least 1")
+		return 0, errors.New("this must be a whole number of 1 or more")
 	}
 	return n, nil
 }

@@ -112,7 +112,7 @@ func TestErrors(t *testing.T) {
 		top + strings.Repeat("x", 80):  `line 5: "` + strings.Repeat("x", 80) + `": there is no such step`,
 		top + "time":                   `"time passes 10s"`,
 		top + "A aquire 1 redis":       `"aquire": the phase of a grab must be one of acquire, read`,
-		top + "A acquire 0 redis":      `"0": this must be a whole number of at least 1`,
+		top + "A acquire 0 redis":      `"0": this must be a whole number of 1 or more`,
 		top + "B acquire 1 redis":      `there is no actor B: the line that begins with "actors" names A@1`,
 		top + "A acquire 1 redlock-1":  `there is no server redlock-1: use one of redis, db`,
 		top + "instance 2 dies":        `no actor is on instance 2`,

@@ -43,7 +43,7 @@ func dial(n *redisServer, owner *instance) *conn {
 	return c
 }
 
-var errProtocol = errors.New("sim: not what a Redis client sends")
+var errProtocol = errors.New("sim: this is not a valid Redis request")
 
 // Write runs all complete commands. It keeps an incomplete command for the next call.
 func (c *conn) Write(b []byte) (int, error) {

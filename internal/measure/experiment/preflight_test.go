@@ -45,7 +45,7 @@ func TestInspect(t *testing.T) {
 	}
 	wants := map[catalog.Fault]string{
 		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault can strike only during the work of the driver, between its read and its write",
-		catalog.Amnesia: "[] [] a grab of the service uses nothing that this fault affects",
+		catalog.Amnesia: "[] [] this fault has no effect, because a grab of the service makes no call that it affects",
 	}
 	for _, r := range p.Reaches {
 		if got := fmt.Sprint(r.Before, r.After, " ", r.Why); wants[r.Fault] != "" && got != wants[r.Fault] {

@@ -215,10 +215,10 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 
 // errUnreachable means that a grab of the service makes no remote call at which the fault can be
 // injected.
-var errUnreachable = errors.New("the fault affects only some kinds of calls, and a grab of this service makes none of them")
+var errUnreachable = errors.New("this fault affects only some kinds of calls, and a grab of this service makes none of them")
 
 // errUntouched means that the service does not use the servers that the fault hits.
-var errUntouched = errors.New("a grab of the service uses nothing that this fault affects")
+var errUntouched = errors.New("this fault has no effect, because a grab of the service makes no call that it affects")
 
 // choosePoints finds the remote calls of a grab at which the fault can hit the service.
 func (s startedService) choosePoints(in *injection) error {

@@ -206,7 +206,7 @@ func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"
 // replayed.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
-		return fmt.Errorf("%w: the property of the schedule is %q, but on real servers only these can be judged: %v",
+		return fmt.Errorf("%w: the schedule is about the property %q, but on real servers only these properties can be checked: %v",
 			ErrCannotForce, cfg.Schedule.Property, catalog.PropertiesBy(catalog.Replay))
 	}
 	if cfg.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {

@@ -147,8 +147,8 @@ const header = "strategy setnx\nactors A@1 B@2\nnodes redis\nttl 3s\n"
 // What cannot be forced is said with its line, before anything is claimed.
 func TestReplayRefuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{header + "\nA begins\n", `the property of the schedule is ""`},
-		{header + "property told\n\nA begins\n", `the property of the schedule is "told"`},
+		{header + "\nA begins\n", `the schedule is about the property ""`},
+		{header + "property told\n\nA begins\n", `the schedule is about the property "told"`},
 		{header + "property one-winner\n\nA begins\nA acquire 1 redis given up\nA acquire 1 redis arrives late\n", `line 9, "A acquire 1 redis arrives late"`},
 		{"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n", "a schedule cannot control the servers of zookeeper"},
 		{"strategy setnx-driverid\nactors A@1 B@1/A\nttl 3s\nproperty one-winner\n\nA begins\n", "which cannot tell their calls apart"},

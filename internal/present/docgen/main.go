@@ -57,7 +57,7 @@ func findRoot() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod in this folder or above: run it inside the repository")
+			return "", errors.New("there is no go.mod in this folder or above: run this program inside the repository")
 		}
 		dir = filepath.Dir(dir)
 	}
@@ -119,7 +119,7 @@ func (g generator) fillBlocks(texts map[string]string) error {
 			used[name] = true
 			write, ok := blocks[name]
 			if !ok {
-				failed = append(failed, fmt.Errorf("%s: no generator for block %q", path, name))
+				failed = append(failed, fmt.Errorf("%s: there is no generator for block %q: correct the name of the block", path, name))
 				return block
 			}
 			text, err := write()

@@ -78,14 +78,14 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 		fmt.Fprintf(b, "%4d  %s\n", i+1, s)
 	}
 	if len(f.Schedule.Steps) == 0 {
-		fmt.Fprintln(b, "  there were no steps: a single driver took the lock, to find out how its leases behave")
+		fmt.Fprintln(b, "  this happened before the search, when a single driver took the lock to find out how its leases behave")
 	}
 	if f.Stack != "" {
 		lines := strings.Split(f.Stack, "\n")
 		shown := lines[:min(len(lines), stackMost)]
 		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
 		if left := len(lines) - len(shown); left > 0 {
-			fmt.Fprintf(b, "  and %s more, which -format json shows\n", catalog.Plural(left, "line", "lines"))
+			fmt.Fprintf(b, "  and %s more: use -format json to see all\n", catalog.Plural(left, "line", "lines"))
 		}
 	}
 	if len(f.Schedule.Steps) > 0 {

@@ -164,7 +164,7 @@ func TestExploredEnd(t *testing.T) {
 	for _, want := range []string{
 		"mine takes its process down: the process ended: panic: no\n\n   1  A begins\n   2  A acquire 1 redis\n\n  panic: no\n",
 		"  a frame\n  and 23 lines more", "\nagain: loadgen explore -replay results/explore/mine-survives.txt\n",
-		"other takes its process down: the process ended by itself\n\n  there were no steps",
+		"other takes its process down: the process ended by itself\n\n  this happened before the search",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)

@@ -110,7 +110,7 @@ func (r result) against(fails map[string]string) error {
 	case !said:
 		return r.err
 	case r.err == nil:
-		return fmt.Errorf("the strategy passes this check, but claims to fail it: %s", why)
+		return fmt.Errorf("the strategy passes this check, although its entry says that it fails: %s", why)
 	default:
 		return nil
 	}

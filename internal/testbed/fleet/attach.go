@@ -49,7 +49,7 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	}
 	s.Name, s.Available = view.Name, view.Available == nil || *view.Available
 	if s.Name == "" {
-		return errors.New("a strategy in the answer of GET /strategies has no name")
+		return errors.New("the answer of GET /strategies has a strategy without a name")
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 		g.Go(func() error {
 			ids, says, err := f.callToOpen(ctx, each)
 			if err == nil && len(ids) != each {
-				err = fmt.Errorf("fleet: %s should open %d orders, but its answer has %d ids where -open-orders expects them: %s", f.open.Method+" "+f.open.Path.String(), each, len(ids), says)
+				err = fmt.Errorf("fleet: %s should open %d orders, but its answer has %d ids at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), each, len(ids), says)
 			}
 			opened[i] = ids
 			return err

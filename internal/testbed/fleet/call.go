@@ -141,7 +141,7 @@ type Counters struct {
 }
 
 // ErrNoMetrics means that the instances do not report how many grab requests are running.
-var ErrNoMetrics = errors.New("fleet: GET /metrics of the targets does not report how many grabs are running (grab_in_flight)")
+var ErrNoMetrics = errors.New("fleet: GET /metrics of the targets does not report the number of running grabs (grab_in_flight)")
 
 // Counters adds up the metrics of all running instances.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
@@ -182,7 +182,7 @@ func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Coun
 			return now, err
 		}
 		if !wait.For(ctx, 20*time.Millisecond) {
-			return now, errors.Join(err, fmt.Errorf("fleet: %v grabs were still running at the last check", now.InFlight))
+			return now, errors.Join(err, fmt.Errorf("fleet: %v grabs were still running when they should all have ended", now.InFlight))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (k kind) prepare(query string) (string, error) {
 		return "", fmt.Errorf("%w: the query must begin with SELECT or WITH, as in %s", ErrQuery, example)
 	}
 	if lists > 0 && (placeholders > 0 || strings.Count(query, orderList) > 1) {
-		return "", fmt.Errorf("%w: use {orders} once and no other placeholder, as in %s", ErrQuery, exampleOfList)
+		return "", fmt.Errorf("%w: use the placeholder {orders} once and no other one, as in %s", ErrQuery, exampleOfList)
 	}
 	if lists == 0 && placeholders != 2 {
 		return "", fmt.Errorf("%w: the query has %d placeholders: use two, for the first and the last order, as in %s", ErrQuery, placeholders, example)

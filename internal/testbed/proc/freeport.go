@@ -28,7 +28,7 @@ func FreeAddr() (string, error) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", fmt.Errorf("proc: find a free port: %w", err)
+		return "", fmt.Errorf("proc: cannot find a free port: %w", err)
 	}
 	defer l.Close()
 	return l.Addr().String(), nil

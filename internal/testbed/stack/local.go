@@ -144,7 +144,7 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return info, fmt.Errorf("stack: %s: %s: %w: make sure that this program starts by itself, or put another one on PATH\nits last lines:\n%s",
-		srv.name, srv.exe, err, cmp.Or(tail, "(it printed nothing)"))
+		srv.name, srv.exe, err, cmp.Or(tail, "(the program printed nothing)"))
 }
 
 const pollInterval = 5 * time.Millisecond

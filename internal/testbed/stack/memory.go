@@ -29,7 +29,7 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 		return await(ctx, nil, func() error {
 			n, err := client.DBSize(ctx).Result()
 			if err == nil && n > 0 {
-				err = fmt.Errorf("stack: %s has not evicted %d keys", server, n)
+				err = fmt.Errorf("stack: %s still stores %d keys that it should have evicted", server, n)
 			}
 			return err
 		})

@@ -214,7 +214,7 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 }
 
 // errAttributes means that the query attributes of a statement cannot be read.
-var errAttributes = fmt.Errorf("%w: the query attributes of a statement cannot be read", errMySQL)
+var errAttributes = fmt.Errorf("%w: the proxy cannot read the query attributes of a statement: do not use any", errMySQL)
 
 // skipAttributes returns the statement that follows the attributes in a COM_QUERY packet.
 func skipAttributes(p []byte) (statement []byte, err error) {
