@@ -174,10 +174,10 @@ func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
 	}
-	lines := []string{fmt.Sprintf("medians with 95 %% intervals, as in benchstat; p: from the Mann-Whitney U-test; slower, faster: the cost changed by at least 1 %%, which holds for all %s together with a confidence of %g %% (Holm); none shown: the measurements show no difference, but there may be one; %s no change is given",
+	lines := []string{fmt.Sprintf("the figures are medians with 95 %% intervals, as in benchstat; p: the result of the Mann-Whitney U-test; slower, faster: the cost changed by at least 1 %% (all %s together have a confidence of %g %%, with the Holm correction); none shown: the measurements show no difference, but there may be one; %s the change cannot be given",
 		catalog.Plural(len(c.Costs), "cost", "costs"), 100-c.Alpha*100, noChange)}
 	if c.Kind == "bench" {
-		lines = append(lines, "a lock is compared by its ratio to the floor within each round; the floor is compared by its time, which shows changes of the machine")
+		lines = append(lines, "locks are compared by their ratio to the floor in the same round; the floor itself is compared by its time, so it shows changes of the machine")
 	}
 	var said sayings
 	for _, x := range c.Costs {

@@ -66,9 +66,9 @@ func detailLegend(cells []experiment.Cell) []string {
 		return nil
 	}
 	lines := []string{
-		"verdict: the outcome for the orders, judged by the ledger only; exclusive: whether the lock kept two holders from being inside at once; -: no lock is known; ?: not known",
-		"struck: the number of points at which the fault struck, out of all points that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
-		"belief gap: the longest time for which a holder believed it had a lock that another driver had; -: no holder lost its lock, or learned of the loss",
+		"verdict: what happened to the orders, judged by the ledger only; exclusive: whether the lock kept two drivers from being inside at once (-: no lock is known, ?: it is unknown)",
+		"struck: at how many points of a grab the fault struck, out of all points that it can reach; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused",
+		"belief gap: the longest time for which a driver believed that it held the lock while another driver held it (-: no driver lost its lock or learned of the loss)",
 	}
 	if answersAlone(cells) {
 		lines[0] = strings.Replace(lines[0], "judged by the ledger only", "judged by the HTTP answers only, because no ledger could be read", 1)
@@ -77,7 +77,7 @@ func detailLegend(cells []experiment.Cell) []string {
 		lines = append(lines, atLeast+" or more: some answers may hide a grab")
 	}
 	if !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
-		lines[1] = "struck: grabs that the fault hit; overlaps: holders inside at once; near misses: writes that a guard or a fence refused"
+		lines[1] = "struck: the number of grabs that the fault hit; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused"
 	}
 	var sizes []string
 	for _, c := range cells {
@@ -120,7 +120,7 @@ func timelineTitle(c experiment.Cell) string {
 // timeline shows what happened to one order, and names the failure mode that explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
-	explained := "no known failure mode explains this failure: look below for the first step at which the belief of a driver is not true"
+	explained := "no known failure mode explains this failure: look below for the first step at which a driver believes something that is not true"
 	if s.Mode != "" {
 		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)
 	}

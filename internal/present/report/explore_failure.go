@@ -64,7 +64,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	}
 	fmt.Fprintf(b, "%s %s in %s\n\n", f.Schedule.Strategy, Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
-	fmt.Fprintf(b, "\n%s after this step the property is broken; believes: the actors who believe that they hold the lock; holds: the actor who holds it, by the servers' clocks\n\n", lostMark)
+	fmt.Fprintf(b, "\n%s the property is broken after this step; believes: the actors who believe that they hold the lock; holds: the actor who holds it according to the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
 		fmt.Fprintln(b, wrap(text, proseWidth))
 	}

@@ -188,9 +188,9 @@ func class(c experiment.Cell) string {
 
 // matrixLegend explains the words and marks in the table of verdicts.
 func matrixLegend(run *experiment.Run) []string {
-	lines := []string{"each cell shows the verdict on the orders. Behind unsafe stands the number of surplus grabs, and behind stuck the number of orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"}
+	lines := []string{"each cell shows the verdict on the orders. The number after unsafe counts surplus grabs, and the number after stuck counts orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
-		lines = append(lines, fmt.Sprintf("unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was %s; stuck and unknown are counted in the same way", tooOften(run)))
+		lines = append(lines, fmt.Sprintf("unsafe 3/11: the fault struck at 11 points of a grab, and at 3 of them the order was %s; stuck and unknown are counted in the same way", tooOften(run)))
 	}
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)
@@ -209,7 +209,7 @@ func matrixLegend(run *experiment.Run) []string {
 		lines = append(lines, fmt.Sprintf("%d of %s as expected for the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
 	}
 	if differ > 0 {
-		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not as expected, and the expected verdict follows"
+		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not as expected, and is followed by the expected verdict"
 	}
 	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
 		lines = append(lines, notClaimed+" no verdict is expected, because the flags change the conditions or the result depends on chance")
@@ -232,10 +232,10 @@ func lockLegend(cells []experiment.Cell) []string {
 	}
 	var lines []string
 	if occurs(letIn) {
-		lines = append(lines, letIn+" the lock let two holders in at once; the number counts the points at which it did; in safe"+letIn+"2 the orders are still safe")
+		lines = append(lines, letIn+" the lock let two drivers in at once; the number counts the points at which this happened; in safe"+letIn+"2 the orders are still safe")
 	}
 	if occurs(lockUnknown) {
-		lines = append(lines, lockUnknown+" it is not known whether the lock let two holders in")
+		lines = append(lines, lockUnknown+" it is not known whether the lock let two drivers in at once")
 	}
 	return lines
 }

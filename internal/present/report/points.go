@@ -75,7 +75,7 @@ func pointLegend(cells []experiment.Cell) []string {
 			})
 		})
 	}
-	lines := []string{"struck: how often the fault struck at the point, out of how often it should have"}
+	lines := []string{"struck: how often the fault struck at this point, out of how often it should have struck"}
 	if occurs("waiting: ") || occurs("handing over: ") {
 		lines[0] += `; a driver that is "waiting" arrived while another one had the lock; a driver that is "handing over" releases the lock to a waiting driver`
 	}
@@ -90,7 +90,7 @@ func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }
 
-const momentLegend = "these points are moments, counted from the time at which a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
+const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
 // outcomesAt returns the effects of the fault, and merges steps with equal effects.

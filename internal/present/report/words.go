@@ -103,7 +103,7 @@ func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
 	}
-	lines := []string{"limited by: what kept the rate from being higher. It is the lock if the same grab without a lock holds a rate at which this one failed. It is the load generator if requests were sent too late, or if the bare endpoint does no better. Otherwise it is the instances with their database"}
+	lines := []string{"limited by: what kept the rate from being higher. It is the lock if a grab without a lock reaches a rate at which this one failed. It is the load generator if requests were sent too late, or if an endpoint that does no work reaches no higher rate. Otherwise, it is the instances with their database"}
 	var said sayings
 	for _, c := range withBare(run) {
 		if c.Peak != nil && c.Peak.LimitReason != "" {
@@ -118,7 +118,7 @@ func costLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
 	}
-	lines := []string{"each figure is the median over the runs of a cell, with its 95 % interval; the strategies took turns; ms: latency, from the schedule and from sending; done: answered requests"}
+	lines := []string{"each figure is the median of several runs, with its 95 % interval; the runs of the strategies alternated; ms: latency, measured from the scheduled time and from the time of sending; done: answered requests"}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
 		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough))
 	}
@@ -130,15 +130,15 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
 	switch {
 	case answersAlone(cells):
-		lines = append(lines, "answers: what clients were told; stuck orders were found by probes")
+		lines = append(lines, "answers: what the service told the clients; stuck orders: found by grabs after the load")
 	case len(cells) > 0:
-		lines = append(lines, "ledger: rows in the database; answers: what clients were told")
+		lines = append(lines, "ledger: rows in the database; answers: what the service told the clients")
 	}
 	if !isPeak(run) && len(repeatedCells(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
-		lines = append(lines, "a single run says little about latency, rate and commands, so they are only in run.json; -repeat 6 or more shows their medians with intervals")
+		lines = append(lines, "a single run says little about latency, rate and commands, so only run.json contains them; with -repeat 6 or more, the table shows their medians with intervals")
 	}
 	if r := run.Config.Rules; r != nil && len(cells) > 0 {
-		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed %s; taken %s, another driver has the order; busy %s, the driver did not get the lock and the order may still be open",
+		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed (%s); taken (%s): another driver has the order; busy (%s): the driver did not get the lock, and the order may still be open",
 			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
@@ -146,16 +146,16 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	}
 	lines = append(lines, lockLegend(cells)...)
 	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
-		lines = append(lines, notHeld+" the load was not held: the p99 from the schedule is more than a tenth higher than from sending")
+		lines = append(lines, notHeld+" the load was not kept up: the p99 from the scheduled time is more than 10 % higher than from the time of sending")
 	}
 	var said sayings
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
 		case c.PhantomGrabs != nil: // there was a ledger with which to compare the answers
-			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than drivers were told")
+			said.add(name(c), "double-grabs are counted from the answers, because the ledger names fewer winners than the answers do")
 		default:
-			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
+			said.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
 		}
 	}
 	lines = append(lines, said.lines(": ")...)
