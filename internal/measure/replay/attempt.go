@@ -334,7 +334,7 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
 	if err == nil && t.expired == 0 && slices.ContainsFunc(calls, missed) {
-		err = fmt.Errorf("%w: the deadline of a call passed while the replay held the call back", ErrTooSlow)
+		err = fmt.Errorf("%w: the replay delayed a call until its deadline had passed", ErrTooSlow)
 	}
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }

@@ -109,7 +109,7 @@ func TestWorkshopCalls(t *testing.T) {
 		{"another token", "5/answer", en, other, 403, "reload it"},
 		{"another token", "5/hint", en, other, 403, "reload it"},
 		{"another token", "7/try", `{"lang":"en","try":"400"}`, other, 403, "reload it"},
-		{"nothing to try", "5/try", `{"lang":"en","try":"400"}`, tok, 400, "exercise 5 has no figure that you can try"},
+		{"nothing to try", "5/try", `{"lang":"en","try":"400"}`, tok, 400, "there is no figure to try in exercise 5"},
 		{"a figure too early", "7/try", `{"lang":"en","try":"400"}`, tok, 400, "before you answer"},
 		{"another token", "stop", `{}`, other, 403, "reload it"},
 		{"no exercise", "13/predict", `{"lang":"en","letter":"a"}`, tok, 400, "use a number from 1 to 12"},

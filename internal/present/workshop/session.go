@@ -151,7 +151,7 @@ func (s *Session) MayAnswer(e Exercise) error {
 // or ErrAnswer if the exercise offers no Try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
-		return fmt.Errorf("%w: exercise %d has no figure that you can try", ErrAnswer, e.Number)
+		return fmt.Errorf("%w: there is no figure to try in exercise %d", ErrAnswer, e.Number)
 	}
 	return s.MayAnswer(e)
 }
