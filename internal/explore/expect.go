@@ -19,12 +19,12 @@ var Wider = []struct {
 	As    catalog.Fault
 	Why   string // the reason, as one sentence
 }{
-	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node also forgets while a contender holds other nodes, and then that node alone makes the majority; in `run`, a holder has every node, and `amnesia` plays the bare majority"},
+	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "in a search, a node may also restart while another driver holds some of the other nodes, and then this node decides who has the majority. In `run`, the holder has all nodes, and `amnesia` tests the bare majority"},
 	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "the same as for `redis-restart`"},
 	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "the same as for `redis-restart`"},
-	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node also jumps while a contender holds other nodes, as for `redis-restart`"},
-	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "a node forgets, whichever nodes the holder has"},
-	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
+	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node may also jump while another driver holds some of the other nodes, as for `redis-restart`"},
+	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "any node may restart empty, whether or not the holder has it"},
+	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and then the server cannot tell this caller from a dead one. `run` delays only replies"},
 }
 
 // Claimed returns the verdict that a search should reach for a strategy under a fault. It never

@@ -25,7 +25,7 @@ var handoffStrategy = Strategy{
 	Fences:   true,
 	Claims:   catalog.ClaimsOf("watchdog").Fenced(),
 	Excludes: catalog.Global,
-	Waiter:   "is told, in its turn",
+	Waiter:   "is notified when its turn comes",
 	Breaks:   []string{"F15", "F17", "F27"},
 	Promises: Promises{InOrder: catalog.PerProcess, Drift: 0.01, ReleaseRetried: true, LateUndone: true},
 	New: func(env Env) (Locker, error) {

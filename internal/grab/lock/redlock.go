@@ -34,7 +34,7 @@ var redlock = Strategy{
 	Claims:        catalog.ClaimsOf("redlock"),
 	Excludes:      catalog.Global,
 	RefusesItself: true,
-	Waiter:        "asks again, after 25 to 200 ms",
+	Waiter:        "tries again after 25 to 200 ms",
 	Breaks:        []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
 	Promises:      Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare, Grace: RedlockGrace},
 	New:           func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },

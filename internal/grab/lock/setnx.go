@@ -27,7 +27,7 @@ var setnx = Strategy{
 	Claims:        catalog.ClaimsOf("setnx"),
 	Excludes:      catalog.Global,
 	RefusesItself: true,
-	Waiter:        "asks again, after 2 to 100 ms",
+	Waiter:        "tries again after 2 to 100 ms",
 	Breaks:        []string{"F11", "F17", "F38", "F39", "F40"},
 	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }

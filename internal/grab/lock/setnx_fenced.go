@@ -24,7 +24,7 @@ var setnxFenced = variant(setnx, Strategy{
 	Claims: catalog.ClaimsOf("setnx").Fenced(),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.NodeClock}, As: catalog.NoFault,
-		Why: "by the server's clock the lease has ended, the fence refuses the write, and the lock promises no notice of a loss",
+		Why: "by the server's clock, the lease has ended. The fence refuses the write, and the lock does not promise to report a loss",
 	}},
 	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,

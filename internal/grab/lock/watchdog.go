@@ -23,7 +23,7 @@ var watchdog = Strategy{
 	Guard:    order.Naive,
 	Claims:   catalog.ClaimsOf("watchdog"),
 	Excludes: catalog.Global,
-	Waiter:   "is told, and looks at the end of the lease",
+	Waiter:   "is notified, or tries again when the lease ends",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
 	Promises: Promises{WakeUp: 1}, // a waiter that missed a message waits for the end of the lease
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },

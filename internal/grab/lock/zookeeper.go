@@ -35,7 +35,7 @@ var zooKeeper = Strategy{
 	Claims: catalog.ClaimsOf("consensus"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Partition}, As: catalog.NoFault,
-		Why: "its client gives up the session before the server does, unless the driver is also stopped after its last check; in a search that is `pause`",
+		Why: "its client gives up the session before the server does, unless the driver is also paused after its last check. In a search, that is the fault `pause`",
 	}},
 	Excludes: catalog.Global,
 	Waiter:   "watches the node before its own",

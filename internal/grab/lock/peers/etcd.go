@@ -37,7 +37,7 @@ var etcdMutex = lock.Strategy{
 	Waiter:       "watches the key just before its own",
 	Breaks:       []string{"F15", "F28", "F29", "F41"},
 	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s); kept alive by the client",
-	Unexplorable: "goroutines of its client renew its leases, and they continue from one schedule to the next",
+	Unexplorable: "goroutines of its client renew its leases and continue from one schedule to the next, so a search cannot control them",
 	New:          newEtcdMutex,
 }
 

@@ -25,10 +25,10 @@ var redislockOnce = lock.Strategy{
 	Claims: catalog.ClaimsOf("check"),
 	InSearch: []lock.SearchClaim{{
 		Faults: []catalog.Fault{catalog.Latency}, As: catalog.NoFault,
-		Why: "in a search, its callers have no deadline, and then the library gives up after one lease by itself; a request to an instance has a deadline",
+		Why: "without a deadline, the library gives up after one lease. In a search, its callers have no deadline, but a request to an instance has one",
 	}},
 	Excludes: catalog.Global,
-	Waiter:   "is turned away",
+	Waiter:   "is refused at once",
 	Breaks:   []string{"F11", "F12", "F17", "F22", "F25", "F38", "F39", "F40"},
 	Lease:    "the ttl of Obtain; never extended",
 	Promises: lock.Promises{TriesOnce: true},
@@ -44,11 +44,11 @@ var redislockOnce = lock.Strategy{
 	New: newRedislock(nil),
 }
 
-const waitsNot = "its default retry strategy is none"
+const waitsNot = "by default, it does not retry"
 
 var redislock5ms = func() lock.Strategy {
 	s := redislockOnce
-	s.Name, s.Title, s.Waiter = "redislock-5ms", "bsm/redislock; tries every 5 ms", "asks again, after 5 ms"
+	s.Name, s.Title, s.Waiter = "redislock-5ms", "bsm/redislock; tries every 5 ms", "tries again after 5 ms"
 	s.Promises.TriesOnce = false
 	s.New = newRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })
 	return s

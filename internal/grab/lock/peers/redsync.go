@@ -31,7 +31,7 @@ var redsyncOne = lock.Strategy{
 	Guard:    order.Naive,
 	Claims:   catalog.ClaimsOf("setnx"),
 	Excludes: catalog.Global,
-	Waiter:   "asks again, after 50 to 250 ms",
+	Waiter:   "tries again after 50 to 250 ms",
 	Breaks:   []string{"F11", "F17", "F22", "F38", "F39", "F40"},
 	Lease:    "WithExpiry (its default is 8 s); never extended",
 	Fails: map[string]string{
@@ -45,7 +45,7 @@ const handedOver = "a caller that disconnects while the lock is granted still ge
 
 var redsync5ms = func() lock.Strategy {
 	s := redsyncOne
-	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync over one node; tries every 5 ms", "asks again, after 5 ms"
+	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync over one node; tries every 5 ms", "tries again after 5 ms"
 	s.New = newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))
 	return s
 }()

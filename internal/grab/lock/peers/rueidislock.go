@@ -39,22 +39,22 @@ var rueidislockThree = lock.Strategy{
 	Guard:        order.Naive,
 	Claims:       catalog.ClaimsOf("rueidislock"),
 	Excludes:     catalog.Global,
-	Waiter:       "is told, and asks again",
+	Waiter:       "is notified, and tries again",
 	Breaks:       []string{"F9", "F11", "F12", "F13", "F17", "F19", "F38", "F39", "F40"},
 	Lease:        "KeyValidity (its default is 5 s); extended at every half of it",
-	Unexplorable: "it has its own client, which uses sockets, so a search cannot decide its steps",
+	Unexplorable: "its own client uses sockets, so a search cannot control its steps",
 	Fails: map[string]string{
 		"unconfirmed renewals": "one extension without an answer ends the lock",
 		"two processes":        "the lock ends with the context of its acquire, before the release",
 	},
 	Flaky: map[string]string{
-		"contention":     "a waiter needs two of three keys, and waiters with one key each block each other. On a loaded machine, none of 20 got the lock for 5 s",
+		"contention":     "a waiter needs two of three keys, so waiters with one key each block each other. On a loaded machine, none of 20 waiters got the lock for 5 s",
 		"wakes a waiter": untold,
 	},
 	New: newRueidislock(0),
 }
 
-const untold = "a waiter asks again only after a tracking message about the key. On a loaded machine, one had no message 2 s after the release"
+const untold = "a waiter tries again only after a tracking message about the key. On a loaded machine, a waiter got no such message within 2 s after the release"
 
 // rueidislockOne uses a single key, as the library's README recommends for a single Redis server.
 var rueidislockOne = func() lock.Strategy {

@@ -33,8 +33,8 @@ var zkLock = lock.Strategy{
 	Excludes:     catalog.Global,
 	Waiter:       "watches the node before its own",
 	Breaks:       []string{"F15", "F29", "F30", "F41"},
-	Lease:        "the session timeout, within the server's limits; the client keeps the session alive while it is connected",
-	Unexplorable: "its connection has no hook for single calls, so a search cannot decide its steps",
+	Lease:        "the session timeout, within the limits of the server. The client keeps the session alive while it is connected",
+	Unexplorable: "its connection has no hook for single calls, so a search cannot control its steps",
 	Fails: map[string]string{
 		"loss is known": "it does not check its node, and only the end of the session is reported",
 		"lost reply":    leavesNode,
