@@ -179,7 +179,7 @@ func (r *Run) limit() {
 	}
 }
 
-const unlimited = "the search ended before any rate failed, so the limit is not known"
+const unlimited = "the search ended before any rate was too high, so the limit is not known"
 
 // limitOfBare returns what limited the rate of the endpoint that does no work, and why.
 func limitOfBare(p *Peak) (limit, why string) {
@@ -206,19 +206,19 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
 	case locks && none != nil && above(none):
-		return ByLock, fmt.Sprintf("without a lock, a rate of %.0f/s was held; with the lock, %.0f/s was not held", none.HeldRPS, failed.RPS)
+		return ByLock, fmt.Sprintf("without a lock, the service kept up with %.0f/s; with the lock, it did not keep up with %.0f/s", none.HeldRPS, failed.RPS)
 	case bare != nil && !above(bare) && bare.LimitedBy != "":
-		return bare.LimitedBy, fmt.Sprintf("even the bare endpoint, which does no work, held no rate above %.0f/s", bare.HeldRPS)
+		return bare.LimitedBy, fmt.Sprintf("even an endpoint that does no work reached no rate above %.0f/s", bare.HeldRPS)
 	case none == nil && locks:
 		return "", "there is no run without a lock to compare with"
 	case bare == nil:
-		return "", "no bare endpoint was measured, so either the load generator or the instances may be the limit"
+		return "", "no endpoint without work was measured, so either the load generator or the instances may be the limit"
 	case !above(bare):
-		return "", "the search over the bare endpoint ended before any rate failed"
+		return "", "the search on the endpoint that does no work ended before any rate was too high"
 	case p == none || !locks:
-		return ByInstances, fmt.Sprintf("the bare endpoint, which does no work, held %.0f/s, but the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
+		return ByInstances, fmt.Sprintf("an endpoint that does no work kept up with %.0f/s, but a grab without a lock did not keep up with %.0f/s", bare.HeldRPS, failed.RPS)
 	default:
-		return ByInstances, fmt.Sprintf("even without a lock, no rate above %.0f/s was held", none.HeldRPS)
+		return ByInstances, fmt.Sprintf("even without a lock, the service kept up with no rate above %.0f/s", none.HeldRPS)
 	}
 }
 

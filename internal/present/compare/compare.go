@@ -134,7 +134,7 @@ func (c *Comparison) Summary() string {
 	if len(parts) == 0 {
 		switch {
 		case c.Cells == 0 && len(c.Costs) == 0:
-			return "the results have nothing in common"
+			return "the results have no test or cost in common"
 		case unknown+c.count(NotShown) == 0:
 			return "no difference"
 		case unknown == 0:

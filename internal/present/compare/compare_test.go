@@ -195,7 +195,7 @@ func TestRunsByCell(t *testing.T) {
 	if c := Runs("a", old, "a", old); c.Worse() || c.Summary() != "no difference" || len(c.Unlike) > 0 {
 		t.Errorf("with itself: %q, unlike %q", c.Summary(), c.Unlike)
 	}
-	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "the results have nothing in common" {
+	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "the results have no test or cost in common" {
 		t.Errorf("with nothing: %q", c.Summary())
 	}
 }
@@ -471,7 +471,7 @@ func TestSummary(t *testing.T) {
 		answers        []Answer
 		want           string
 	}{
-		{ofRuns, 0, 0, nil, "the results have nothing in common"},
+		{ofRuns, 0, 0, nil, "the results have no test or cost in common"},
 		{ofBenches, 0, 0, []Answer{Same}, "no difference"},
 		{ofRuns, 2, 0, []Answer{Same}, "no difference"},
 		{ofBenches, 0, 0, []Answer{Same, NotShown}, "no difference shown"},

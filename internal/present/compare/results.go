@@ -91,7 +91,7 @@ func costOf(a, b lockbench.Cost) Cost {
 	if len(x.old) == 0 || len(x.new) == 0 { // only the medians are known
 		x.Old, x.New = Measured{Median: a.Median}, Measured{Median: b.Median}
 		x.old, x.new = knownValues(a.Median), knownValues(b.Median)
-		x.Why = fmt.Sprintf("without %s beside both results, there are no measurements to test", lockbench.SlicesFile)
+		x.Why = fmt.Sprintf("there are no measurements to test: put %s next to both results", lockbench.SlicesFile)
 	}
 	return x
 }

@@ -49,16 +49,16 @@ func choose(r *http.Request) (any, error) {
 		return nil, err
 	}
 	v := chooseView{Duties: []whichlock.Duty{}, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
-		fmt.Sprintf("What breaks a lock, and its commands and statements: %s, of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a plain load, including the losers.", f.Run, f.RunCommit),
-		fmt.Sprintf("The cost of the lock by itself: %s, at commit %s. It is given in round trips to Redis, %s there, with the 95 %% interval over rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
-		"The libraries, what was claimed, and why: docs/which-lock.md. This file and the results are in the repository of Grab Lab.",
+		fmt.Sprintf("The faults, commands and statements of a lock are from %s, a run of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a load without faults, including those of the losers.", f.Run, f.RunCommit),
+		fmt.Sprintf("The cost of the lock alone is from %s, at commit %s. It is given in round trips to Redis (%s in that benchmark), with the 95 %% interval over the rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
+		"docs/which-lock.md describes the libraries and gives the reasons. That file and the results are in the repository of Grab Lab.",
 	}}
 	if redlock := f.Option("redlock"); answers[1] == "redlock" && len(redlock.Twice) > 0 && answers[0] != "may" {
-		v.Sources = append(v.Sources, "redlock, for which you have the five nodes, is not among these, because it let an order be grabbed twice under "+catalog.List(redlock.Twice)+".")
+		v.Sources = append(v.Sources, "redlock, for which you have five nodes, is not in this list, because it let an order be grabbed twice under "+catalog.List(redlock.Twice)+".")
 	}
 	for i, o := range fit {
 		if i == 0 {
-			v.Answer = fmt.Sprintf("Take %s with the guard %s. It is described as: %s.", o.Strategy, o.Guard, o.Title)
+			v.Answer = fmt.Sprintf("Take %s with the guard %s. In short, it is: %s.", o.Strategy, o.Guard, o.Title)
 			v.Duties = o.Duties(answers)
 		}
 		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
