@@ -113,7 +113,7 @@ func TestBenchInterrupt(t *testing.T) {
 func TestBenchBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"stray":                  "stray: not a flag",
+		"stray":                  "stray: this is not a flag",
 		"-round 5":               "did you mean -rounds?",
 		"-strategies setnxx":     "did you mean setnx?",
 		"-strategies rueidislok": "did you mean rueidislock?",

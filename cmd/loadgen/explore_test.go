@@ -39,7 +39,7 @@ func TestExploreBadUsage(t *testing.T) {
 	}
 	t.Chdir(dir)
 	for args, want := range map[string]string{
-		"stray":              "stray: not a flag",
+		"stray":              "stray: this is not a flag",
 		"-strategy setnx":    "did you mean -strategies?",
 		"-strategies setnxx": "did you mean setnx?",
 		"-strategies setnx,": "separated by commas",

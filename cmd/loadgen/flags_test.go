@@ -366,7 +366,7 @@ func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
 		"-shard 1/4":                     "-shard 1/4: all shards must send to the same instances, so a shard cannot start instances of its own; add -targets URL,URL",
-		"-shard 4/4":                     "-shard 4/4: must be I/N, such as 0/4 to 3/4 for four shards",
+		"-shard 4/4":                     "-shard 4/4: must be I/N, as in 0/4 to 3/4 for four shards",
 		"-shard-start noon":              "-shard-start noon: must be a time such as 2026-11-20T21:30:00Z",
 		"-shard-start " + noon:           "this flag sets the start time of a shard, and this run is not a shard; add -shard I/N",
 		"-shard 1/4 -targets http://h:1": "-shard 1/4: all shards must begin at the same time; add -shard-start TIME, with the same time for all shards",
@@ -468,7 +468,7 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -ledger-query x":                        "-ledger-query x: the address of the database is missing; add -db DSN",
 		"-targets http://h:1 -db u@tcp(h)/d -ledger-query UPDATE":    "-ledger-query: ledger: bad query: the query must begin with SELECT",
 		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: ledger: bad database address",
-		"-targets http://h:1 -path /grab":                            "-path: without {order} in the path, the body or a header",
+		"-targets http://h:1 -path /grab":                            "-path: without {order}, every grab would be for the same order",
 		"-targets http://h:1 -path /{ordre}":                         "did you mean {order}?",
 		"-targets http://h:1 -grabbed ok":                            "write statuses or fields",
 		"-targets http://h:1 -grabbed 200 -taken 200":                "-taken: an answer with status 200 matches the rules for both grabbed and taken",
@@ -562,12 +562,12 @@ func TestBadPoint(t *testing.T) {
 		{"before clam 1", "-faults pause", "is not a point of a grab"},
 		{"waitng: before claim 1", "-faults pause", `use "waiting" or "handing over"`},
 		{"before acquire 1 at redlock-1", "-faults pause", `is not a point of a grab`},
-		{"before claim 1", "", "the run has no fault"},
+		{"before claim 1", "", "this flag says where a fault strikes, but the run has no fault"},
 		{"before claim 1", "-only setnx/none", "the run has no fault"},
 		{"before claim 1", "-scenario peak", "the run has no fault"},
-		{"before claim 1", targets, "-at before claim 1: loadgen cannot hold grabs in targets"},
+		{"before claim 1", targets, "-at before claim 1: loadgen cannot pause a grab at a chosen point"},
 		{"before claim 1", targets + " -faults pause", "loadgen does not know which processes to stop"},
-		{"before claim 1", "-schedule f -stack local", "-at before claim 1: the schedule file determines"},
+		{"before claim 1", "-schedule f -stack local", "-at before claim 1: with -schedule, the schedule file determines"},
 	} {
 		var stdout, stderr bytes.Buffer
 		args := append([]string{"-at", tt.at}, strings.Fields(tt.with)...)

@@ -123,7 +123,7 @@ func TestErrors(t *testing.T) {
 		top + "redis clock +0s":        `with a sign`,
 		top + "redis clock +10":        `with a sign`,
 		top + "A acquire 1 locks":      `there is no server locks: use one of redis, db`,
-		top + "A begins\nguard naive":  `line 6: "guard naive": a header line comes after the first step`,
+		top + "A begins\nguard naive":  `line 6: "guard naive": this line must come before the first step`,
 		top + "ttl 4s":                 `the line "ttl" occurs twice`,
 		"strategy a b":                 `line 1: "strategy a b": the line must have exactly one value: write a line such as "strategy setnx"`,
 		"actors A":                     `"A" must be an actor and its instance, such as A@1: write a line such as "actors A@1 B@2"`,

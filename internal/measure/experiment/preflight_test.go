@@ -170,7 +170,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT id, status FROM tickets WHERE id BETWEEN ? AND ?", "open-orders", "just opened"},
 		},
 		"later":       {{target.Spec{Path: "/tickets/{order}/grab"}, "", "later", "HTTP 202"}},
-		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "named after {port}. Else run without faults"}},
+		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "named after {port}. Otherwise, run without faults"}},
 	} {
 		cfg := ticketRun(t, kind, target.Spec{}, catalog.NoFault)
 		cfg.Stack.Needs = cfg.serviceNeeds()

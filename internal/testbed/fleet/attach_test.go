@@ -190,8 +190,8 @@ func TestAttachToListed(t *testing.T) {
 	})
 	for source, says := range map[string]string{
 		"eureka:DEAD@":  ": none of the listed instances answers, for example http://127.0.0.1:1: ",
-		"eureka:EMPTY@": ": no instance is listed",
-		"eureka:NONE@":  ": no instance is listed",
+		"eureka:EMPTY@": ": the registry lists no instance",
+		"eureka:NONE@":  ": the registry lists no instance",
 	} {
 		_, err := Attach(t.Context(), target.Target{URLs: []string{source + registry}})
 		if err == nil || !strings.Contains(err.Error(), "-targets "+source+registry+says) {

@@ -131,7 +131,7 @@ func parseOpening(texts []string) (*Opening, error) {
 		}
 	}
 	if len(texts) > 1 && len(open.SQL) < len(texts) {
-		return nil, errors.New("open-orders contains both a call and SQL statements: use only one of the two")
+		return nil, errors.New("must be either one call or SQL statements, and not both")
 	}
 	return open, nil
 }
