@@ -1,9 +1,6 @@
 package catalog
 
-import (
-	_ "embed"
-	"slices"
-)
+import _ "embed"
 
 // Mode is a failure mode, which is one way in which a lock lets two drivers win or lets no driver
 // win.
@@ -28,10 +25,7 @@ var Modes = parse[[]Mode](modesJSON)
 var modesJSON string
 
 // FindMode looks up a failure mode by its id, such as F1.
-func FindMode(id string) (Mode, bool) {
-	i := slices.IndexFunc(Modes, func(m Mode) bool { return m.ID == id })
-	if i < 0 {
-		return Mode{}, false
-	}
-	return Modes[i], true
+func FindMode(id string) (m Mode, ok bool) {
+	m, _, ok = find(Modes, id, func(m Mode) (string, []string) { return m.ID, nil })
+	return m, ok
 }

@@ -14,6 +14,15 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// Join joins the texts of some items with a separator.
+func Join[T any](items []T, separator string, text func(T) string) string {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = text(item)
+	}
+	return strings.Join(texts, separator)
+}
+
 // List joins words for use in a sentence: "a, b and c".
 func List(words []string) string {
 	last := len(words) - 1

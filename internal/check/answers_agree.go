@@ -36,10 +36,7 @@ func answersAgree(e Evidence) Verdict {
 //
 //	len(told) + len(unacknowledged) - len(phantom) == len(ledger)
 func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged []Pair) {
-	rows := make([]Pair, len(ledger))
-	for i, g := range ledger {
-		rows[i] = Pair{g.Order, g.Driver}
-	}
+	rows := Pairs(ledger)
 	return subtract(told, rows), subtract(rows, told)
 }
 

@@ -85,17 +85,10 @@ func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal
 	}
-	model := grabUnits(units)
-	return porcupine.CheckOperationsTimeout(model.ToModel(), operations(ops), linearizeTimeout)
-}
-
-// operations converts ops to operations of package porcupine.
-func operations(ops []Op) []porcupine.Operation {
-	list := make([]porcupine.Operation, len(ops))
+	calls := make([]porcupine.Operation, len(ops))
 	for i, op := range ops {
-		list[i] = porcupine.Operation{
-			ClientId: i, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To),
-		}
+		calls[i] = porcupine.Operation{ClientId: i, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To)}
 	}
-	return list
+	model := grabUnits(units)
+	return porcupine.CheckOperationsTimeout(model.ToModel(), calls, linearizeTimeout)
 }

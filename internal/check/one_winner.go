@@ -67,6 +67,15 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, and no order was %s more than %d times", Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
 }
 
+// Pairs returns the attempts that wrote the rows of a ledger.
+func Pairs(ledger []order.Grab) []Pair {
+	pairs := make([]Pair, len(ledger))
+	for i, g := range ledger {
+		pairs[i] = Pair{g.Order, g.Driver}
+	}
+	return pairs
+}
+
 // Rows converts the answers "grabbed" into the ledger rows that they promise.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))

@@ -210,13 +210,21 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	if b.Excludes == catalog.NoExclusion {
 		opens = history.Read
 	}
-	begin := e.T
+	if begin, ok := b.lastBefore(e, opens, history.OK); ok {
+		return begin
+	}
+	return e.T
+}
+
+// lastBefore returns when the attempt of event e last did the given operation before e. ok is false
+// if that was not recorded.
+func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at time.Duration, ok bool) {
 	for _, x := range b.events {
-		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == opens && x.Kind == history.OK {
-			begin = x.T
+		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == op && x.Kind == kind {
+			at, ok = x.T, true
 		}
 	}
-	return begin
+	return at, ok
 }
 
 // eventsBetween returns what the drivers in who did from a given time to the event last. It adds
@@ -243,7 +251,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
 	}
-	called := b.callTime(e)
+	called, _ := b.lastBefore(e, e.Op, history.Invoke)
 	return slices.ContainsFunc(b.holds, func(h Hold) bool {
 		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
 			ended := b.Lease > 0 && v.From-h.From >= b.Lease
@@ -251,17 +259,6 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 			return later && slices.Contains(who, v.actor()) && compareGroup(b.Excludes, h.Span, v.Span) == 0
 		})
 	})
-}
-
-// callTime returns the time of the call to which event e is the reply. It returns 0 if the call was
-// not recorded.
-func (b *builder) callTime(e history.Event) (at time.Duration) {
-	for _, x := range b.events {
-		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
-			at = x.T
-		}
-	}
-	return at
 }
 
 // isShown reports whether timelines show this kind of event.

@@ -178,9 +178,5 @@ func (s *state) holders(now time.Duration) []string {
 
 // names joins the names of drivers for use in a sentence.
 func names(actors []actor) string {
-	text := make([]string, len(actors))
-	for i, a := range actors {
-		text[i] = fmt.Sprintf("driver %d", a.driver)
-	}
-	return strings.Join(text, " and ")
+	return catalog.Join(actors, " and ", func(a actor) string { return fmt.Sprintf("driver %d", a.driver) })
 }
