@@ -1,7 +1,6 @@
 package lockbench
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -62,16 +61,14 @@ func loadSlices(path string) (of []Slice, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); ; {
-		if !lines.Scan() {
-			return of, lines.Err()
-		}
+	for lines := json.NewDecoder(bytes.NewReader(text)); lines.More(); {
 		var s Slice
-		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+		if err := lines.Decode(&s); err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", path, len(of)+1, err)
 		}
 		of = append(of, s)
 	}
+	return of, nil
 }
 
 // Cost is the figure by which locks are compared in a case. It has one value per round, or only the

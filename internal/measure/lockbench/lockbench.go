@@ -88,7 +88,7 @@ type benchmark struct {
 	stack *stack.Stack
 	pool  *pool
 	redis commandStats
-	ids   []int64 // order ids; the workers take the locks of these orders
+	first int64 // the id of the first of the orders whose locks the workers take
 }
 
 func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
@@ -101,43 +101,33 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	}
 	res.Environment.Redis, res.Environment.Database = b.stack.RedisVersion, b.stack.DatabaseVersion
 	res.Environment.ZooKeeper, res.Environment.Etcd = b.stack.ZooKeeperVersion, b.stack.EtcdVersion
-	if b.ids, err = b.orders(ctx); err != nil {
+	keys, processes := 0, 0
+	for _, c := range b.cfg.Cases {
+		keys, processes = max(keys, c.Keys), max(processes, c.Processes)
+	}
+	if b.first, err = b.orders(ctx, keys); err != nil {
 		return err
 	}
 	b.redis = newCommandStats(b.stack)
-	processes := 0
-	for _, c := range b.cfg.Cases {
-		processes = max(processes, c.Processes)
-	}
 	b.pool, err = newPool(ctx, b.stack, b.cfg.Exe, processes)
 	return err
 }
 
-// orders returns the id of an order for each key. It opens orders only if a lock is a row in the
-// database.
-func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
-	keys := 0
-	for _, c := range b.cfg.Cases {
-		keys = max(keys, c.Keys)
+// orders returns the id of the first order. It opens an order for each key, but only if a lock is a
+// row in the database.
+func (b *benchmark) orders(ctx context.Context, keys int) (first int64, err error) {
+	if b.stack.DSN == "" || b.cfg.Stack.Needs&lock.SQL == 0 {
+		return time.Now().UnixMicro(), nil
 	}
-	first := time.Now().UnixMicro()
-	if b.stack.DSN != "" && b.cfg.Stack.Needs&lock.SQL != 0 {
-		db, err := order.Connect(ctx, b.stack.DSN, order.Options{MaxConns: 2})
-		if err != nil {
-			return nil, err
-		}
-		defer db.Close()
-		if err := db.Migrate(ctx); err != nil {
-			return nil, err
-		}
-		if first, err = db.Create(ctx, keys, 1); err != nil {
-			return nil, err
-		}
+	db, err := order.Connect(ctx, b.stack.DSN, order.Options{MaxConns: 2})
+	if err != nil {
+		return 0, err
 	}
-	for i := range keys {
-		ids = append(ids, first+int64(i))
+	defer db.Close()
+	if err := db.Migrate(ctx); err != nil {
+		return 0, err
 	}
-	return ids, nil
+	return db.Create(ctx, keys, 1)
 }
 
 // round measures every lock in every case. After an error, it still returns the measurements so
@@ -198,7 +188,7 @@ func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) 
 	if err != nil {
 		return trace{}, err
 	}
-	t, err := b.pool.run(c, s.Name, b.ids[:c.Keys], b.cfg.Slice/time.Duration(max(c.Parts, 1)))
+	t, err := b.pool.run(c, s.Name, b.first, b.cfg.Slice/time.Duration(max(c.Parts, 1)))
 	if err != nil {
 		return t, err
 	}
@@ -207,17 +197,16 @@ func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) 
 	return t, err
 }
 
-func (b *benchmark) close() error {
-	var errs []error
+func (b *benchmark) close() (err error) {
 	if b.pool != nil {
-		errs = append(errs, b.pool.close())
+		err = b.pool.close()
 	}
 	for _, server := range b.redis {
-		errs = append(errs, server.Close())
+		err = errors.Join(err, server.Close())
 	}
 	if b.stack != nil {
-		errs = append(errs, b.stack.Close())
+		err = errors.Join(err, b.stack.Close())
 	}
 	b.progress.Clear()
-	return errors.Join(errs...)
+	return err
 }

@@ -120,25 +120,25 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run lets the workers use the lock for the given duration. If they start in waves, run makes at
-// least one wave.
-func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
+// run lets the workers use the locks of some orders for the given duration. first is the id of the
+// first order. If the workers start in waves, run makes at least one wave.
+func (p *pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
 	before, err := p.do(c.Processes, idle)
 	if err != nil {
 		return t, err
 	}
-	keys := make([]string, len(orders))
-	for i, id := range orders {
-		keys[i] = grab.Key(subject, id)
+	keys := make([]string, c.Keys)
+	for i := range keys {
+		keys[i] = grab.Key(subject, first+int64(i))
 	}
 	for end := p.clock() + long; t.span == 0 || c.Wave > 0 && p.clock() < end; {
 		at := p.clock() + sendAhead
 		until := at + long
 		r, err := p.do(c.Processes, func(i int) Job {
-			workers, first := c.workersOf(i)
-			return Job{Subject: subject, Workers: workers, First: first, Keys: keys, Held: c.Held, At: at, Times: c.Wave, Until: until}
+			workers, firstWorker := c.workersOf(i)
+			return Job{Subject: subject, Workers: workers, First: firstWorker, Keys: keys, Held: c.Held, At: at, Times: c.Wave, Until: until}
 		})
 		if err != nil {
 			return t, err
@@ -179,11 +179,9 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 		case <-late:
 			return sum, p.processes[i].failed(errors.New("no answer"))
 		}
-		var subject rpc.ServerError
-		switch {
-		case errors.As(call.Error, &subject):
+		if _, ofLock := errors.AsType[rpc.ServerError](call.Error); ofLock {
 			failed = errors.Join(failed, call.Error)
-		case call.Error != nil:
+		} else if call.Error != nil {
 			return sum, p.processes[i].failed(call.Error)
 		}
 		sum.Holds = append(sum.Holds, reports[i].Holds...)
@@ -193,10 +191,9 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 }
 
 // close closes the connections, so that the worker processes exit.
-func (p *pool) close() error {
-	var errs []error
+func (p *pool) close() (err error) {
 	for _, proc := range p.processes {
-		errs = append(errs, proc.Close())
+		err = errors.Join(err, proc.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
