@@ -1,14 +1,12 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -125,9 +123,16 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
+// move is a step of the schedule that the replay executes.
+type move struct {
+	schedule.Step
+	index int
+	actor *actor // the driver of the step; nil if the step has none
+}
+
 // step executes one step of the schedule and prints what happened.
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
-	seen, err := t.do(ctx, i, s)
+	seen, err := t.do(ctx, move{s, i, t.named(s.Actor)})
 	if why := neverError(""); errors.As(err, &why) {
 		if t.usesOwnStrategy() {
 			return t.cannot(i, "%s", why)
@@ -142,80 +147,83 @@ func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	return t.inTime(i)
 }
 
-func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, err error) {
-	p := t.named(s.Actor)
-	if s.Target != "" && s.Target != schedule.DB && t.servers[s.Target] == nil {
-		return "", impossible("%s has no server %s", t.Strategy.Name, s.Target)
+func (t *attempt) do(ctx context.Context, m move) (seen string, err error) {
+	if m.Target != "" && m.Target != schedule.DB && t.servers[m.Target] == nil {
+		return "", impossible("%s has no server %s", t.Strategy.Name, m.Target)
 	}
-	if within := awaitAllTimeouts[s.Kind]; within > 0 {
-		if err := t.awaitAll(ctx, within); err != nil {
+	kind := kinds[m.Kind]
+	if kind.settle > 0 {
+		if err := t.awaitAll(ctx, kind.settle); err != nil {
 			return "", err
 		}
 	}
-	switch s.Kind {
-	case schedule.Begins:
-		return "", t.begin(ctx, p)
-	case schedule.Call:
-		return t.release(ctx, i, p, s, control.Delivered)
-	case schedule.ReplyLost:
-		return t.release(ctx, i, p, s, control.ReplyLost)
-	case schedule.ReplyLate:
-		return t.release(ctx, i, p, s, control.ReplyDelayed)
-	case schedule.GivenUp:
-		return t.release(ctx, i, p, s, control.Refused)
-	case schedule.Hears:
-		return t.deliver(ctx, p, s)
-	case schedule.Paused:
-		return t.pause(i, p)
-	case schedule.Resumes:
-		return t.resume(p)
-	case schedule.Cancelled:
-		return t.cancel(ctx, p)
-	case schedule.Dies:
-		return t.kill(i, p.Instance, p)
-	case schedule.InstanceDies:
-		return t.kill(i, s.Instance, nil)
-	case schedule.ClientClock:
-		return t.setClock(ctx, s.Instance, s.Duration)
-	case schedule.Passes:
-		return t.pass(ctx, s.Duration)
-	case schedule.NextTimer:
-		return t.nextTimer(ctx, i)
-	case schedule.LeaseEnd:
-		return t.leaseEnd(ctx)
-	case schedule.Restarts:
-		return "killed, and started again empty", t.stack.Restart(ctx, s.Target)
-	case schedule.Down:
-		return t.takeDown(s.Target)
-	case schedule.Up:
-		return t.bringUp(s.Target)
-	case schedule.NodeClock:
-		t.moveExpiries(s.Target, s.Duration)
-		return "all expiries on this server have moved", t.stack.Jump(ctx, s.Target, s.Duration)
-	default:
-		return "", t.cannot(i, "this kind of step is not supported")
+	if kind.do == nil {
+		return "", t.cannot(m.index, "this kind of step is not supported")
 	}
+	return kind.do(t, ctx, m)
 }
 
-// setClock changes the wall clock that the strategies see on instance n.
-func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
-	if err := t.restart(ctx, n); err != nil {
+// execute executes a step and returns what happened.
+type execute = func(t *attempt, ctx context.Context, m move) (seen string, err error)
+
+// kinds says how the replay executes each kind of step.
+var kinds = map[schedule.Kind]struct {
+	do execute
+	// settle is how long to wait first until every actor has stopped at a call or has ended. The
+	// limit is short for steps that let time pass, because actors may be waiting for that.
+	settle time.Duration
+}{
+	schedule.Begins:       {do: (*attempt).begin},
+	schedule.Call:         {do: releaseAs(control.Delivered)},
+	schedule.ReplyLost:    {do: releaseAs(control.ReplyLost)},
+	schedule.ReplyLate:    {do: releaseAs(control.ReplyDelayed)},
+	schedule.GivenUp:      {do: releaseAs(control.Refused)},
+	schedule.Hears:        {do: (*attempt).deliver},
+	schedule.Paused:       {do: (*attempt).pause, settle: arrivalTimeout},
+	schedule.Resumes:      {do: (*attempt).resume},
+	schedule.Cancelled:    {do: (*attempt).cancel, settle: arrivalTimeout},
+	schedule.Dies:         {do: (*attempt).kill, settle: arrivalTimeout},
+	schedule.InstanceDies: {do: (*attempt).kill, settle: arrivalTimeout},
+	schedule.ClientClock:  {do: (*attempt).setClock},
+	schedule.Passes:       {do: (*attempt).pass, settle: 300 * time.Millisecond},
+	schedule.NextTimer:    {do: (*attempt).nextTimer},
+	schedule.LeaseEnd:     {do: (*attempt).leaseEnd, settle: 300 * time.Millisecond},
+	schedule.Restarts:     {do: (*attempt).restartServer},
+	schedule.Down:         {do: (*attempt).takeDown},
+	schedule.Up:           {do: (*attempt).bringUp},
+	schedule.NodeClock:    {do: (*attempt).jump},
+}
+
+// setClock changes the wall clock that the strategies see on an instance.
+func (t *attempt) setClock(ctx context.Context, m move) (string, error) {
+	if err := t.restart(ctx, m.Instance); err != nil {
 		return "", err
 	}
-	t.ahead[n] += by
-	return "as its strategies see it", t.fleet.Instances[n-1].SetClock(ctx, t.ahead[n])
+	t.ahead[m.Instance] += m.Duration
+	return "as its strategies see it", t.fleet.Instances[m.Instance-1].SetClock(ctx, t.ahead[m.Instance])
+}
+
+func (t *attempt) restartServer(ctx context.Context, m move) (string, error) {
+	return "killed, and started again empty", t.stack.Restart(ctx, m.Target)
+}
+
+// jump changes the clock of a server.
+func (t *attempt) jump(ctx context.Context, m move) (string, error) {
+	t.moveExpiries(m.Target, m.Duration)
+	return "all expiries on this server have moved", t.stack.Jump(ctx, m.Target, m.Duration)
 }
 
 // begin sends the actor's grab without waiting for the answer.
-func (t *attempt) begin(ctx context.Context, p *actor) error {
+func (t *attempt) begin(ctx context.Context, m move) (string, error) {
+	p := m.actor
 	if err := t.restart(ctx, p.Instance); err != nil {
-		return err
+		return "", err
 	}
 	ctx, p.hangUp = context.WithCancel(context.WithoutCancel(ctx))
-	body := bytes.NewReader(fmt.Appendf(nil, `{"driver_id":%d}`, p.driver))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.in.URL+"/orders/"+strconv.FormatInt(t.order, 10)+"/grab", body)
+	body := strings.NewReader(fmt.Sprintf(`{"driver_id":%d}`, p.driver))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/orders/%d/grab", p.in.URL, t.order), body)
 	if err != nil {
-		return err
+		return "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	p.begun = true
@@ -223,7 +231,7 @@ func (t *attempt) begin(ctx context.Context, p *actor) error {
 		defer close(p.ended)
 		p.answer = ask(req)
 	}()
-	return nil
+	return "", nil
 }
 
 // ask sends a grab and returns its outcome as text.
@@ -253,34 +261,38 @@ const (
 	pollInterval   = 3 * time.Millisecond
 )
 
+func releaseAs(as control.Outcome) execute {
+	return func(t *attempt, ctx context.Context, m move) (string, error) { return t.release(ctx, m, as) }
+}
+
 // release waits until a call of the actor has stopped, lets it continue, and waits for its answer.
-func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
-	call := t.call(p, s)
-	if err := t.await(ctx, p, call); err != nil {
+func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (string, error) {
+	call := t.call(m.actor, m.Step)
+	if err := t.await(ctx, m.actor, call); err != nil {
 		return "", err
 	}
-	before, err := t.look(ctx, s.Target)
+	before, err := t.look(ctx, m.Target)
 	if err != nil {
 		return "", err
 	}
 	since := t.clock()
 	ctx, cancel := context.WithTimeout(ctx, arrivalTimeout)
 	defer cancel()
-	answer, err := p.in.Release(ctx, allCalls, call, as)
+	answer, err := m.actor.in.Release(ctx, allCalls, call, as)
 	switch {
 	case answer.Code == control.NotHeld, answer.Code == control.Deadline:
-		return "", fmt.Errorf("%w: line %d, %q: the deadline of this call passed while the replay held it back", ErrTooSlow, t.Lines[i], s)
+		return "", fmt.Errorf("%w: line %d, %q: the deadline of this call passed while the replay held it back", ErrTooSlow, t.Lines[m.index], m.Step)
 	case ctx.Err() != nil:
-		return "", t.cannot(i, "it got no answer within %v", arrivalTimeout)
+		return "", t.cannot(m.index, "it got no answer within %v", arrivalTimeout)
 	case err != nil:
 		return "", err
 	}
-	after, err := t.look(ctx, s.Target)
+	after, err := t.look(ctx, m.Target)
 	if err != nil {
 		return "", err
 	}
-	t.note(p, s, since, before, after)
-	return t.describe(ctx, s, as, answer.Error, after)
+	t.note(m.actor, m.Step, since, before, after)
+	return t.describe(ctx, m.Step, as, answer.Error, after)
 }
 
 // await waits until the actor has stopped at the given call. It returns a neverError if the actor
@@ -340,8 +352,8 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 }
 
 // deliver lets a reply that was held back reach the actor.
-func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (string, error) {
-	answer, err := p.in.Release(ctx, allCalls, t.call(p, s), control.ReplyDelivered)
+func (t *attempt) deliver(ctx context.Context, m move) (string, error) {
+	answer, err := m.actor.in.Release(ctx, allCalls, t.call(m.actor, m.Step), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
 		return "", impossible("no reply of that call is held")
 	}
@@ -367,21 +379,11 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts lists the kinds of steps that need awaitAll, each with a time limit. The limit
-// is short for steps that let time pass, because actors may be waiting for that.
-var awaitAllTimeouts = map[schedule.Kind]time.Duration{
-	schedule.Paused:       arrivalTimeout,
-	schedule.Cancelled:    arrivalTimeout,
-	schedule.Dies:         arrivalTimeout,
-	schedule.InstanceDies: arrivalTimeout,
-	schedule.Passes:       300 * time.Millisecond,
-	schedule.LeaseEnd:     300 * time.Millisecond,
-}
-
 // pause stops the process of an actor. If other actors need that process, pause stops only the calls
 // of this actor.
-func (t *attempt) pause(i int, p *actor) (string, error) {
-	for _, s := range t.Schedule.Steps[i+1:] {
+func (t *attempt) pause(_ context.Context, m move) (string, error) {
+	p := m.actor
+	for _, s := range t.Schedule.Steps[m.index+1:] {
 		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
 			break
 		}
@@ -393,16 +395,17 @@ func (t *attempt) pause(i int, p *actor) (string, error) {
 	return "SIGSTOP", p.in.Signal(syscall.SIGSTOP)
 }
 
-func (t *attempt) resume(p *actor) (string, error) {
-	if !p.stopped {
+func (t *attempt) resume(_ context.Context, m move) (string, error) {
+	if !m.actor.stopped {
 		return "", nil
 	}
-	p.stopped = false
-	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
+	m.actor.stopped = false
+	return "SIGCONT", m.actor.in.Signal(syscall.SIGCONT)
 }
 
 // cancel closes the connection of an actor's client, and waits until the instance has noticed.
-func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
+func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
+	p := m.actor
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.held(ctx, p)
@@ -420,14 +423,18 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 // releases are always completed.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of instance n, which ends all of its actors. If only is not nil, kill
-// returns an error if another actor is active there.
-func (t *attempt) kill(i, n int, only *actor) (string, error) {
+// kill kills the process of an instance, which ends all of its actors. If the step names an actor,
+// kill returns an error if another actor is active there.
+func (t *attempt) kill(_ context.Context, m move) (string, error) {
+	n := m.Instance
+	if m.actor != nil {
+		n = m.actor.Instance
+	}
 	here := t.on(n)
 	for _, p := range here {
 		if p.begun && !p.hasEnded() {
-			if only != nil && p != only {
-				return "", t.cannot(i, "%s is in progress in the same process", p.Actor.Name)
+			if m.actor != nil && p != m.actor {
+				return "", t.cannot(m.index, "%s is in progress in the same process", p.Actor.Name)
 			}
 			p.dead = true
 		}
@@ -452,22 +459,22 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 }
 
 // takeDown makes a server unreachable for all clients. The server keeps its data.
-func (t *attempt) takeDown(server string) (string, error) {
-	if t.down[server] != nil {
+func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
+	if t.down[m.Target] != nil {
 		return "was down already", nil
 	}
-	heal, err := t.routes[server].Each((*stack.Route).Refuse)
+	heal, err := t.routes[m.Target].Each((*stack.Route).Refuse)
 	if err != nil {
 		return "", err
 	}
-	t.down[server] = heal
+	t.down[m.Target] = heal
 	return "the routes to it refuse", nil
 }
 
 // bringUp makes a server reachable again.
-func (t *attempt) bringUp(server string) (string, error) {
-	heal := t.down[server]
-	delete(t.down, server)
+func (t *attempt) bringUp(_ context.Context, m move) (string, error) {
+	heal := t.down[m.Target]
+	delete(t.down, m.Target)
 	if heal == nil {
 		return "was up already", nil
 	}
@@ -496,20 +503,19 @@ func (t *attempt) clear(ctx context.Context) error {
 }
 
 // releaseAll heals all faults, and lets all processes and calls continue.
-func (t *attempt) releaseAll(ctx context.Context) error {
-	var errs []error
-	for server := range t.down {
-		_, err := t.bringUp(server)
-		errs = append(errs, err)
+func (t *attempt) releaseAll(ctx context.Context) (err error) {
+	for _, heal := range t.down {
+		err = errors.Join(err, heal())
 	}
+	clear(t.down)
 	for _, p := range t.actors {
-		_, err := t.resume(p)
-		errs = append(errs, err)
+		_, failed := t.resume(ctx, move{actor: p})
+		err = errors.Join(err, failed)
 	}
 	for n, in := range t.fleet.Instances {
-		errs = append(errs, t.restart(ctx, n+1), in.SetHold(ctx, allCalls, control.Hold{}))
+		err = errors.Join(err, t.restart(ctx, n+1), in.SetHold(ctx, allCalls, control.Hold{}))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // end lets every actor continue and waits until all of them have ended.

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -149,12 +148,10 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 
 // winners returns the names of the actors in the ledger, in the order of the rows.
 func (t *attempt) winners(rows []order.Grab) string {
-	names := make([]string, len(rows))
-	for i, g := range rows {
-		names[i] = fmt.Sprintf("driver %d", g.Driver)
+	return catalog.Join(rows, " and ", func(g order.Grab) string {
 		if p := t.who(g.Driver, g.Instance); p != nil {
-			names[i] = p.Actor.Name
+			return p.Actor.Name
 		}
-	}
-	return strings.Join(names, " and ")
+		return fmt.Sprintf("driver %d", g.Driver)
+	})
 }

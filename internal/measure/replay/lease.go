@@ -66,8 +66,13 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
-		if !maps.EqualFunc(before, after, func(a, b entry) bool { return a.dump == b.dump }) {
-			t.markReleased(p, s.Target)
+		if maps.EqualFunc(before, after, func(a, b entry) bool { return a.dump == b.dump }) {
+			return
+		}
+		for i := range t.grants {
+			if g := &t.grants[i]; g.actor == p && g.server == s.Target {
+				g.released = true
+			}
 		}
 	case tap.Acquire, tap.Renew:
 		if s.Target != schedule.DB {
@@ -102,14 +107,6 @@ func (t *attempt) grant(p *actor, server, key string, e entry, since time.Durati
 		g.until = since + t.Schedule.TTL
 	}
 	t.grants = append(t.grants, g)
-}
-
-func (t *attempt) markReleased(p *actor, server string) {
-	for i := range t.grants {
-		if g := &t.grants[i]; g.actor == p && g.server == server {
-			g.released = true
-		}
-	}
 }
 
 // moveExpiries changes the recorded end of every lease on a server whose clock was changed.
@@ -166,18 +163,17 @@ func (t *attempt) inTime(i int) error {
 	return nil
 }
 
-// pass lets the given time pass.
-func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
-	end := t.clock() + d
-	t.expired = max(t.expired, end)
-	if !wait.For(ctx, d) {
+// pass lets the time of the step pass.
+func (t *attempt) pass(ctx context.Context, m move) (string, error) {
+	t.expired = max(t.expired, t.clock()+m.Duration)
+	if !wait.For(ctx, m.Duration) {
 		return "", context.Cause(ctx)
 	}
 	return "by the real clock", nil
 }
 
 // leaseEnd waits until the next lease has expired on its server.
-func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
+func (t *attempt) leaseEnd(ctx context.Context, _ move) (string, error) {
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.released || g.until <= max(now, t.expired) })
 	if len(running) == 0 {
@@ -212,11 +208,12 @@ const timerLeases = 8
 
 // nextTimer waits until a timer of the strategy makes the call that the next step of the schedule
 // names.
-func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
-	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
-		return "", t.cannot(i, "the action of this timer cannot be held")
+func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
+	next := m.index + 1
+	if next == len(t.Schedule.Steps) || t.Schedule.Steps[next].Kind != schedule.Call {
+		return "", t.cannot(m.index, "the action of this timer cannot be held")
 	}
-	s := t.Schedule.Steps[i+1]
+	s := t.Schedule.Steps[next]
 	p := t.named(s.Actor)
 	call := t.call(p, s)
 	came, err := wait.Until(ctx, pollInterval, timerLeases*t.Schedule.TTL+t.Schedule.Wait, func() (bool, error) {

@@ -309,17 +309,17 @@ func TestNextLeaseEnd(t *testing.T) {
 			for _, i := range order {
 				a.grants = append(a.grants, ends[i])
 			}
-			seen, err := a.leaseEnd(t.Context())
+			seen, err := a.leaseEnd(t.Context(), move{})
 			if took := time.Since(began); err != nil || seen != "the lease of B has expired on db" || took <= 50*time.Millisecond || took > 55*time.Millisecond {
 				t.Errorf("%q, %v after %v", seen, err, took)
 			}
 			a.grants = a.grants[:0]
-			if _, err := a.leaseEnd(t.Context()); err == nil || err.Error() != "no lease is valid" {
+			if _, err := a.leaseEnd(t.Context(), move{}); err == nil || err.Error() != "no lease is valid" {
 				t.Errorf("without a lease: %v", err)
 			}
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := a.pass(ended, time.Hour); err == nil {
+			if _, err := a.pass(ended, move{Step: schedule.Step{Duration: time.Hour}}); err == nil {
 				t.Error("time passes although the replay was interrupted")
 			}
 		})

@@ -137,11 +137,8 @@ func (cfg Config) usesOwnStrategy() bool { return cfg.Strategy.Name == cfg.Sched
 
 // instances returns how many instances the schedule needs.
 func (cfg Config) instances() int {
-	most := 0
-	for _, a := range cfg.Schedule.Actors {
-		most = max(most, a.Instance)
-	}
-	return most
+	byInstance := func(a, b schedule.Actor) int { return cmp.Compare(a.Instance, b.Instance) }
+	return slices.MaxFunc(cfg.Schedule.Actors, byInstance).Instance
 }
 
 // connect opens clients for the lock servers, and proxies for the servers that the schedule takes
@@ -183,21 +180,20 @@ func (cfg Config) quorumNodes() int {
 }
 
 // close stops everything that open has started. It may be called even if open failed.
-func (r *replayer) close() error {
-	var errs []error
+func (r *replayer) close() (err error) {
 	for _, client := range r.servers {
-		errs = append(errs, client.Close())
+		err = errors.Join(err, client.Close())
 	}
 	if r.fleet != nil {
-		errs = append(errs, r.fleet.Stop())
+		err = errors.Join(err, r.fleet.Stop())
 	}
 	if r.store != nil {
-		errs = append(errs, r.store.Close())
+		err = errors.Join(err, r.store.Close())
 	}
 	if r.stack != nil {
-		errs = append(errs, r.stack.Close())
+		err = errors.Join(err, r.stack.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
