@@ -49,7 +49,7 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 		return fmt.Errorf("%w: -target-pid has no effect, because only the faults pause and crash affect a process: leave out this flag", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: the fault pause must last longer than the lock of the service: add -lease D, the time after which that lock expires", fleet.ErrRefused)
-	case process[catalog.ProcessKilled] && len(cfg.subject().strategies(at)) > 1:
+	case process[catalog.ProcessKilled] && len(cfg.strategies(at)) > 1:
 		return fmt.Errorf("%w: loadgen cannot restart a process that crash has killed: name one strategy with -strategies, "+
 			"restart the target after the run, and continue with the next strategy", fleet.ErrRefused)
 	}

@@ -113,8 +113,10 @@ func nextRate(low, high float64) float64 {
 // bare searches for the highest rate of an endpoint that does no work, to find the limits of HTTP
 // and of the load generator. It returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
-	path := w.cfg.subject().bareEndpoint(w.fleet)
-	if path == "" {
+	path := "/healthz"
+	if w.cfg.Service != nil {
+		path = w.cfg.Service.Ready
+	} else if !w.fleet.Ours && !w.fleet.Known() {
 		return nil, nil
 	}
 	query := "?{order}" // the description of a request must contain the order

@@ -44,7 +44,7 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 		faults = []catalog.Fault{catalog.NoFault}
 	}
 	var specs []*cellSpec
-	for _, s := range cfg.subject().strategies(at) {
+	for _, s := range cfg.strategies(at) {
 		for _, f := range faults {
 			name := CellName{s.Name, f}
 			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
@@ -61,10 +61,7 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {
 		return strategies
 	}
-	s, err := lock.Find(lockless)
-	if err != nil {
-		return strategies
-	}
+	s, _ := lock.Find(lockless) // it always exists
 	return append([]lock.Strategy{s}, strategies...)
 }
 

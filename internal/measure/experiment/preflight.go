@@ -72,13 +72,13 @@ var roles = map[tap.Phase]string{
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Start the service with the settings that recordService will use, so that it starts only once.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
-	cfg.Stack.Needs |= cfg.subject().needs()
+	cfg.Stack.Needs |= cfg.serviceNeeds()
 	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
 		return err
 	}
-	for _, s := range cfg.subject().strategies(w.fleet) {
+	for _, s := range cfg.strategies(w.fleet) {
 		p := w.inspect(ctx, s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -201,7 +201,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 			if err := w.useTheirOrders(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
-			p := w.inspect(t.Context(), cfg.subject().strategies(w.fleet)[0])
+			p := w.inspect(t.Context(), cfg.strategies(w.fleet)[0])
 			if len(p.Problems) == 0 {
 				trail, err := w.quickTrail(t.Context())
 				w.inspectTrail(&p, trail, err)

@@ -158,7 +158,7 @@ func (r *runner) openFirst(ctx context.Context) error {
 		}
 		return nil
 	}
-	r.needs = r.cfg.subject().needs()
+	r.needs = r.cfg.serviceNeeds()
 	for _, s := range all {
 		r.needs |= s.strategy.Needs
 	}

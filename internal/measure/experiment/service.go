@@ -20,22 +20,26 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that the user's service uses in addition to the database.
+// serviceNeeds returns the servers that a service started by the run uses with every strategy.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
-	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
+	s := cfg.Service
+	if s == nil {
+		return 0
+	}
+	if s.Uses("redis") || s.Uses("sentinel") {
 		needs |= lock.Redis
 	}
-	if cfg.Service.Uses("redlock") {
+	if s.Uses("redlock") {
 		needs |= lock.RedisQuorum
 	}
-	if cfg.Service.Uses("db") || cfg.Service.UsesPostgres() {
+	if s.Uses("db") || s.UsesPostgres() {
 		needs |= lock.SQLLocks
 	}
 	return needs
 }
 
-// startService starts one process of the service for each instance.
-func (w *worker) startService(ctx context.Context, port int) error {
+// open starts one process of the service for each instance.
+func (startedService) open(ctx context.Context, w *worker, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
 		if ctx.Err() != nil {

@@ -10,26 +10,20 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
-	"grablab/internal/testbed/stack"
 )
 
 // A subject represents the instances under test: instances of this program, of a service that the
 // run starts, or of a service that is already running. The methods are the steps that differ
 // between these three kinds.
 type subject interface {
-	// open starts the instances of the nth worker and their servers, or connects to running ones.
-	open(ctx context.Context, w *worker, n int) error
-	// needs returns the servers that the instances use with every strategy.
-	needs() lock.Backend
-	// strategies returns the strategies to test. at is nil until the run knows the instances.
-	strategies(at *fleet.Fleet) []lock.Strategy
+	// open prepares the instances of a worker, from the given port on, or connects to running ones.
+	// The servers have been started.
+	open(ctx context.Context, w *worker, port int) error
 	// meet checks whether the instances are usable. It is called before the first test.
 	meet(ctx context.Context, r *runner, w *worker) error
-	// bareEndpoint returns the path of an endpoint that does no work, or "" if there is none.
-	bareEndpoint(at *fleet.Fleet) string
 
 	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
 	// them.
@@ -74,34 +68,20 @@ func (cfg Config) subject() subject {
 }
 
 // runsOurs reports whether the run starts instances of this program.
-func (cfg Config) runsOurs() bool {
-	_, ours := cfg.subject().(ourInstances)
-	return ours
-}
+func (cfg Config) runsOurs() bool { return len(cfg.Target.URLs) == 0 && cfg.Service == nil }
 
 // ourInstances are instances of this program. The run can stop each of their remote calls.
 type ourInstances struct{ cfg Config }
 
-func (o ourInstances) open(ctx context.Context, w *worker, n int) (err error) {
-	if w.stack, err = stack.Start(ctx, o.cfg.Stack); err != nil {
+func (o ourInstances) open(ctx context.Context, w *worker, port int) (err error) {
+	if w.store, err = order.Connect(ctx, w.stack.DSN, order.Options{MaxConns: 4}); err != nil {
 		return err
 	}
-	if err := w.openStore(ctx, w.stack.DSN); err != nil {
-		return err
-	}
-	w.fleet = w.newFleet(w.port(n))
-	return nil
-}
-
-func (o ourInstances) needs() lock.Backend { return 0 }
-
-func (o ourInstances) strategies(*fleet.Fleet) []lock.Strategy {
-	return o.cfg.withControl(o.cfg.Strategies)
+	w.orders, w.ledger, w.fleet = w.store, true, w.newFleet(port)
+	return w.store.Migrate(ctx)
 }
 
 func (o ourInstances) meet(context.Context, *runner, *worker) error { return nil }
-
-func (o ourInstances) bareEndpoint(*fleet.Fleet) string { return "/healthz" }
 
 func (o ourInstances) excuse(fault.Fault) string { return "" }
 
@@ -165,21 +145,6 @@ func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances []
 // startedService is a service that the run starts behind proxies.
 type startedService struct{ foreignSubject }
 
-func (s startedService) open(ctx context.Context, w *worker, n int) (err error) {
-	if w.stack, err = stack.Start(ctx, s.cfg.Stack); err != nil {
-		return err
-	}
-	return w.startService(ctx, w.port(n))
-}
-
-func (s startedService) needs() lock.Backend { return s.cfg.serviceNeeds() }
-
-func (s startedService) strategies(at *fleet.Fleet) []lock.Strategy {
-	return s.cfg.theirStrategies(at, s.needs())
-}
-
-func (s startedService) bareEndpoint(*fleet.Fleet) string { return s.cfg.Service.Ready }
-
 func (s startedService) ttlUnder(f fault.Fault) time.Duration {
 	switch {
 	case !s.cfg.Service.Uses("ttl_ms"):
@@ -238,21 +203,6 @@ func (s startedService) choosePoints(in *injection) error {
 
 // runningTargets are instances that were started elsewhere.
 type runningTargets struct{ foreignSubject }
-
-func (t runningTargets) open(ctx context.Context, w *worker, _ int) error { return w.attach(ctx) }
-
-func (t runningTargets) needs() lock.Backend { return 0 }
-
-func (t runningTargets) strategies(at *fleet.Fleet) []lock.Strategy {
-	return t.cfg.theirStrategies(at, 0)
-}
-
-func (t runningTargets) bareEndpoint(at *fleet.Fleet) string {
-	if !at.Known() {
-		return ""
-	}
-	return "/healthz"
-}
 
 func (t runningTargets) excuse(of fault.Fault) string {
 	if of.NotForeign == "" && t.cfg.byTime() && of.Name.Entry().Process == catalog.ProcessRuns {

@@ -24,8 +24,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attach connects to running instances and uses their settings.
-func (w *worker) attach(ctx context.Context) (err error) {
+// open connects to running instances and uses their settings.
+func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
 	t := w.cfg.Target
 	if w.fleet, err = fleet.Attach(ctx, t); err != nil {
 		return err
@@ -60,40 +60,42 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies to test on the user's service: those that the user has
-// named, or all available ones. needs contains the servers that every strategy uses.
-func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.Strategy {
-	names := cfg.Target.Strategies
-	known := false
-	if at != nil {
-		known = at.Known()
-		switch {
-		case at.Foreign:
-			names = []string{Foreign}
-		case len(names) == 0 && known:
-			for _, s := range cfg.Strategies {
+// strategies returns the strategies to test. On the user's service, these are the ones that the user
+// has named, or all available ones. at is nil until the run knows the instances.
+func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
+	if cfg.runsOurs() {
+		return cfg.withControl(cfg.Strategies)
+	}
+	names, known := cfg.Target.Strategies, at != nil && at.Known()
+	switch {
+	case at == nil:
+	case at.Foreign:
+		names = []string{Foreign}
+	case len(names) > 0:
+	case known:
+		for _, s := range cfg.Strategies {
+			names = append(names, s.Name)
+		}
+	default:
+		for _, s := range at.Strategies {
+			if s.Available {
 				names = append(names, s.Name)
-			}
-		case len(names) == 0:
-			for _, s := range at.Strategies {
-				if s.Available {
-					names = append(names, s.Name)
-				}
 			}
 		}
 	}
 	strategies := make([]lock.Strategy, len(names))
 	for i, name := range names {
-		strategies[i] = lock.Strategy{Name: name, Title: "of the targets", Excludes: catalog.NoExclusion}
-		if s, err := lock.Find(name); err == nil && known {
-			strategies[i] = s
+		s, err := lock.Find(name)
+		if err != nil || !known {
+			s = lock.Strategy{Name: name, Title: "of the targets", Excludes: catalog.NoExclusion}
 		}
+		strategies[i] = s
 	}
 	if known {
 		strategies = cfg.withControl(strategies)
 	}
 	for i := range strategies {
-		strategies[i].Needs = needs
+		strategies[i].Needs = cfg.serviceNeeds()
 	}
 	return strategies
 }
@@ -228,11 +230,7 @@ func (a *accounting) notOpen() string {
 // kinds lists the errors by frequency, each with one answer as an example.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
-	words := make([]string, len(names))
-	for i, k := range names {
-		words[i] = fmt.Sprintf("%s %d", k, counts[k])
-	}
-	text := strings.Join(words, ", ")
+	text := catalog.Join(names, ", ", func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
 	if len(names) > 0 && a.samples[names[0]] != "" {
 		text += fmt.Sprintf(" (%s)", catalog.Shorten(a.samples[names[0]], 80))
 	}

@@ -47,13 +47,15 @@ func (cfg Config) setup() fleet.Setup {
 
 // openWorker starts the servers of the nth worker. The caller must close the worker even after an
 // error.
-func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
-	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
-	return w, cfg.subject().open(ctx, w, n)
+func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (w *worker, err error) {
+	w = &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: new(trails)}
+	if len(cfg.Target.URLs) == 0 {
+		if w.stack, err = stack.Start(ctx, cfg.Stack); err != nil {
+			return w, err
+		}
+	}
+	return w, cfg.subject().open(ctx, w, fleet.FirstPort+n*cfg.Instances)
 }
-
-// port returns the first port for the instances of the nth worker.
-func (w *worker) port(n int) int { return fleet.FirstPort + n*w.cfg.Instances }
 
 func (w *worker) newFleet(port int) *fleet.Fleet {
 	return fleet.New(fleet.Config{
@@ -62,31 +64,22 @@ func (w *worker) newFleet(port int) *fleet.Fleet {
 	}, w.stack, port)
 }
 
-func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
-	if w.store, err = order.Connect(ctx, dsn, order.Options{MaxConns: 4}); err != nil {
-		return err
-	}
-	w.orders, w.ledger = w.store, true
-	return w.store.Migrate(ctx)
-}
-
 // close stops everything that the worker started. It stops the instances first, so that they can
 // release their locks.
-func (w *worker) close() error {
-	var errs []error
+func (w *worker) close() (err error) {
 	if w.fleet != nil {
-		errs = append(errs, w.fleet.Close())
+		err = w.fleet.Close()
 	}
 	if w.store != nil {
-		errs = append(errs, w.store.Close())
+		err = errors.Join(err, w.store.Close())
 	}
 	if w.theirs != nil {
-		errs = append(errs, w.theirs.Close())
+		err = errors.Join(err, w.theirs.Close())
 	}
 	if w.stack != nil {
-		errs = append(errs, w.stack.Close())
+		err = errors.Join(err, w.stack.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // ended returns the servers that have exited unexpectedly.
