@@ -199,10 +199,15 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 // the locks to the master that will fail.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
-	if in.w.stack == nil || in.w.stack.Topology == nil {
+	return in.w.aim(ctx, in.keys())
+}
+
+// aim moves the locks with the given keys to one master of a Redis Cluster.
+func (w *worker) aim(ctx context.Context, keys []string) error {
+	if w.stack == nil || w.stack.Topology == nil {
 		return nil
 	}
-	return in.w.stack.Topology.Aim(ctx, in.keys())
+	return w.stack.Topology.Aim(ctx, keys)
 }
 
 func (in *injection) keys() (keys []string) {

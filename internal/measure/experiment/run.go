@@ -55,7 +55,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	cfg.deadline = time.Now().Add(cfg.BudgetTotal)
 	r := &runner{
 		cfg: cfg, progress: newProgress(cfg), runCell: (*worker).run,
-		journal: &journal{dir: cfg.Out}, trails: newTrails(), workers: make([]*worker, max(1, cfg.Workers)),
+		journal: &journal{dir: cfg.Out}, trails: new(trails), workers: make([]*worker, max(1, cfg.Workers)),
 		save: save, began: time.Now(),
 	}
 	r.run = &Run{

@@ -67,9 +67,6 @@ type serviceTrail struct {
 	// contains no statement that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
-	// callsAfterAnswer is how long a grab may continue to make calls after its answer. It is 0 if
-	// the grab writes the winner before it answers.
-	callsAfterAnswer time.Duration
 }
 
 // ttlOfDryRuns returns the TTL of the locks in dry runs. If the service does not let the run set
@@ -147,7 +144,7 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 			all := withoutOthers(slices.Concat(calls, behind), others)
 			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return slices.Equal(sortedCalls(all), sortedCalls(o)) }) {
 				t = trailOf(all)
-				t.service.callsAfterAnswer = took
+				t.callsAfterAnswer = took
 				return t, nil
 			}
 			deferred = append(deferred, all)
@@ -250,7 +247,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	if err = errors.Join(err, g.proceed(ctx), g.result()); err != nil {
 		return nil, err
 	}
-	wait.For(ctx, max(quietFor, t.service.callsAfterAnswer)) // a release may come after the answer
+	wait.For(ctx, max(quietFor, t.callsAfterAnswer)) // a release may come after the answer
 	after, err := w.stack.KeyTTLs(ctx)
 	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
 	return locks, err
@@ -391,7 +388,7 @@ func (w *worker) checkReadable(t trail) error {
 			"If a worker writes later, set settle to the longest time between the answer and the write. "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
-	if t.service.callsAfterAnswer > 0 && w.cfg.Target.Database.Query == "" {
+	if t.callsAfterAnswer > 0 && w.cfg.Target.Database.Query == "" {
 		return errors.New("the service writes after it has answered, so only the ledger shows when a grab has ended: add ledger-query, which reads the ledger")
 	}
 	return nil

@@ -355,7 +355,7 @@ func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 // still counts as running.
 func (s *strike) setWorking(c *contest, held bool) {
 	course := s.in.fault.Course
-	if s.in.trail.callsAfterAnswer() == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
+	if s.in.trail.callsAfterAnswer == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
 		return
 	}
 	s.in.mu.Lock()
@@ -377,7 +377,7 @@ func (s *strike) isAnswered(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
 	a, ok := s.in.answered[r]
-	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.callsAfterAnswer()
+	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.callsAfterAnswer
 }
 
 // claimed reads the ledger and returns a function that reports whether a driver has a row in it. If
@@ -391,7 +391,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	has := func(r load.Request) bool {
-		if !s.in.w.fleet.Ours && s.in.trail.callsAfterAnswer() == 0 && s.isGrabbed(r) { // the user's service may have no ledger
+		if !s.in.w.fleet.Ours && s.in.trail.callsAfterAnswer == 0 && s.isGrabbed(r) { // the user's service may have no ledger
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })

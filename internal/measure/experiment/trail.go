@@ -35,6 +35,9 @@ type trail struct {
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
+	// callsAfterAnswer is how long a grab may continue to make calls after its answer. It is 0 if
+	// the grab writes the winner before it answers.
+	callsAfterAnswer time.Duration
 	// shares means that one renewal may serve several orders. Stopping such a renewal delays all of
 	// these orders.
 	shares bool
@@ -46,18 +49,9 @@ func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// callsAfterAnswer returns how long a grab may continue to make calls after its answer.
-func (t trail) callsAfterAnswer() time.Duration {
-	if t.service == nil {
-		return 0
-	}
-	return t.service.callsAfterAnswer
-}
-
 // trails caches the recorded calls of each strategy. It is safe for concurrent use.
 type trails struct {
-	mu sync.Mutex
-	by map[string]*recording // recordings by strategy name
+	recordings sync.Map // *recording by strategy name
 }
 
 type recording struct {
@@ -66,29 +60,17 @@ type recording struct {
 	done bool
 }
 
-func newTrails() *trails { return &trails{by: map[string]*recording{}} }
-
 // get returns the calls of a strategy. On first use, it calls record to observe them.
-func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
-	r := t.of(strategy)
+func (t *trails) get(strategy string, record func() (trail, error)) (_ trail, err error) {
+	found, _ := t.recordings.LoadOrStore(strategy, new(recording))
+	r := found.(*recording)
 	r.Lock()
 	defer r.Unlock()
-	if r.done {
-		return r.trail, nil
+	if !r.done {
+		r.trail, err = record()
+		r.done = err == nil
 	}
-	var err error
-	r.trail, err = record()
-	r.done = err == nil
 	return r.trail, err
-}
-
-func (t *trails) of(strategy string) *recording {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.by[strategy] == nil {
-		t.by[strategy] = &recording{}
-	}
-	return t.by[strategy]
 }
 
 // Trails returns the remote calls that each strategy makes without a fault, by strategy and by role
@@ -150,10 +132,13 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	if d.next, err = w.orders.Create(ctx, dryOrders, w.cfg.units()); err != nil {
 		return t, err
 	}
-	if err := d.aim(ctx, s.Name); err != nil {
-		return t, err
+	keys := make([]string, dryOrders)
+	for i := range keys {
+		keys[i] = grab.Key(s.Name, d.next+int64(i))
 	}
-	if err := d.warmUp(ctx); err != nil {
+	// On another master of a Redis Cluster, the dry run would also record the first loading of the
+	// Lua scripts.
+	if err := errors.Join(w.aim(ctx, keys), d.warmUp(ctx)); err != nil {
 		return t, err
 	}
 	if t, err = d.repeat(ctx); err != nil {
@@ -161,19 +146,6 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	}
 	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
-}
-
-// aim moves the locks of all dry runs to one master of a Redis Cluster. On another master, the dry
-// run would also record the first loading of the Lua scripts.
-func (d *dryRun) aim(ctx context.Context, strategy string) error {
-	if d.w.stack.Topology == nil {
-		return nil
-	}
-	keys := make([]string, dryOrders)
-	for i := range keys {
-		keys[i] = grab.Key(strategy, d.next+int64(i))
-	}
-	return d.w.stack.Topology.Aim(ctx, keys)
 }
 
 // repeat repeats the dry run until it records the same calls twice in a row. The first recording
@@ -268,10 +240,7 @@ var (
 // fail, so that the holder releases the lock.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
-	if err := holder.startUntil(ctx, beforeRead); err != nil {
-		return err
-	}
-	if err := waiter.start(ctx); err != nil {
+	if err := errors.Join(holder.startUntil(ctx, beforeRead), waiter.start(ctx)); err != nil {
 		return err
 	}
 	n, waits, err := waiter.awaitQuiet(ctx)
@@ -290,10 +259,7 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 			return err
 		}
 	}
-	if err := holder.fail(ctx); err != nil {
-		return err
-	}
-	if err := waiter.finish(ctx); err != nil {
+	if err := errors.Join(holder.fail(ctx), waiter.finish(ctx)); err != nil {
 		return err
 	}
 	t.calls[fault.Waiting], err = waiter.calls(ctx)
@@ -308,10 +274,7 @@ func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	}
 	id := d.order()
 	holder, waiter := d.grab(id, d.struck, 1), d.grab(id, d.other, 2)
-	if err := holder.startUntil(ctx, beforeClaim); err != nil {
-		return err
-	}
-	if err := waiter.start(ctx); err != nil {
+	if err := errors.Join(holder.startUntil(ctx, beforeClaim), waiter.start(ctx)); err != nil {
 		return err
 	}
 	if err := waiter.awaitCalls(ctx, max(1, t.queued)); err != nil {
@@ -320,10 +283,7 @@ func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if !wait.For(ctx, simultaneous) { // a message through a Redis Cluster can reach the holder after the reply has reached the waiter
 		return context.Cause(ctx)
 	}
-	if err := holder.fail(ctx); err != nil {
-		return err
-	}
-	if err := waiter.await(ctx); err != nil {
+	if err := errors.Join(holder.fail(ctx), waiter.await(ctx)); err != nil {
 		return err
 	}
 	calls, err := holder.calls(ctx)
