@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"grablab/internal/catalog"
@@ -25,8 +24,9 @@ const auditTimeout = 30 * time.Second
 
 // audit checks the outcome of the load. It reads the ledger and the recorded events, and tries to
 // grab each order once more. drained means that no grab of the load is still running.
-func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
-	e := check.Evidence{
+func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measured, first int64, drained bool, back *takeBacks) {
+	a, e := m.accounting, &m.evidence
+	*e = check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
 		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
 	}
@@ -34,11 +34,11 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	if w.ledger {
 		rows, e.NoLedger = w.readLedger(context.WithoutCancel(ctx), first, c.Orders)
 	}
-	reasons.add(e.NoLedger, "the ledger could not be read")
-	reasons.add(w.readEvents(c, s, &e), "events were lost")
+	m.invalidate(e.NoLedger, "the ledger could not be read")
+	m.invalidate(w.readEvents(c, s, e), "events were lost")
 	p, err := w.probeAll(ctx, c, a, first, rows)
 	e.Stuck, e.NoProbe = p.stuck, err
-	reasons.add(err, "stuck orders could not be counted")
+	m.invalidate(err, "stuck orders could not be counted")
 	if w.fleet.Foreign && a.distrust(p.lost) {
 		e.Told, e.Unsure = a.told, a.unsure
 		c.answers(a)
@@ -46,23 +46,22 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	if w.ledger && e.NoLedger == nil {
 		trusted := !e.Foreign && drained
 		rows, err = w.settle(ctx, c, a, first, rows, trusted)
-		reasons.add(err, "the ledger did not settle")
+		m.invalidate(err, "the ledger did not settle")
 		if back != nil && err == nil {
 			rows, err = back.settle(c, a, rows)
 			e.Told = a.told
-			reasons.add(err, "the time until rows were taken back is not known")
+			m.invalidate(err, "the time until rows were taken back is not known")
 		}
 		if err == nil {
-			a.winnerless = p.withoutWinner(rows, a, e)
+			a.winnerless = p.withoutWinner(rows, a, *e)
 			e.Stuck = append(e.Stuck, a.winnerless...)
 		}
 	}
 	if e.NoProbe == nil {
 		c.StuckOrders = new(len(e.Stuck))
 	}
-	w.count(context.WithoutCancel(ctx), c, a, first, rows, p, &e)
-	c.Checks = check.Judge(e)
-	return e
+	w.count(context.WithoutCancel(ctx), c, a, first, rows, p, e)
+	c.Checks = check.Judge(*e)
 }
 
 // readLedger reads the ledger rows of count orders.
@@ -117,7 +116,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 			return rows, err
 		}
 		now := time.Now()
-		deleted, added := differences(rows, next)
+		deleted, added := check.CompareAnswers(check.Pairs(rows), next) // the drivers whose rows have disappeared, and those whose rows have appeared
 		if trusted {
 			added = slices.DeleteFunc(added, func(p check.Pair) bool { return w.fleet.IsProbe(p.Driver) })
 			if len(deleted)+len(added) == 0 {
@@ -144,16 +143,6 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		wait.For(ctx, settleInterval(quiet))
 	}
 	return rows, context.Cause(ctx)
-}
-
-// differences compares two readings of the ledger. It returns the drivers whose rows have
-// disappeared and those whose rows have appeared.
-func differences(before, after []order.Grab) (deleted, added []check.Pair) {
-	pairs := make([]check.Pair, len(before))
-	for i, g := range before {
-		pairs[i] = check.Pair{Order: g.Order, Driver: g.Driver}
-	}
-	return check.CompareAnswers(pairs, after)
 }
 
 // count counts the wins in the ledger, or in the answers if there is no ledger. A test grab after
@@ -237,18 +226,17 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
 	}
-	var (
-		probed atomic.Int64
-		mu     sync.Mutex
-	)
+	var mu sync.Mutex
+	probed := 0
 	winners, told := check.RowsByOrder(rows), check.RowsByOrder(check.Rows(a.told))
 	reserved := func(id int64) bool {
 		return w.ledger && !w.fleet.Ours && !w.fleet.Known() && winners[id]+told[id] == 0
 	}
 	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), reserved, func(id, driver int64, outcome grab.Outcome) {
-		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
 		mu.Lock()
 		defer mu.Unlock()
+		probed++
+		w.progress.step("probed %d of %d orders", probed, c.Orders)
 		p.lost = p.lost || outcome == grab.Taken || outcome == grab.Busy
 		switch outcome {
 		case grab.Taken:

@@ -131,14 +131,13 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 		return m
 	}
-	reasons := &invalidReasons{}
-	reasons.add(err, "interrupted")
+	m.invalidate(err, "interrupted")
 	if w.cfg.Shard != nil {
-		m.invalid = reasons.first
 		c.leaveToMerge(&m, w.cfg.Shard)
 		return m
 	}
-	if m.invalid = w.notOpen(m.accounting); m.invalid != "" && !w.hasRows(ctx, first, c.Orders) {
+	if why := w.notOpen(m.accounting); why != "" && !w.hasRows(ctx, first, c.Orders) {
+		m.invalid = why
 		c.answers(m.accounting)
 		c.countAnswers(m.accounting)
 		return m
@@ -147,7 +146,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	after, err := w.fleet.Drain(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
 	drained := !errors.Is(err, fleet.ErrNoMetrics)
 	if drained {
-		reasons.add(err, "grabs may still have been in flight")
+		m.invalidate(err, "grabs may still have been in flight")
 	} else {
 		drained = w.fleet.AwaitQuiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
@@ -156,30 +155,28 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if w.cfg.Merge == nil { // a merge reads the answers of a load that is over already
 		c.count(before, after, errors.Join(beforeErr, err))
 	}
-	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, back, reasons)
+	w.audit(ctx, s, c, &m, first, drained, back)
 	if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
-		reasons.first = doubt
+		m.invalid = doubt
 	}
 	if again := m.accounting.probeWins; again > 0 {
 		m.note += fmt.Sprintf("; for %d of them, a new driver still won after all others had their answers", again)
 	}
 	if why := w.fleet.Unreadable(); why != "" {
-		reasons.add(errors.New(why), unreadable)
+		m.invalidate(errors.New(why), unreadable)
 	}
 	if how := w.fleet.EndedByItself(); how != "" {
-		reasons.add(errors.New(how), "an instance of the service exited unexpectedly, and its output in the result folder may say why")
+		m.invalidate(errors.New(how), "an instance of the service exited unexpectedly, and its output in the result folder may say why")
 	}
-	c.withhold(reasons)
-	m.invalid = reasons.first
+	c.withhold(&m)
 	return m
 }
 
-// invalidReasons keeps the first reason not to trust the measured figures.
-type invalidReasons struct{ first string }
-
-func (r *invalidReasons) add(err error, what string) {
-	if err != nil && r.first == "" {
-		r.first = fmt.Sprintf("%s: %v", what, err)
+// invalidate records err as the reason to distrust the cell, unless err is nil or there is a reason
+// already.
+func (m *measured) invalidate(err error, what string) {
+	if err != nil && m.invalid == "" {
+		m.invalid = fmt.Sprintf("%s: %v", what, err)
 	}
 }
 

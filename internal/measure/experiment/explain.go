@@ -51,17 +51,12 @@ func onlyRepeats(e check.Evidence, id int64) bool {
 
 func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
 
-func grabsOf(e check.Evidence, id int64) (n int) {
+func grabsOf(e check.Evidence, id int64) int {
 	rows := e.Ledger
 	if e.FromAnswers {
 		rows = check.Rows(e.Told)
 	}
-	for _, g := range rows {
-		if g.Order == id {
-			n++
-		}
-	}
-	return n
+	return check.RowsByOrder(rows)[id]
 }
 
 // overlapsOf returns the pairs of drivers that held the lock of an order at the same time.
@@ -115,17 +110,15 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	if worst.property != "" && !slices.Contains(failures, worst) {
 		failures = append(failures, worst)
 	}
-	reasons := &invalidReasons{m.invalid}
 	timelines, err := w.explain(c, s, m.evidence, failures)
-	reasons.add(err, "its timelines could not be created")
+	m.invalidate(err, "its timelines could not be created")
 	if timeline, ok := timelines[worst.order]; ok && worst.property != "" {
 		if refused {
 			timeline.Property, timeline.Mode, timeline.Name, timeline.Cure = "", "", "", ""
 		}
 		c.Timeline = &timeline
 	}
-	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
-	m.invalid = reasons.first
+	m.invalidate(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
 	return timelines
 }
 

@@ -81,21 +81,20 @@ func (c *Cell) lasted(a *accounting) {
 
 // withhold removes figures from a merged result if the result of a machine is missing or the
 // machines' clocks differ too much. Figures from the database stay, because they are complete.
-func (c *Cell) withhold(reasons *invalidReasons) {
+func (c *Cell) withhold(m *measured) {
 	if c.Merged == nil {
 		return
 	}
 	if len(c.Merged.Lost) > 0 {
-		reasons.first = "incomplete: " + strings.Join(c.Merged.Lost, "; ")
+		m.invalid = "incomplete: " + strings.Join(c.Merged.Lost, "; ")
 		c.UnacknowledgedGrabs, c.Checks = nil, nil
 	}
-	apart := c.Merged.Apart()
-	if apart != "" {
-		reasons.add(errors.New(apart), "times cannot be compared")
+	if apart := c.Merged.Apart(); apart != "" {
+		m.invalidate(errors.New(apart), "times cannot be compared")
 		c.Latency, c.LatencySent, c.LoadHeld, c.OverTime = nil, nil, nil, nil
 		c.CompletedRPS, c.DurationS, c.ContendedOrders = nil, nil, nil
 	}
-	if c.Sale != nil && reasons.first != "" {
+	if c.Sale != nil && m.invalid != "" {
 		c.Sale.Undersold, c.Sale.SoldOutMS, c.Sale.InOrder, c.Sale.OverTime = nil, nil, nil, nil
 	}
 }
