@@ -122,19 +122,9 @@ func (c Cell) merge(next Cell) Cell {
 	sum.LoadHeld = both(c.LoadHeld, next.LoadHeld, func(a, b bool) bool { return a && b })
 	sum.Latency = medianLatency(sum.Repetitions, func(r Repetition) *load.Latency { return r.Latency })
 	sum.LatencySent = medianLatency(sum.Repetitions, func(r Repetition) *load.Latency { return r.LatencySent })
-	for _, f := range []struct {
-		sum **float64
-		of  func(Repetition) *float64
-	}{
-		{&sum.CompletedRPS, func(r Repetition) *float64 { return r.CompletedRPS }},
-		{&sum.RedisCommandsPerRequest, func(r Repetition) *float64 { return r.RedisCommandsPerRequest }},
-		{&sum.DBStatementsPerRequest, func(r Repetition) *float64 { return r.DBStatementsPerRequest }},
-	} {
-		*f.sum = nil
-		if values := ValuesOf(sum.Repetitions, f.of); len(values) > 0 {
-			*f.sum = new(stat.Median(values).Median)
-		}
-	}
+	sum.CompletedRPS = medianOf(sum.Repetitions, func(r Repetition) *float64 { return r.CompletedRPS })
+	sum.RedisCommandsPerRequest = medianOf(sum.Repetitions, func(r Repetition) *float64 { return r.RedisCommandsPerRequest })
+	sum.DBStatementsPerRequest = medianOf(sum.Repetitions, func(r Repetition) *float64 { return r.DBStatementsPerRequest })
 	sum.Checks = worstChecks(c.Checks, next.Checks)
 	sum.Sale = c.Sale.merge(next.Sale, sum.Repetitions)
 	return sum
@@ -180,6 +170,16 @@ func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []
 		}
 	}
 	return values
+}
+
+// medianOf returns the median of one figure over the repetitions that have it, or nil if there are
+// none.
+func medianOf(repetitions []Repetition, of func(Repetition) *float64) *float64 {
+	values := ValuesOf(repetitions, of)
+	if len(values) == 0 {
+		return nil
+	}
+	return new(stat.Median(values).Median)
 }
 
 // medianLatency returns the median of each percentile over all repetitions, or nil if no request

@@ -2,8 +2,8 @@ package experiment
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,20 +60,11 @@ type Environment struct {
 // Differences describes why results from two environments cannot be compared. It ignores values
 // that are unknown in one of them.
 func (e Environment) Differences(now Environment) (all []string) {
-	count := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
-	for _, f := range []struct{ name, before, now string }{
-		{"go", e.Go, now.Go},
-		{"os", e.OS, now.OS},
-		{"arch", e.Arch, now.Arch},
-		{"cpus", count(e.CPUs), count(now.CPUs)},
-		{"stack", e.Stack, now.Stack},
-		{"redis", e.Redis, now.Redis},
-		{"database", e.Database, now.Database},
-		{"zookeeper", e.ZooKeeper, now.ZooKeeper},
-		{"etcd", e.Etcd, now.Etcd},
-	} {
-		if f.before != "" && f.now != "" && f.before != f.now {
-			all = append(all, fmt.Sprintf("%s %s, but here it is %s", f.name, f.before, f.now))
+	e.Vegeta, e.Commit = "", "" // these do not affect a comparison
+	for field, before := range reflect.ValueOf(e).Fields() {
+		after := reflect.ValueOf(now).FieldByIndex(field.Index)
+		if !before.IsZero() && !after.IsZero() && !before.Equal(after) {
+			all = append(all, fmt.Sprintf("%s %v, but here it is %v", strings.ToLower(field.Name), before, after))
 		}
 	}
 	return all

@@ -93,19 +93,14 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 // medianOver returns the median of a figure over all repetitions. It returns nil if a repetition
 // lacks the figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
-	values := OverSales(repetitions, of)
-	if len(values) == 0 || len(values) < len(repetitions) {
-		return nil
-	}
-	return new(stat.Median(values).Median)
-}
-
-// OverSales returns the known values of one figure of a sale in all repetitions.
-func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
-	return ValuesOf(repetitions, func(r Repetition) *float64 {
+	values := ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {
 			return nil
 		}
 		return of(r.Sale)
 	})
+	if len(values) == 0 || len(values) < len(repetitions) {
+		return nil
+	}
+	return new(stat.Median(values).Median)
 }
