@@ -85,8 +85,6 @@ type arrival struct {
 	won bool
 }
 
-func (f *orderState) tried() bool { return f.grabbed+f.taken > 0 }
-
 type span struct{ from, to time.Time }
 
 func newAccounting(drivers int, names map[string]string, shape *target.Shape) *accounting {
@@ -139,9 +137,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	a.scheduled.Add(end.Sub(due))
 	a.sent.Add(r.Latency)
 	a.series.Add(due.Sub(a.began), end.Sub(due), r.Latency)
-	if end.After(a.lastEnd) {
-		a.lastEnd = end
-	}
+	a.lastEnd = latest(a.lastEnd, end)
 	if due.After(a.lastDue) {
 		a.lastDue, a.lastSeq = due, r.Seq
 	}
@@ -286,7 +282,7 @@ func (a *accounting) close(f *orderState) {
 	if overlapping(f.spans) {
 		a.contended++
 	}
-	if f.tried() {
+	if f.grabbed+f.taken > 0 {
 		a.tried++
 	}
 	if f.taken > 0 && f.grabbed == 0 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -23,13 +22,12 @@ var (
 // whole run is reached.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // excuse has already refused unknown names
-	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
-	defer cancel()
-	if w.cfg.BudgetTotal > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, w.cfg.deadline, errBudgetTotal)
-		defer cancel()
+	end, why := time.Now().Add(w.cfg.Budget), errBudget
+	if w.cfg.BudgetTotal > 0 && w.cfg.deadline.Before(end) {
+		end, why = w.cfg.deadline, errBudgetTotal
 	}
+	ctx, cancel := context.WithDeadlineCause(ctx, end, why)
+	defer cancel()
 	c := w.inject(ctx, s.strategy, f)
 	cause := context.Cause(ctx)
 	c.Interrupted = errors.Is(cause, errBudgetTotal)
@@ -62,11 +60,7 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 		return n
 	}
 	slices.SortStableFunc(cells, func(a, b *cellSpec) int { return cmp.Compare(risk(b), risk(a)) })
-	var names []string
-	for _, s := range cells {
-		names = append(names, s.String())
-	}
-	r.progress.say("the tests, with those of the highest risk first: %s", strings.Join(names, ", "))
+	r.progress.say("the tests, with those of the highest risk first: %s", catalog.Join(cells, ", ", (*cellSpec).String))
 }
 
 // leaveOut adds an empty result for each test that was skipped because the time for the run was
@@ -77,15 +71,11 @@ func (r *runner) leaveOut() error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found := false
 	for _, s := range r.specs {
 		if s.cell == nil {
 			s.cell = r.cfg.notRun(s, catalog.Unknown, r.cfg.budgetOver("not run"))
-			s.cell.Interrupted, found = true, true
+			s.cell.Interrupted = true
 		}
-	}
-	if !found {
-		return nil
 	}
 	r.publishLocked()
 	return r.save(r.run)

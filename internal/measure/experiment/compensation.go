@@ -24,9 +24,9 @@ type takeBacks struct {
 	over  map[int64]overbooking      // orders that now have too many rows
 	ended map[int64][2]time.Duration // orders that had too many rows for a while, with the shortest and the longest possible duration
 
-	stop   func()
-	done   chan struct{} // closes when the watch has ended
-	failed error         // the error of the last reading
+	stop     context.CancelFunc
+	watching sync.WaitGroup
+	failed   error // the error of the last reading
 }
 
 // overbooking records when an order had more ledger rows than units: before is the last reading
@@ -43,29 +43,24 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 	t := &takeBacks{
 		within: within, units: w.cfg.units(), clean: time.Now(),
 		seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
-		done: make(chan struct{}),
 	}
 	if w.cfg.Target.Idempotent {
 		t.perDriver = w.cfg.perDriver()
 	}
-	stopped := make(chan struct{})
-	t.stop = sync.OnceFunc(func() { close(stopped) })
 	ctx = context.WithoutCancel(ctx)
+	watch, stop := context.WithCancel(ctx)
+	t.stop = stop
 	interval := min(max(within/20, 10*time.Millisecond), 250*time.Millisecond)
-	go func() {
-		defer close(t.done)
-		for !wait.IsOver(stopped) {
+	t.watching.Go(func() {
+		for watch.Err() == nil {
 			asked := time.Now()
 			var rows []order.Grab
 			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this reading, the bounds only get wider
 				t.note(asked, time.Now(), rows)
 			}
-			select {
-			case <-stopped:
-			case <-time.After(interval):
-			}
+			wait.For(watch, interval)
 		}
-	}()
+	})
 	return t
 }
 
@@ -73,7 +68,7 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 func (t *takeBacks) end() {
 	if t != nil {
 		t.stop()
-		<-t.done
+		t.watching.Wait()
 	}
 }
 

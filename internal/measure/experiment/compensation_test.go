@@ -50,11 +50,9 @@ func TestTakeBacks(t *testing.T) {
 		{"twice", map[int][]order.Grab{0: one, 100: two, 300: one, 400: two, 650: one}, 1, 1, 360, false},
 	} {
 		began := time.Now()
-		done := make(chan struct{})
-		close(done)
 		b := &takeBacks{
 			within: time.Second, units: 1, clean: began, seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
-			stop: func() {}, done: done,
+			stop: func() {},
 		}
 		var last []order.Grab
 		for _, ms := range slices.Sorted(maps.Keys(tt.readings)) {

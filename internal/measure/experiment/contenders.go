@@ -17,15 +17,12 @@ import (
 
 func (s *strike) sendContenders(ctx context.Context) error {
 	s.beginContest()
-	if err := s.awaitRecovery(ctx); err != nil {
-		return err
-	}
-	if err := s.awaitExpiry(ctx); err != nil {
+	if err := s.do(ctx, (*strike).awaitRecovery, (*strike).awaitExpiry); err != nil {
 		return err
 	}
 	for _, c := range s.contests {
 		if s.isTooLate(c) {
-			if err := s.giveUp(ctx, c, s.tooShort()); err != nil {
+			if err := s.giveUp(ctx, c); err != nil {
 				return err
 			}
 		}
@@ -44,10 +41,10 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends the test of one order, because the fault came too late or had no effect. It lets the
-// paused driver continue.
-func (s *strike) giveUp(ctx context.Context, c *contest, why string) error {
-	s.cancelStrike(c, why)
+// giveUp ends the test of one order, because the service reconnected too late to compete for the
+// lock. It lets the paused driver continue.
+func (s *strike) giveUp(ctx context.Context, c *contest) error {
+	s.cancelStrike(c, fmt.Sprintf("the service did not reconnect to its servers within %v, so its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell)))
 	return s.releaseDriver(ctx, c)
 }
 
@@ -98,17 +95,12 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	}
 	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.w.lease(s.in.cell)/2); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
-			if err := s.giveUp(ctx, c, s.tooShort()); err != nil {
+			if err := s.giveUp(ctx, c); err != nil {
 				return err
 			}
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// tooShort returns the message for a service that reconnected too late to compete for the lock.
-func (s *strike) tooShort() string {
-	return fmt.Sprintf("the service did not reconnect to its servers within %v, so its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell))
 }
 
 // contendFor returns how long the other drivers may compete while the fault is active.
@@ -291,8 +283,9 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		if !c.contenderFreed {
 			s.cancelUnlessFirst(c, claimed)
 		}
+		err = errors.Join(err, s.remove(ctx, c, contenderHold)) // remove also the holds that have not stopped a call yet
 	}
-	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet
+	return err
 }
 
 // sendSecond sends a second driver to each order when the lease of the first driver expires.

@@ -1,9 +1,9 @@
 package experiment
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"grablab/internal/order"
@@ -82,9 +82,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders[i].Target = in.other.URL
 		}
 	}
-	slices.SortStableFunc(c.contenders, func(a, b load.Request) int {
-		return strings.Compare(in.place(a), in.place(b))
-	})
+	slices.SortStableFunc(c.contenders, func(a, b load.Request) int { return cmp.Compare(in.place(a), in.place(b)) })
 	if in.tokensDecide(p) {
 		c.lastDrivers = append(c.lastDrivers, c.contenders[1:]...)
 		c.contenders = c.contenders[:1:1]
@@ -102,11 +100,11 @@ func (in *injection) tokensDecide(p fault.Point) bool {
 }
 
 // place returns a sort key that puts requests to the affected instance last.
-func (in *injection) place(r load.Request) string {
+func (in *injection) place(r load.Request) int {
 	if r.Target == in.struck.URL {
-		return "struck"
+		return 1
 	}
-	return "other"
+	return 0
 }
 
 // all returns the requests of all drivers of the order.

@@ -165,10 +165,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 // releaseDriver removes all breakpoints that stop the affected driver, or the driver that holds the
 // lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
-	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
-		if err := s.removeOf(ctx, c, kind); err != nil {
-			return err
-		}
+	if err := s.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
+		return err
 	}
 	s.setWorking(c, false)
 	return nil
@@ -182,11 +180,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 		return all
 	}
 	held := map[*fleet.Instance]map[string][]control.Held{}
-	for _, in := range []*fleet.Instance{s.in.other, s.in.struck} {
-		within := simultaneous
-		if in == s.in.struck {
-			within = 2 * pollInterval
-		}
+	for in, within := range map[*fleet.Instance]time.Duration{s.in.other: simultaneous, s.in.struck: 2 * pollInterval} {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		held[in], _ = in.Holds(ctx)
 		cancel()
@@ -219,24 +213,15 @@ func (s *strike) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-// remove removes all breakpoints of one kind.
-func (s *strike) remove(ctx context.Context, kind string) error {
-	for _, c := range s.contests {
-		if err := s.removeOf(ctx, c, kind); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *strike) removeOf(ctx context.Context, c *contest, kind string) error {
+// remove removes the breakpoints of the given kinds for one order.
+func (s *strike) remove(ctx context.Context, c *contest, kinds ...string) error {
 	for _, h := range s.holds(c) {
-		if h.kind != kind {
+		if !slices.Contains(kinds, h.kind) {
 			continue
 		}
-		var answered *fleet.StatusError
 		err := h.in.RemoveHold(ctx, h.name(c))
-		if err != nil && !errors.Is(err, control.ErrNoHold) && !(errors.As(err, &answered) && answered.Code == http.StatusNotFound) {
+		answered, ok := errors.AsType[*fleet.StatusError](err)
+		if err != nil && !errors.Is(err, control.ErrNoHold) && !(ok && answered.Code == http.StatusNotFound) {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -44,8 +43,8 @@ type injection struct {
 
 	moments  []time.Duration // when to strike after sending a grab, if its calls cannot be held
 	prepared fault.Prepared
-	loses    bool  // whether the calls held at the points lose their replies
-	spare    int64 // an order that no result includes; grabbing it shows that a service works
+	spare    int64     // an order that no result includes; grabbing it shows that a service works
+	began    time.Time // when the load began
 
 	struck, other *fleet.Instance // the instance that the fault hits, and the other instance
 	bursts        *load.Bursts
@@ -54,7 +53,6 @@ type injection struct {
 	repeats       int        // how many injections into a service may still be repeated
 	contests      []*contest // the orders at which the fault was injected, or should have been
 	aimed         []*contest // the orders whose locks must be on the server that a fault of a Redis topology hits
-	windows       []window
 	undisturbed   []*contest
 
 	mu       sync.Mutex
@@ -151,13 +149,7 @@ func (in *injection) choosePoints() error {
 	return nil
 }
 
-func names(points []fault.Point) string {
-	texts := make([]string, len(points))
-	for i, p := range points {
-		texts[i] = p.String()
-	}
-	return strings.Join(texts, ", ")
-}
+func names(points []fault.Point) string { return catalog.Join(points, ", ", fault.Point.String) }
 
 // strikeAtPoints injects the fault at every step of a grab and measures the outcome. It returns an
 // error only if the fault cannot be prepared.
@@ -179,7 +171,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	in.workload.send = in.sending(in.strikeAll)
 
 	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
-	if err := in.clear(ctx, in.prepared); err != nil {
+	if err := in.clear(ctx); err != nil {
 		in.w.dirty = true
 		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault could not be ended: %v", err))
 	}
@@ -191,7 +183,6 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	in.prepared, err = in.fault.Prepare(ctx, fault.Target{
 		Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys, Wire: !in.traits.tellsDrivers, Ledger: in.trail.ledger,
 	})
-	in.loses = in.prepared.Loses
 	return err
 }
 
@@ -220,8 +211,7 @@ func (in *injection) keys() (keys []string) {
 // prepareAgain prepares the fault anew, because some faults can be injected only once after each
 // preparation.
 func (in *injection) prepareAgain(ctx context.Context) error {
-	if in.prepared.Close != nil {
-		done := in.prepared.Close
+	if done := in.prepared.Close; done != nil {
 		in.prepared.Close = nil
 		if err := done(ctx); err != nil {
 			return err
@@ -256,12 +246,12 @@ func (in *injection) groups() [][]fault.Point {
 }
 
 // clear stops the instance whose grabs hang, and then closes the proxies that belong to the fault.
-func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
+func (in *injection) clear(ctx context.Context) error {
 	var errs []error
 	if in.workload.hung > 0 {
 		errs = append(errs, in.struck.Process().Stop(0))
 	}
-	if prepared.Close != nil {
+	if in.prepared.Close != nil {
 		if in.traits.reconnects {
 			in.connectTo(in.w.stack.Addresses, in.w.stack.Addresses)
 		} else {
@@ -269,7 +259,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 		defer cancel()
-		errs = append(errs, prepared.Close(ctx))
+		errs = append(errs, in.prepared.Close(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -278,48 +268,27 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 // answer.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
-		in.first = first
-		return in.send(ctx, strike)
-	}
-}
-
-func (in *injection) send(ctx context.Context, strike func(context.Context) error) (*accounting, error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var striking sync.WaitGroup
-	striking.Go(func() {
-		defer in.bursts.End()
-		if err := strike(ctx); err != nil {
-			// Stop the instances. Otherwise, the calls that are still paused would continue in
-			// random order.
-			if in.w.fleet.Started() {
-				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		in.first, in.began = first, time.Now()
+		var striking sync.WaitGroup
+		striking.Go(func() {
+			defer in.bursts.End()
+			if err := strike(ctx); err != nil {
+				// Stop the instances. Otherwise, the calls that are still paused would continue in
+				// random order.
+				if in.w.fleet.Started() {
+					err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
+				}
+				stop(err)
 			}
-			stop(err)
-		}
-	})
-	size := in.w.cfg.Load
-	size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers come repeatedly
-	a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
-	striking.Wait()
-	if a != nil {
-		in.cell.Strikes = windowsOf(in.windows, a.began)
+		})
+		size := in.w.cfg.Load
+		size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers come repeatedly
+		a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
+		striking.Wait()
+		return a, err
 	}
-	return a, err
-}
-
-// window is the period in which a fault was active. Its end is zero while the fault still lasts.
-type window struct{ from, to time.Time }
-
-func windowsOf(windows []window, began time.Time) (since []Window) {
-	for _, w := range windows {
-		s := Window{FromMS: millis(w.from.Sub(began))}
-		if !w.to.IsZero() {
-			s.ToMS = new(millis(w.to.Sub(began)))
-		}
-		since = append(since, s)
-	}
-	return since
 }
 
 func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
@@ -434,7 +403,9 @@ func (in *injection) bothOrders(p fault.Point) bool {
 func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
 	for try := 1; ; try++ {
 		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
-		if err != nil || !in.mayRepeat(contests, try) {
+		missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
+		hangs := in.fault.Course == fault.Never // a grab that hangs cannot be repeated, because it occupies the instance
+		if err != nil || !missed || hangs || try == strikeTries || in.repeats <= 0 {
 			return err
 		}
 		in.repeats--
@@ -442,13 +413,6 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 			c.repeated = true
 		}
 	}
-}
-
-// mayRepeat reports whether to inject the fault again because it missed a driver. A grab that hangs
-// cannot be repeated, because it occupies the instance.
-func (in *injection) mayRepeat(contests []*contest, try int) bool {
-	missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
-	return missed && try < strikeTries && in.repeats > 0 && in.fault.Course != fault.Never
 }
 
 // strikeAt injects the fault once, at several points at the same time. Each point gets a new order
@@ -488,7 +452,7 @@ func (in *injection) following(p fault.Point) *contest {
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
-	if len(in.windows) == 0 { // these grabs load the Lua scripts into the master that will be struck
+	if len(in.cell.Strikes) == 0 { // these grabs load the Lua scripts into the master that will be struck
 		if err := in.aim(ctx, []*contest{c}); err != nil {
 			return err
 		}

@@ -33,12 +33,12 @@ const ownName = "loadgen"
 // open creates events.jsonl, or continues the file of a resumed run. If a resumed file ends with an
 // incomplete line, open removes the line and returns its length.
 func (j *journal) open(resumed bool) (cut int64, err error) {
-	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	mode := os.O_CREATE | os.O_RDWR | os.O_APPEND
 	if !resumed {
 		mode |= os.O_TRUNC
 	}
 	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err == nil {
-		cut, err = cutHalfLine(j.path())
+		cut, err = cutHalfLine(j.file)
 	}
 	if err != nil {
 		return cut, fmt.Errorf("experiment: %w", err)
@@ -47,12 +47,7 @@ func (j *journal) open(resumed bool) (cut int64, err error) {
 }
 
 // cutHalfLine removes an incomplete line from the end of a file.
-func cutHalfLine(path string) (cut int64, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
+func cutHalfLine(f *os.File) (cut int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err

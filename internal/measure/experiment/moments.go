@@ -213,13 +213,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 	} else {
 		steps = []step{(*strike).heal, (*strike).sendContenders}
 	}
-	steps = append(steps, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers)
-	for _, step := range steps {
-		if err := step(s, ctx); err != nil {
-			return false, err
-		}
-	}
-	return done, nil
+	return done, s.do(ctx, append(steps, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers)...)
 }
 
 // inFlight reports whether the fault hit the grab while the grab was running.

@@ -165,7 +165,7 @@ func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
 		bare = &r.Bare.Peak
-		bare.LimitedBy, bare.LimitReason = limitOfBare(bare)
+		bare.LimitedBy, bare.LimitReason = limitOf(bare, nil, bare, false)
 	}
 	i := slices.IndexFunc(r.Cells, func(c Cell) bool { return c.Strategy == lockless && c.Peak != nil })
 	if i >= 0 {
@@ -181,32 +181,20 @@ func (r *Run) limit() {
 	}
 }
 
-const unlimited = "the search ended before any rate was too high, so the limit is not known"
-
-// limitOfBare returns what limited the rate of the endpoint that does no work, and why.
-func limitOfBare(p *Peak) (limit, why string) {
-	switch failed := p.failed(); {
-	case failed == nil:
-		return "", unlimited
-	case failed.isLate(p.P99MS):
-		return ByGenerator, failed.whyLate()
-	default:
-		return ByInstances, fmt.Sprintf("at %.0f/s, answers came too late or not at all", failed.RPS)
-	}
-}
-
 // limitOf returns what limited the highest request rate p of a strategy, and why. It compares p with
-// the results none (without a lock) and bare (an endpoint that does no work). limit is "" if the
-// cause is unknown.
+// the results none (without a lock) and bare (an endpoint that does no work). p may be bare itself.
+// limit is "" if the cause is unknown.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
-		return "", unlimited
+		return "", "the search ended before any rate was too high, so the limit is not known"
 	}
 	above := func(other *Peak) bool { return other.HeldRPS > peakFine*failed.RPS }
 	switch {
 	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
+	case p == bare:
+		return ByInstances, fmt.Sprintf("at %.0f/s, answers came too late or not at all", failed.RPS)
 	case locks && none != nil && above(none):
 		return ByLock, fmt.Sprintf("without a lock, the service kept up with %.0f/s; with the lock, it did not keep up with %.0f/s", none.HeldRPS, failed.RPS)
 	case bare != nil && !above(bare) && bare.LimitedBy != "":

@@ -105,7 +105,8 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 		return nil
 	}
 	inspected := map[string]bool{}
-	for _, spec := range append(r.left(true), r.left(false)...) { // inspect a cell with a fault first, because it has more requirements
+	faultless, faulty := r.left()
+	for _, spec := range append(faulty, faultless...) { // inspect a cell with a fault first, because it has more requirements
 		if inspected[spec.Strategy] {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,19 +128,19 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the tests that still have to run: those with a fault if faulty is true, otherwise
-// those without. A test with repetitions appears several times.
-func (r *runner) left(faulty bool) []*cellSpec {
-	var left []*cellSpec
+// left returns the tests that still have to run: those without a fault, and those with a fault. A test
+// with repetitions appears several times.
+func (r *runner) left() (faultless, faulty []*cellSpec) {
 	for _, s := range r.specs {
-		if r.isLeft(s) && (s.Fault != catalog.NoFault) == faulty {
-			left = append(left, s)
+		switch {
+		case !r.isLeft(s):
+		case s.Fault == catalog.NoFault:
+			faultless = append(faultless, s)
+		default:
+			faulty = append(faulty, s)
 		}
 	}
-	if !faulty {
-		return rounds(left, r.cfg.Repeat, r.cfg.Seed)
-	}
-	return left
+	return rounds(faultless, r.cfg.Repeat, r.cfg.Seed), faulty
 }
 
 func (r *runner) isLeft(s *cellSpec) bool {
@@ -151,7 +152,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 
 // openFirst opens the first worker if any test is left to run, and records the environment.
 func (r *runner) openFirst(ctx context.Context) error {
-	all := append(r.left(false), r.left(true)...)
+	all := slices.Concat(r.left())
 	if len(all) == 0 && r.cfg.runsOurs() {
 		if r.cfg.Resume != nil {
 			r.run.Environment, r.run.Config = r.cfg.Resume.Environment, r.cfg.Resume.Config
@@ -236,7 +237,7 @@ func (r *runner) serves(n int) lock.Backend {
 
 // runAll runs the remaining tests, beginning with those without a fault.
 func (r *runner) runAll(ctx context.Context) error {
-	faultless, faulty := r.left(false), r.left(true)
+	faultless, faulty := r.left()
 	workers := min(len(r.workers), len(faulty))
 	r.progress.expect(len(faultless), len(faulty), workers)
 	if err := r.runBare(ctx, len(faultless)); err != nil {
@@ -293,11 +294,9 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		c := r.runCell(w, ctx, s)
 		c.Interrupted = c.Interrupted || ctx.Err() != nil
 		w.progress.end()
-		if ended := w.ended(); len(ended) > 0 {
-			w.dirty = true // give the next cell fresh servers
-			r.noteEnded(ended)
-		}
-		if err := r.finish(s, c); err != nil {
+		ended := w.ended()
+		w.dirty = w.dirty || len(ended) > 0 // give the next cell fresh servers
+		if err := r.finish(s, c, ended); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -307,16 +306,12 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	return nil
 }
 
-func (r *runner) noteEnded(ended []string) {
+// finish merges a result with earlier repetitions of the same test, and saves the run. ended lists the
+// servers that exited during the test.
+func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.run.Ended = append(r.run.Ended, ended...)
-}
-
-// finish merges a result with earlier repetitions of the same test, and saves the run.
-func (r *runner) finish(s *cellSpec, c Cell) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if s.Fault == catalog.NoFault && r.cfg.Repeat > 1 {
 		if s.times() > 0 {
 			c = s.cell.merge(c)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -165,11 +166,7 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 }
 
 func callNames(calls []control.Call) string {
-	names := make([]string, len(calls))
-	for i, c := range calls {
-		names[i] = string(c.Phase)
-	}
-	return cmp.Or(strings.Join(names, ", "), "none")
+	return cmp.Or(catalog.Join(calls, ", ", func(c control.Call) string { return string(c.Phase) }), "none")
 }
 
 func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
@@ -359,9 +356,7 @@ func isWrite(statement string) bool {
 }
 
 // writes reports whether the name of a call shows that the call writes to the database.
-func writes(c control.Call) bool {
-	return c.Target == tap.DB && slices.ContainsFunc(statements(c), isWrite)
-}
+func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
 // difference describes one call that only the first grab made, and one that only the second grab
 // made.
@@ -420,7 +415,7 @@ func trailOf(calls []control.Call) trail {
 			break
 		}
 	}
-	leases := leasesOf(calls, write)
+	leases := writtenTables(calls[:max(0, write)]...) // tables written before the winner may contain locks
 	for i, c := range calls {
 		part := tap.Acquire
 		switch {
@@ -514,20 +509,13 @@ func does(c control.Call, verb string) bool {
 	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
 }
 
-// leasesOf returns the tables to which a grab writes before it writes the winner. These tables may
-// contain locks.
-func leasesOf(calls []control.Call, claim int) (tables []string) {
-	for _, c := range calls[:max(0, claim)] {
-		tables = append(tables, writtenTables(c)...)
-	}
-	return tables
-}
-
-// writtenTables returns the tables to which a call writes.
-func writtenTables(c control.Call) (tables []string) {
-	for _, s := range statements(c) {
-		if _, table, _ := strings.Cut(s, " "); isWrite(s) {
-			tables = append(tables, table)
+// writtenTables returns the tables to which the calls write.
+func writtenTables(calls ...control.Call) (tables []string) {
+	for _, c := range calls {
+		for _, s := range statements(c) {
+			if _, table, _ := strings.Cut(s, " "); isWrite(s) {
+				tables = append(tables, table)
+			}
 		}
 	}
 	return tables

@@ -51,7 +51,11 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
 	steps = append(steps, courses[s.in.fault.Course]...)
-	steps = append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)
+	return s.do(ctx, append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)...)
+}
+
+// do executes steps until one of them fails.
+func (s *strike) do(ctx context.Context, steps ...step) error {
 	for _, step := range steps {
 		if err := step(s, ctx); err != nil {
 			return err
@@ -88,15 +92,15 @@ func (s *strike) withoutFault(ctx context.Context) error {
 // every driver.
 func (s *strike) openWindow(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
-		s.in.windows = append(s.in.windows, window{from: time.Now()})
+		s.in.cell.Strikes = append(s.in.cell.Strikes, Window{FromMS: millis(time.Since(s.in.began))})
 	}
 	return nil
 }
 
 // closeWindow records that the fault has ended. A later call records a later end.
 func (s *strike) closeWindow() {
-	if last := len(s.in.windows) - 1; last >= 0 {
-		s.in.windows[last].to = time.Now()
+	if last := len(s.in.cell.Strikes) - 1; last >= 0 {
+		s.in.cell.Strikes[last].ToMS = new(millis(time.Since(s.in.began)))
 	}
 }
 
@@ -267,7 +271,7 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 const serviceArrives = 10 * time.Second
 
 func (s *strike) releaseAffected(ctx context.Context) error {
-	if s.in.loses {
+	if s.in.prepared.Loses {
 		if err := s.loseReplies(ctx); err != nil {
 			return err
 		}

@@ -206,16 +206,9 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 // notOpen returns a message if no driver could grab the first order of the user's service, and
 // otherwise "".
 func (w *worker) notOpen(a *accounting) string {
-	if w.fleet.Ours {
-		return ""
-	}
-	return a.notOpen()
-}
-
-func (a *accounting) notOpen() string {
 	f := a.first
 	switch {
-	case f == nil || f.grabbed > 0 || f.unsure > 0:
+	case w.fleet.Ours || f == nil || f.grabbed > 0 || f.unsure > 0:
 		return ""
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
 		return fmt.Sprintf("order %d is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
