@@ -164,9 +164,10 @@ func (in *injection) judgePoints(m *measured) {
 		}
 	}
 	timelines := in.w.keep(in.cell, in.strategy, m, failures)
+	grabbed, _, _ := in.cell.phrases()
 	for _, c := range in.undisturbed {
 		if m.evidence.NoLedger == nil && !m.evidence.FromAnswers && unsoldOf(m.evidence, c.order) > 0 {
-			m.invalid = cmp.Or(m.invalid, "an order that no fault hit was not "+in.cell.grabbed())
+			m.invalid = cmp.Or(m.invalid, "an order that no fault hit was not "+grabbed)
 		}
 	}
 	for _, c := range in.contests {

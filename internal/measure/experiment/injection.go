@@ -338,9 +338,7 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	if tried.After(a.ended) {
 		tried = a.ended
 	}
-	if tried.Before(a.sent) {
-		tried = a.sent
-	}
+	tried = latest(tried, a.sent)
 	expired := c.contendedSince.Add(lease)
 	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt happened between these two times
 		return true

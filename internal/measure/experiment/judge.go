@@ -3,7 +3,6 @@ package experiment
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -14,9 +13,10 @@ import (
 // judge returns the verdict on the orders, with the reason. It applies the rules of docs/results.md
 // in order, and the first rule that matches decides.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
+	_, tooOften, tooFew := c.phrases()
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
-		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
 	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, the probes find the units that are stuck
@@ -36,7 +36,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, c.tooFew() + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, tooFew + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
@@ -79,43 +79,23 @@ func (m measured) withoutWinner() string {
 	return text
 }
 
-// tooOften describes the orders that were grabbed too often.
-func (c Cell) tooOften() string {
-	if c.Sale != nil {
-		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
+// phrases returns how to say that an order has been grabbed, that it was grabbed too often, and that
+// too few drivers competed for it. The phrases depend on whether orders have several units.
+func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
+	if c.Sale == nil {
+		return "grabbed", " grabbed more than once", "no contender"
 	}
-	return " grabbed more than once"
-}
-
-// grabbed returns "grabbed", or "sold out" if orders have several units.
-func (c Cell) grabbed() string {
-	if c.Sale != nil {
-		return "sold out"
-	}
-	return "grabbed"
-}
-
-// tooFew returns the phrase for too few competing drivers, such as "no contender".
-func (c Cell) tooFew() string {
-	if c.Sale != nil {
-		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
-	}
-	return "no contender"
+	return "sold out", fmt.Sprintf(" sold more than %d times", c.Sale.Stock), fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
 }
 
 // at returns a text such as ": before acquire; after release" with the points that satisfy a
 // condition. It returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
-	var names []string
-	for _, p := range points {
-		if holds(p) {
-			names = append(names, p.Point)
-		}
-	}
-	if len(names) == 0 {
+	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return !holds(p) })
+	if len(points) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(names, "; ")
+	return ": " + catalog.Join(points, "; ", func(p Point) string { return p.Point })
 }
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }

@@ -192,7 +192,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	above := func(other *Peak) bool { return other.HeldRPS > peakFine*failed.RPS }
 	switch {
 	case failed.isLate(p.P99MS):
-		return ByGenerator, failed.whyLate()
+		return ByGenerator, fmt.Sprintf("at %.0f/s, requests were sent too late: measured from sending, the p99 was %.1f ms", failed.RPS, *failed.P99SentMS)
 	case p == bare:
 		return ByInstances, fmt.Sprintf("at %.0f/s, answers came too late or not at all", failed.RPS)
 	case locks && none != nil && above(none):
@@ -227,10 +227,6 @@ func (p *Peak) failed() *PeakStep {
 // isLate reports whether a step failed only because the load generator sent requests late.
 func (s PeakStep) isLate(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
-}
-
-func (s PeakStep) whyLate() string {
-	return fmt.Sprintf("at %.0f/s, requests were sent too late: measured from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
 }
 
 // String formats the step, such as "400/s: p99 12.3 ms, held".

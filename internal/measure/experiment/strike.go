@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,11 +140,7 @@ func (s *strike) heal(context.Context) error {
 // hold the lock first. It returns once each grab has reached the chosen step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
-		if c.holder != nil {
-			s.in.bursts.Send([]load.Request{*c.holder})
-		} else {
-			s.in.bursts.Send([]load.Request{c.affected})
-		}
+		s.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
 	}
 	sent := map[*contest]bool{}
 	var m heldCalls

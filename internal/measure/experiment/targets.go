@@ -304,13 +304,10 @@ func repeatedRows(n int, rows []order.Grab) string {
 // whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if
 // the test could have revealed one.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
-	has := map[int64]bool{}
-	for _, g := range rows {
-		has[g.Order] = true
-	}
+	found := check.RowsByOrder(rows)
 	unclaimed := 0
 	for _, id := range a.unclaimed {
-		if !has[id] {
+		if found[id] == 0 {
 			unclaimed++
 		}
 	}
