@@ -2,14 +2,12 @@ package explore
 
 import (
 	"bytes"
-	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
@@ -48,15 +46,23 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child process to execute tasks or to replay a schedule. It also contains the
-// states that the search has visited since the last request.
+// A request asks a child process for the result of a task. It also contains the states that the
+// search has visited since the last request.
 type request struct {
+	Do      action
+	Task    search.Task // a replay ignores its cost
 	Visited search.Visited
-	Tasks   []search.Task
-	Retrace bool // send the trace before each step, because the step may end the process; the request has a single task
-	Replay  bool // replay the steps in Given
-	Given   []schedule.Step
 }
+
+// action says what a child process does with the task of a request.
+type action int
+
+const (
+	update  action = iota // only remember the visited states, and send no reply
+	execute               // execute the task, and send its trace
+	retrace               // send the trace before each step, because the step may end the process, and finally an empty reply
+	replay                // replay the steps of the task
+)
 
 // A reply contains the result of one task or one replay. The first reply only reports that the
 // child process is ready.
@@ -66,13 +72,8 @@ type reply struct {
 	Actors     []schedule.Actor // the actors that take part; set only in the first reply
 	Trace      *search.Trace
 	Replayed   *replayed
-	Hang       *hang // set if the schedule hangs; the process then exits
-}
-
-// hang describes what a process was doing when its time limit expired.
-type hang struct {
-	Steps []schedule.Step
-	Stack string
+	Hung       bool   // whether the schedule hangs; the process then exits
+	Stack      string // what the process was doing when it hung
 }
 
 func startChild(command []string, o opening, visited search.Visited) (*child, error) {
@@ -138,109 +139,68 @@ func (c *child) Update(news search.Visited) error {
 	return nil
 }
 
-// receive waits for one reply. It returns an *endedError if the process exits first.
+// ask sends a request and waits for its first reply.
+func (c *child) ask(r request) (reply, error) {
+	if err := c.out.Encode(r); err != nil {
+		return reply{}, c.endedBy(err)
+	}
+	return c.receive()
+}
+
+// receive waits for one reply. It returns an *endedError if the process exits first, or if the
+// process hangs so badly that it does not report this itself.
 func (c *child) receive() (reply, error) {
-	process, hung := c.cmd.Process, make(chan struct{})
-	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() {
-		close(hung)
-		_ = process.Signal(syscall.SIGQUIT) // make the process print its stacks, because it did not report the hang itself
-		time.AfterFunc(grace, func() { _ = process.Kill() })
-	})
+	process := c.cmd.Process
+	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() { _ = process.Kill() })
 	var r reply
 	err := c.in.Decode(&r)
-	if !patience.Stop() {
-		<-hung
-		return r, c.hungAt(nil)
-	}
 	switch {
+	case !patience.Stop():
+		return r, c.hungAt("")
 	case err != nil:
 		return r, c.endedBy(err)
-	case r.Hang != nil:
-		return r, c.hungAt(r.Hang)
+	case r.Hung:
+		return r, c.hungAt(r.Stack)
 	case r.Err != "":
 		return r, &unexplorableError{nil, strings.TrimPrefix(r.Err, "explore: ")}
 	}
 	return r, nil
 }
 
-// Execute runs tasks in the child process and passes each trace to done. If a strategy ends the
-// process, Execute starts a new one. Execute stops after a schedule that hangs, because later
-// schedules would probably hang too.
-func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
-	for next := 0; next < len(tasks) && ctx.Err() == nil; {
-		err := c.out.Encode(request{Tasks: tasks[next:]})
-		if err != nil {
-			err = c.endedBy(err)
-		} else {
-			next, err = c.results(tasks, next, done)
-		}
-		var end *endedError
-		switch {
-		case err == nil:
-			continue
-		case !errors.As(err, &end):
-			return err
-		}
-		t, err := c.traceOfCrash(tasks[next], end)
-		if err != nil {
-			return err
-		}
-		done(next, t)
-		if next++; t.Hung {
-			return nil
-		}
+// Execute runs a task in the child process. If a strategy ends the process, Execute starts a new one.
+func (c *child) Execute(task search.Task) (*search.Trace, error) {
+	r, err := c.ask(request{Do: execute, Task: task})
+	var end *endedError
+	if errors.As(err, &end) {
+		return c.traceOfCrash(task, end)
 	}
-	return nil
-}
-
-// results receives the replies to the tasks from index next on. On failure, it returns the index of
-// the first task without a reply.
-func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
-	for ; next < len(tasks); next++ {
-		r, err := c.receive()
-		if err != nil {
-			return next, err
-		}
-		done(next, r.Trace)
-	}
-	return next, nil
+	return r.Trace, err
 }
 
 // traceOfCrash returns the trace of a task that ended the process. It also starts a new process.
 func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
-	t := &search.Trace{Steps: task.Steps, Impossible: -1}
-	if end.hung {
-		t.Hung, t.Steps = true, longer(end.steps, task.Steps)
-	} else if err := c.retrace(task, t); err != nil {
+	t := &search.Trace{Steps: task.Steps, Impossible: -1, Hung: end.hung}
+	if err := c.retrace(task, t); err != nil {
 		return nil, err
 	}
 	t.Broken = []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: end.how, Stack: end.stack}}
 	return t, c.start()
 }
 
-func longer[T any](a, b []T) []T {
-	if len(a) < len(b) {
-		return b
-	}
-	return a
-}
-
-// retrace executes a task again to find the step at which the process ends. The child sends its
+// retrace executes a task again to find the step at which the process ends or hangs. The child sends its
 // trace before each step.
 func (c *child) retrace(task search.Task, t *search.Trace) error {
 	if err := c.start(); err != nil {
 		return err
 	}
 	var last *search.Trace
-	err := c.out.Encode(request{Tasks: []search.Task{task}, Retrace: true})
-	for err == nil {
-		var r reply
-		if r, err = c.receive(); err == nil {
-			if r.Trace == nil { // the process did not end this time
-				return c.close()
-			}
-			last = r.Trace
-		}
+	r, err := c.ask(request{Do: retrace, Task: task})
+	for err == nil && r.Trace != nil {
+		last = r.Trace
+		r, err = c.receive()
+	}
+	if err == nil { // the process did not end this time
+		return c.close()
 	}
 	if last != nil && len(last.Steps) >= len(t.Steps) {
 		t.Steps, t.Points = last.Steps, last.Points
@@ -249,10 +209,7 @@ func (c *child) retrace(task search.Task, t *search.Trace) error {
 }
 
 func (c *child) replay(steps []schedule.Step) (*replayed, error) {
-	if err := c.out.Encode(request{Replay: true, Given: steps}); err != nil {
-		return nil, c.endedBy(err)
-	}
-	r, err := c.receive()
+	r, err := c.ask(request{Do: replay, Task: search.Task{Steps: steps}})
 	return r.Replayed, err
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
@@ -102,11 +101,7 @@ func (s *server) callTimed(f func() error) error {
 
 func (s *server) hang() {
 	stacks := make([]byte, 1<<20)
-	h := &hang{Stack: string(stacks[:runtime.Stack(stacks, true)])}
-	if s.local != nil {
-		h.Steps = s.local.cluster.Begun()
-	}
-	_ = s.send(reply{Hang: h})
+	_ = s.send(reply{Hung: true, Stack: string(stacks[:runtime.Stack(stacks, true)])})
 	os.Exit(1)
 }
 
@@ -131,39 +126,26 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 	return err
 }
 
+// answer carries out a request and sends the reply, unless the request is only an update.
 func (s *server) answer(r request) error {
 	_ = s.local.Update(r.Visited) // this Update never fails
-	switch {
-	case r.Replay:
-		return s.callTimed(func() error { return s.replay(r.Given) })
-	case r.Retrace:
-		return s.callTimed(func() error { return s.retrace(r.Tasks[0]) })
+	if r.Do == update {
+		return nil
 	}
-	for _, t := range r.Tasks {
-		if err := s.callTimed(func() error { return s.execute(t) }); err != nil {
-			return err
+	var answer reply
+	err := s.callTimed(func() (err error) {
+		switch r.Do {
+		case execute:
+			answer.Trace, err = s.local.Execute(r.Task)
+		case retrace:
+			limits := *s.local.limits
+			limits.Before = func(t *search.Trace) { _ = s.send(reply{Trace: t}) }
+			_, err = s.local.cluster.Execute(&limits, r.Task)
+		case replay:
+			answer.Replayed, err = s.local.replay(r.Task.Steps)
 		}
-	}
-	return nil
-}
-
-func (s *server) execute(task search.Task) error {
-	t, err := s.local.cluster.Execute(s.local.limits, task)
-	if err != nil {
 		return err
-	}
-	return s.send(reply{Trace: t})
-}
-
-// retrace executes a task and sends its trace before each step. Finally, it sends an empty reply.
-func (s *server) retrace(task search.Task) error {
-	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.send(reply{Trace: t}) })
-	return errors.Join(err, s.send(reply{}))
-}
-
-func (s *server) replay(steps []schedule.Step) error {
-	replayed, err := s.local.replay(steps)
-	answer := reply{Replayed: replayed}
+	})
 	if err != nil {
 		answer.Err = err.Error()
 	}

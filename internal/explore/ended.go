@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -21,7 +22,6 @@ type endedError struct {
 	how   string // a description for the user
 	stack string // empty if unknown
 	hung  bool
-	steps []schedule.Step // the steps of the schedule before the process hung
 }
 
 func (e *endedError) Error() string { return e.how }
@@ -56,26 +56,16 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. h is nil if the process did not report where it
-// hung.
-func (c *child) hungAt(h *hang) error {
+// hungAt returns the error for a process that hung. The stack is empty if the process did not report
+// it.
+func (c *child) hungAt(stack string) error {
 	_ = c.close()
-	end := &endedError{hung: true, how: fmt.Sprintf(
+	return &endedError{hung: true, stack: tidyStack(scheduleStacks(stack)), how: fmt.Sprintf(
 		"nothing happened for %s of real time: look for an endless loop, or for a wait that virtual time cannot end, such as a sync.Mutex or a socket",
 		c.opening.Config.patience())}
-	if h == nil {
-		h = &hang{Stack: c.printed.b.String()}
-	}
-	end.steps, end.stack = h.Steps, tidyStack(scheduleStacks(h.Stack))
-	return end
 }
 
-func (c Config) patience() time.Duration {
-	if c.Patience == 0 {
-		return defaultPatience
-	}
-	return c.Patience
-}
+func (c Config) patience() time.Duration { return cmp.Or(c.Patience, defaultPatience) }
 
 // panicIn finds the text of a panic or of a fatal error in the output of a process. It returns "" if
 // there is none.

@@ -14,6 +14,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,21 +99,11 @@ const (
 var ErrConfig = errors.New("explore: bad search")
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Actors == 0 {
-		c.Actors = DefaultActors
-	}
-	if c.TTL == 0 {
-		c.TTL = DefaultTTL
-	}
-	if c.Nodes == 0 {
-		c.Nodes = DefaultNodes
-	}
-	if c.Instances == 0 {
-		c.Instances = sim.Instances
-	}
-	if c.OnLost == "" {
-		c.OnLost = grab.Abort
-	}
+	c.Actors = cmp.Or(c.Actors, DefaultActors)
+	c.TTL = cmp.Or(c.TTL, DefaultTTL)
+	c.Nodes = cmp.Or(c.Nodes, DefaultNodes)
+	c.Instances = cmp.Or(c.Instances, sim.Instances)
+	c.OnLost = cmp.Or(c.OnLost, grab.Abort)
 	if len(c.Properties) == 0 {
 		c.Properties = Properties
 	}
@@ -213,21 +204,24 @@ type Watch func(Result)
 // Search returns ErrConfig if cfg is invalid. If there are several strategies and one cannot be
 // explored, its Result contains the reason.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
+	return searchEach(ctx, bubble, cfg, progress, searchOne)
+}
+
+// A searcher searches for failures of one strategy. It returns the results so far when ctx ends.
+type searcher func(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error)
+
+// searchEach calls search for each strategy until ctx ends.
+func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, search searcher) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchOne(ctx, bubble, cfg, set, progress) })
-}
-
-// searchEach calls search for each strategy until ctx ends.
-func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Result, error)) ([]Result, error) {
 	var results []Result
 	for _, name := range cfg.Strategies {
 		set, err := newSetting(cfg, name)
 		var r Result
 		if err == nil {
-			r, err = search(set)
+			r, err = search(ctx, bubble, cfg, set, progress)
 		}
 		var why *unexplorableError
 		if errors.As(err, &why) && len(cfg.Strategies) > 1 {
@@ -292,10 +286,10 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	for i, w := range workers {
 		searchers[i] = w
 	}
-	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]confirmation{}}
+	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]Failure{}}
 	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {
-			r.Failures, _ = confirmed.failures(s, true) // ignore the error here, because the same call at the end returns it again
+			r.Failures, _ = confirmed.failures(s, true) // the same call at the end returns its error again
 			r.Failures = judgeClaims(cfg, set, r.Failures)
 			progress(r)
 		}

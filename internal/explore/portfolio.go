@@ -66,11 +66,7 @@ func Portfolio(cfg Config) []Part {
 // All searches of one strategy share a time limit, and the first search may use two thirds of it.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchParts(ctx, bubble, cfg, set, progress) })
+	return searchEach(ctx, bubble, cfg, progress, searchParts)
 }
 
 // searchParts runs the first search and the further searches for one strategy. When ctx ends, it

@@ -26,15 +26,10 @@ var errDiffers = errors.New("not deterministic")
 type confirmer struct {
 	set    sim.Setting
 	worker worker
-	known  map[findingID]confirmation
+	known  map[findingID]Failure
 }
 
 type findingID struct{ property, kind string }
-
-type confirmation struct {
-	failure Failure
-	err     error
-}
 
 // failures replays the findings of a search to confirm them. If settled is true, it skips findings
 // that the search may still shorten. It returns an error if it cannot reproduce a failure.
@@ -46,14 +41,14 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 		id := findingID{f.Property, f.Kind}
 		got, ok := c.known[id]
 		if !ok {
-			got.failure, got.err = reproduce(c.set, f, c.worker)
+			var differs error
+			if got, differs = reproduce(c.set, f, c.worker); differs != nil {
+				err = cmp.Or(err, differs)
+				continue
+			}
 			c.known[id] = got
 		}
-		if got.err != nil {
-			err = cmp.Or(err, got.err)
-			continue
-		}
-		failures = append(failures, got.failure)
+		failures = append(failures, got)
 	}
 	return failures, err
 }
@@ -73,12 +68,10 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
-		switch s.Kind {
-		case schedule.LeaseEnd:
+		if s.Kind == schedule.LeaseEnd {
 			kinds = append(kinds, "a lease ends")
-		}
-		if faultOf[s.Kind] != "" {
-			kinds = append(kinds, string(faultOf[s.Kind]))
+		} else if f := s.Kind.Fault(); f != "" {
+			kinds = append(kinds, string(f))
 		}
 	}
 	slices.Sort(kinds)
@@ -159,9 +152,7 @@ func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, st
 }
 
 func replayOne(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string) (Result, error) {
-	if strategy == "" {
-		strategy = sched.Strategy
-	}
+	strategy = cmp.Or(strategy, sched.Strategy)
 	if p, _, ok := catalog.FindProperty(sched.Property); ok {
 		sched.Property = p.Name
 	}
@@ -195,9 +186,6 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 
 // replayed returns the record of a replay that ended the process.
 func (e *endedError) replayed(steps []schedule.Step) *replayed {
-	if len(e.steps) > len(steps) {
-		steps = e.steps
-	}
 	return &replayed{momentsOf(steps), []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
 }
 

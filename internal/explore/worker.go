@@ -1,7 +1,6 @@
 package explore
 
 import (
-	"context"
 	"maps"
 	"slices"
 
@@ -54,18 +53,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	return &local{cluster, limits, visited}, nil
 }
 
-func (l *local) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
-	for i, t := range tasks {
-		if ctx.Err() != nil {
-			break
-		}
-		trace, err := l.cluster.Execute(l.limits, t)
-		if err != nil {
-			return err
-		}
-		done(i, trace)
-	}
-	return nil
+func (l *local) Execute(task search.Task) (*search.Trace, error) {
+	return l.cluster.Execute(l.limits, task)
 }
 
 func (l *local) Update(news search.Visited) error {

@@ -4,59 +4,70 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"grablab/internal/catalog"
 )
 
-// String returns the step as one line of a schedule.
-func (s Step) String() string {
+// A form describes one kind of step.
+type form struct {
+	kind  Kind
+	text  string        // the syntax; words in angle brackets stand for values, and all other words are literal
+	fault catalog.Fault // the fault that injects the step; empty if the step is no fault
+	shows catalog.Facts // what the step adds to the explanation of a failure, such as a lost reply
+}
+
+// forms lists all kinds of steps. If several forms match a line, the first one applies.
+var forms = []form{
+	{Begins, "<actor> begins", "", 0},
+	{Call, "<actor> <phase> <n> <target>", "", 0},
+	{ReplyLost, "<actor> <phase> <n> <target> reply lost", catalog.ReplyLost, catalog.ReplyWasLost},
+	{SentTwice, "<actor> <phase> <n> <target> sent twice", catalog.SentTwice, catalog.ReplyWasLost},
+	{ReplyLate, "<actor> <phase> <n> <target> reply late", catalog.Latency, catalog.Delayed},
+	{Hears, "<actor> hears <phase> <n> <target>", "", 0},
+	{GivenUp, "<actor> <phase> <n> <target> given up", catalog.Latency, catalog.Delayed},
+	{ArrivesLate, "<actor> <phase> <n> <target> arrives late", "", 0},
+	{MessageLost, "<actor> <phase> <n> <target> message lost", catalog.MessageLost, catalog.WakeUpLost},
+	{MessageTwice, "<actor> <phase> <n> <target> message twice", catalog.MessageLost, catalog.WakeUpLost},
+	{MessageLate, "<actor> <phase> <n> <target> message late", catalog.MessageLost, catalog.WakeUpLost},
+	{MessagesArrive, "<target> messages arrive", "", 0},
+	{Paused, "<actor> paused", catalog.Pause, 0},
+	{Resumes, "<actor> resumes", "", 0},
+	{Hangs, "<actor> hangs", catalog.Hang, catalog.Hung},
+	{Dies, "<actor> dies", catalog.Crash, catalog.Died},
+	{Cancelled, "<actor> cancelled", catalog.Cancel, catalog.Cancelled},
+	{InstanceDies, "instance <instance> dies", catalog.Crash, catalog.Died},
+	{CutOff, "instance <instance> cut off from <target>", catalog.Partition, catalog.CutOff},
+	{Reaches, "instance <instance> reaches <target>", "", 0},
+	{ClientClock, "instance <instance> clock <jump>", catalog.ClientClock, catalog.ClocksApart},
+	{Passes, "time passes <duration>", "", 0},
+	{NextTimer, "time to next timer", "", 0},
+	{LeaseEnd, "time to lease end", "", 0},
+	{Restarts, "<target> restarts", catalog.RedisRestart, 0},
+	{FailsOver, "<target> fails over", catalog.Failover, 0},
+	{Evicts, "<target> evicts", catalog.RedisFull, 0},
+	{Down, "<target> down", catalog.RedisDown, catalog.Unreachable},
+	{Up, "<target> up", "", 0},
+	{NodeClock, "<target> clock <jump>", catalog.NodeClock, 0},
+}
+
+// form returns the form of a kind of step. Its text is empty if there is no such kind.
+func (k Kind) form() form {
 	for _, f := range forms {
-		if f.kind == s.Kind {
-			return f.print(s)
+		if f.kind == k {
+			return f
 		}
 	}
-	return fmt.Sprintf("step of kind %d", int(s.Kind))
+	return form{}
 }
 
-// A form is the syntax of one kind of step. Words in angle brackets stand for values, and all other
-// words are literal.
-type form struct {
-	kind Kind
-	text string
-}
+// Fault returns the fault that injects steps of this kind. It returns "" if they are no faults.
+func (k Kind) Fault() catalog.Fault { return k.form().fault }
 
-// forms lists the syntax of all kinds of steps. If several forms match a line, the first one
-// applies.
-var forms = []form{
-	{Begins, "<actor> begins"},
-	{Call, "<actor> <phase> <n> <target>"},
-	{ReplyLost, "<actor> <phase> <n> <target> reply lost"},
-	{SentTwice, "<actor> <phase> <n> <target> sent twice"},
-	{ReplyLate, "<actor> <phase> <n> <target> reply late"},
-	{Hears, "<actor> hears <phase> <n> <target>"},
-	{GivenUp, "<actor> <phase> <n> <target> given up"},
-	{ArrivesLate, "<actor> <phase> <n> <target> arrives late"},
-	{MessageLost, "<actor> <phase> <n> <target> message lost"},
-	{MessageTwice, "<actor> <phase> <n> <target> message twice"},
-	{MessageLate, "<actor> <phase> <n> <target> message late"},
-	{MessagesArrive, "<target> messages arrive"},
-	{Paused, "<actor> paused"},
-	{Resumes, "<actor> resumes"},
-	{Hangs, "<actor> hangs"},
-	{Dies, "<actor> dies"},
-	{Cancelled, "<actor> cancelled"},
-	{InstanceDies, "instance <instance> dies"},
-	{CutOff, "instance <instance> cut off from <target>"},
-	{Reaches, "instance <instance> reaches <target>"},
-	{ClientClock, "instance <instance> clock <jump>"},
-	{Passes, "time passes <duration>"},
-	{NextTimer, "time to next timer"},
-	{LeaseEnd, "time to lease end"},
-	{Restarts, "<target> restarts"},
-	{FailsOver, "<target> fails over"},
-	{Evicts, "<target> evicts"},
-	{Down, "<target> down"},
-	{Up, "<target> up"},
-	{NodeClock, "<target> clock <jump>"},
-}
+// Shows returns the facts that steps of this kind add to the explanation of a failure.
+func (k Kind) Shows() catalog.Facts { return k.form().shows }
+
+// String returns the step as one line of a schedule.
+func (s Step) String() string { return s.Kind.form().print(s) }
 
 func (f form) words() []string { return strings.Fields(f.text) }
 
@@ -82,7 +93,7 @@ func signed(d time.Duration) string {
 func (s Schedule) String() string {
 	var b strings.Builder
 	for _, h := range headers {
-		if value := h.print(s); value != "" {
+		if value := h.words.print(s); value != "" {
 			fmt.Fprintf(&b, "%s %s\n", h.name, value)
 		}
 	}

@@ -14,55 +14,52 @@ type header struct {
 	name    string
 	example string
 	needed  bool
-	print   func(Schedule) string // returns "" if the line is omitted
-	parse   func(*Schedule, []string) error
+	what    string          // what the only word after the name is; empty if there may be several words
+	words   field[Schedule] // print returns "" if the line is omitted
 }
 
 // headers lists the header lines of a schedule in print order.
 var headers = []header{
-	{"strategy", "setnx", true, func(s Schedule) string { return s.Strategy }, word(func(s *Schedule) *string { return &s.Strategy })},
-	{"guard", "naive", false, func(s Schedule) string { return s.Guard }, word(func(s *Schedule) *string { return &s.Guard })},
-	{"on-lost", "abort", false, func(s Schedule) string { return s.OnLost }, word(func(s *Schedule) *string { return &s.OnLost })},
-	{"actors", "A@1 B@2", true, printActors, parseActors},
-	{"nodes", "redis", false, func(s Schedule) string { return strings.Join(s.Nodes, " ") }, parseNodes},
-	{"ttl", "3s", true, func(s Schedule) string { return s.TTL.String() }, span(func(s *Schedule) *time.Duration { return &s.TTL })},
-	{"work", "1s", false, func(s Schedule) string { return positive(s.Work) }, span(func(s *Schedule) *time.Duration { return &s.Work })},
-	{"wait", "10s", false, func(s Schedule) string { return positive(s.Wait) }, span(func(s *Schedule) *time.Duration { return &s.Wait })},
-	{"stock", "2", false, printStock, parseStock},
-	{"property", "one-winner", false, func(s Schedule) string { return s.Property }, word(func(s *Schedule) *string { return &s.Property })},
-	{"mode", "F11", false, func(s Schedule) string { return s.Mode }, word(func(s *Schedule) *string { return &s.Mode })},
+	{"strategy", "setnx", true, "value", word(func(s *Schedule) *string { return &s.Strategy })},
+	{"guard", "naive", false, "value", word(func(s *Schedule) *string { return &s.Guard })},
+	{"on-lost", "abort", false, "value", word(func(s *Schedule) *string { return &s.OnLost })},
+	{"actors", "A@1 B@2", true, "", field[Schedule]{printActors, parseActors}},
+	{"nodes", "redis", false, "", field[Schedule]{func(s Schedule) string { return strings.Join(s.Nodes, " ") }, parseNodes}},
+	{"ttl", "3s", true, "duration", span(func(s *Schedule) *time.Duration { return &s.TTL })},
+	{"work", "1s", false, "duration", span(func(s *Schedule) *time.Duration { return &s.Work })},
+	{"wait", "10s", false, "duration", span(func(s *Schedule) *time.Duration { return &s.Wait })},
+	{"stock", "2", false, "number", fieldAt(func(s *Schedule) *int { return &s.Stock }, printStock, parseCount)},
+	{"property", "one-winner", false, "value", word(func(s *Schedule) *string { return &s.Property })},
+	{"mode", "F11", false, "value", word(func(s *Schedule) *string { return &s.Mode })},
 }
 
-// positive formats a duration. It returns "" for a duration of 0 and for a negative one.
-func positive(d time.Duration) string {
-	if d <= 0 {
-		return ""
+// parseWords reads the words after the name of the header.
+func (h header) parseWords(s *Schedule, words []string) error {
+	if h.what != "" && len(words) != 1 {
+		return fmt.Errorf("the line must have exactly one %s", h.what)
 	}
-	return d.String()
+	return h.words.parse(s, strings.Join(words, " "))
 }
 
-func word(at func(*Schedule) *string) func(*Schedule, []string) error {
-	return func(s *Schedule, words []string) error {
-		if len(words) != 1 {
-			return errors.New("the line must have exactly one value")
+func word(at func(*Schedule) *string) field[Schedule] {
+	return fieldAt(at, unchanged, func(word string) (string, error) { return word, nil })
+}
+
+// span returns the field of a duration. It prints only a duration of more than 0.
+func span(at func(*Schedule) *time.Duration) field[Schedule] {
+	print := func(d time.Duration) string {
+		if d <= 0 {
+			return ""
 		}
-		*at(s) = words[0]
-		return nil
+		return d.String()
 	}
-}
-
-func span(at func(*Schedule) *time.Duration) func(*Schedule, []string) error {
-	return func(s *Schedule, words []string) error {
-		if len(words) != 1 {
-			return errors.New("the line must have exactly one duration, such as 5s")
-		}
-		d, err := time.ParseDuration(words[0])
+	return fieldAt(at, print, func(word string) (time.Duration, error) {
+		d, err := time.ParseDuration(word)
 		if err != nil || d <= 0 {
-			return fmt.Errorf("%q must be a duration of more than 0, such as 5ms", words[0])
+			return 0, fmt.Errorf("%q must be a duration of more than 0, such as 5ms", word)
 		}
-		*at(s) = d
-		return nil
-	}
+		return d, nil
+	})
 }
 
 func printActors(s Schedule) string {
@@ -76,11 +73,11 @@ func printActors(s Schedule) string {
 	return strings.Join(actors, " ")
 }
 
-func parseActors(s *Schedule, words []string) error {
-	if len(words) == 0 {
+func parseActors(s *Schedule, words string) error {
+	if words == "" {
 		return errors.New("the line must name at least one actor, such as A@1")
 	}
-	for _, w := range words {
+	for w := range strings.FieldsSeq(words) {
 		name, rest, _ := strings.Cut(w, "@")
 		instance, as, again := strings.Cut(rest, "/")
 		n, err := parseCount(instance)
@@ -98,30 +95,22 @@ func parseActors(s *Schedule, words []string) error {
 	return nil
 }
 
-func printStock(s Schedule) string {
-	if s.Stock <= 1 {
+func printStock(units int) string {
+	if units <= 1 {
 		return ""
 	}
-	return strconv.Itoa(s.Stock)
+	return strconv.Itoa(units)
 }
 
-func parseStock(s *Schedule, words []string) (err error) {
-	if len(words) != 1 {
-		return errors.New("the line must have exactly one number")
+func parseNodes(s *Schedule, words string) error {
+	if words == "" {
+		return errors.New("the line names no server")
 	}
-	s.Stock, err = parseCount(words[0])
-	return err
-}
-
-func parseNodes(s *Schedule, words []string) error {
-	if len(words) == 0 {
-		return errors.New("the line must name at least one server, such as redis")
-	}
-	for i, w := range words {
-		if !isServer(w) || w == DB || slices.Contains(words[:i], w) {
-			return fmt.Errorf("%q must be the name of a lock server, such as redis, and must occur only once", w)
+	for w := range strings.FieldsSeq(words) {
+		if !isServer(w) || w == DB || slices.Contains(s.Nodes, w) {
+			return fmt.Errorf("%q is not the name of a lock server, or it occurs twice", w)
 		}
+		s.Nodes = append(s.Nodes, w)
 	}
-	s.Nodes = words
 	return nil
 }

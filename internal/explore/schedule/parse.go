@@ -69,7 +69,7 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 			return fmt.Errorf("the line %q occurs twice: keep one of the two", h.name)
 		}
 		seen[h.name] = true
-		if err := h.parse(s, words[1:]); err != nil {
+		if err := h.parseWords(s, words[1:]); err != nil {
 			return fmt.Errorf("%w: write a line such as %q", err, h.name+" "+h.example)
 		}
 		return nil
@@ -179,52 +179,53 @@ func examples() []string {
 	return all
 }
 
-// A field is a variable word in a step, such as its actor or its server.
-type field struct {
-	print func(Step) string
-	parse func(*Step, string) error
+// A field is a variable part of a line, such as the actor of a step. In is a Step or a Schedule.
+type field[In any] struct {
+	print func(In) string
+	parse func(*In, string) error
 }
 
+// fieldAt returns the field that at points to.
+func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string) (T, error)) field[In] {
+	return field[In]{
+		func(in In) string { return print(*at(&in)) },
+		func(in *In, text string) (err error) {
+			*at(in), err = parse(text)
+			return err
+		},
+	}
+}
+
+func unchanged(text string) string { return text }
+
 // fields maps each word in angle brackets to the field of a step that it stands for.
-var fields = map[string]field{
-	"<actor>":    {func(s Step) string { return s.Actor }, parseActor},
-	"<phase>":    {func(s Step) string { return s.Phase }, parsePhase},
-	"<n>":        {func(s Step) string { return strconv.Itoa(s.N) }, parseN},
-	"<target>":   {func(s Step) string { return s.Target }, parseTarget},
-	"<instance>": {func(s Step) string { return strconv.Itoa(s.Instance) }, parseInstance},
-	"<duration>": {func(s Step) string { return s.Duration.String() }, parseDuration},
-	"<jump>":     {func(s Step) string { return signed(s.Duration) }, parseJump},
+var fields = map[string]field[Step]{
+	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, parseActor),
+	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, parsePhase),
+	"<n>":        fieldAt(func(s *Step) *int { return &s.N }, strconv.Itoa, parseCount),
+	"<target>":   fieldAt(func(s *Step) *string { return &s.Target }, unchanged, parseTarget),
+	"<instance>": fieldAt(func(s *Step) *int { return &s.Instance }, strconv.Itoa, parseCount),
+	"<duration>": fieldAt(func(s *Step) *time.Duration { return &s.Duration }, time.Duration.String, parseDuration),
+	"<jump>":     fieldAt(func(s *Step) *time.Duration { return &s.Duration }, signed, parseJump),
 }
 
 // phases lists the phases of a grab. Each call belongs to one of them.
 var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
-func parseActor(s *Step, word string) error {
+func parseActor(word string) (string, error) {
 	if !isActor(word) {
-		return errors.New("an actor must be a capital letter, such as A")
+		return "", errors.New("an actor must be a capital letter, such as A")
 	}
-	s.Actor = word
-	return nil
+	return word, nil
 }
 
 func isActor(word string) bool { return len(word) == 1 && word[0] >= 'A' && word[0] <= 'Z' }
 
-func parsePhase(s *Step, word string) error {
+func parsePhase(word string) (string, error) {
 	if !slices.Contains(phases, word) {
-		return fmt.Errorf("the phase of a grab must be one of %s", strings.Join(phases, ", "))
+		return "", fmt.Errorf("the phase of a grab must be one of %s", strings.Join(phases, ", "))
 	}
-	s.Phase = word
-	return nil
-}
-
-func parseN(s *Step, word string) (err error) {
-	s.N, err = parseCount(word)
-	return err
-}
-
-func parseInstance(s *Step, word string) (err error) {
-	s.Instance, err = parseCount(word)
-	return err
+	return word, nil
 }
 
 func parseCount(word string) (int, error) {
@@ -235,12 +236,11 @@ func parseCount(word string) (int, error) {
 	return n, nil
 }
 
-func parseTarget(s *Step, word string) error {
+func parseTarget(word string) (string, error) {
 	if !isServer(word) {
-		return errors.New(`this must be the name of a server, such as "redis", "redlock-2" or "db"`)
+		return "", errors.New(`this must be the name of a server, such as "redis", "redlock-2" or "db"`)
 	}
-	s.Target = word
-	return nil
+	return word, nil
 }
 
 // isServer reports whether a word can be the name of a server.
@@ -251,20 +251,18 @@ func isServer(word string) bool {
 	return strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-func parseDuration(s *Step, word string) error {
+func parseDuration(word string) (time.Duration, error) {
 	d, err := time.ParseDuration(word)
 	if err != nil || d <= 0 {
-		return errors.New(`this must be a duration such as "10s"`)
+		return 0, errors.New(`this must be a duration such as "10s"`)
 	}
-	s.Duration = d
-	return nil
+	return d, nil
 }
 
-func parseJump(s *Step, word string) error {
+func parseJump(word string) (time.Duration, error) {
 	d, err := time.ParseDuration(word)
 	if err != nil || d == 0 || word[0] != '+' && word[0] != '-' {
-		return errors.New(`this must be a duration with a sign, such as "+10s"`)
+		return 0, errors.New(`this must be a duration with a sign, such as "+10s"`)
 	}
-	s.Duration = d
-	return nil
+	return d, nil
 }

@@ -53,24 +53,14 @@ func (j job) steps() int {
 	return int(j.n) + 1
 }
 
-// queue is a first-in, first-out queue that stores its jobs in chunks. It never moves a job, and it
-// frees empty chunks.
+// queue is a first-in, first-out queue of jobs.
 type queue struct {
-	chunks [][]job
-	taken  int // the number of jobs taken from the first chunk
-	len    int
-	least  [MaxSteps + 2]int // the number of queued jobs for each value of job.least
+	jobs  []job
+	least [MaxSteps + 2]int // the number of queued jobs for each value of job.least
 }
 
-const chunk = 4096
-
 func (q *queue) push(j job) {
-	if last := len(q.chunks) - 1; last < 0 || len(q.chunks[last]) == chunk {
-		q.chunks = append(q.chunks, make([]job, 0, chunk))
-	}
-	last := &q.chunks[len(q.chunks)-1]
-	*last = append(*last, j)
-	q.len++
+	q.jobs = append(q.jobs, j)
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
@@ -81,16 +71,9 @@ func (q *queue) shorter(steps int) bool {
 
 // take removes and returns up to n jobs.
 func (q *queue) take(n int) []job {
-	var jobs []job
-	for len(jobs) < n && q.len > 0 {
-		first := q.chunks[0][q.taken:]
-		first = first[:min(n-len(jobs), len(first))]
-		jobs = append(jobs, first...)
-		q.len -= len(first)
-		if q.taken += len(first); q.taken == len(q.chunks[0]) {
-			q.chunks, q.taken = q.chunks[1:], 0
-		}
-	}
+	n = min(n, len(q.jobs))
+	jobs := q.jobs[:n:n]
+	q.jobs = q.jobs[n:]
 	for _, j := range jobs {
 		q.least[min(int(j.least), len(q.least)-1)]--
 	}

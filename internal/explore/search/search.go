@@ -116,7 +116,7 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
 		s.at = i
-		for l.queue.len > 0 && !s.mustStop(ctx) {
+		for len(l.queue.jobs) > 0 && !s.mustStop(ctx) {
 			if err := s.round(ctx, workers); err != nil {
 				return Summary{}, err
 			}
@@ -169,40 +169,25 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
-// Portion is how many tasks a worker receives at a time.
-const Portion = 8
-
 // executeAll distributes the jobs among the workers and returns their traces.
 func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
-	tasks := make([]Task, len(jobs))
-	for i, j := range jobs {
-		tasks[i] = Task{s.given(j), c}
-	}
 	news := s.news
 	s.news = Visited{}
-	traces := make([]*Trace, len(tasks))
+	traces := make([]*Trace, len(jobs))
 	var next atomic.Int64
-	var hung atomic.Bool // if set, no worker gets another portion
+	var hung atomic.Bool // if set, no worker gets another job
 	share := func(w Worker) error {
-		if err := w.Update(news); err != nil {
-			return err
-		}
-		for {
-			from := int(next.Add(Portion)) - Portion
-			if from >= len(tasks) || hung.Load() {
-				return nil
+		err := w.Update(news)
+		for err == nil && ctx.Err() == nil && !hung.Load() {
+			i := int(next.Add(1)) - 1
+			if i >= len(jobs) {
+				break
 			}
-			mine := tasks[from:min(from+Portion, len(tasks))]
-			err := w.Execute(ctx, mine, func(i int, t *Trace) {
-				traces[from+i] = t
-				if t.Hung {
-					hung.Store(true)
-				}
-			})
-			if err != nil {
-				return err
+			if traces[i], err = w.Execute(Task{s.given(jobs[i]), c}); err == nil && traces[i].Hung {
+				hung.Store(true)
 			}
 		}
+		return err
 	}
 	if len(workers) == 1 { // a single worker may be bound to this goroutine, as in a test
 		return traces, share(workers[0])
@@ -335,9 +320,9 @@ func (s *Search) levelOf(c Cost) *level {
 func (s *Search) summary(ctx context.Context) Summary {
 	r := Summary{States: len(s.visited), Complete: true, Findings: s.findings()}
 	for _, l := range s.levels {
-		r.Levels = append(r.Levels, Level{int(l.cost.Preemptions), int(l.cost.Faults), l.run, l.queue.len})
+		r.Levels = append(r.Levels, Level{int(l.cost.Preemptions), int(l.cost.Faults), l.run, len(l.queue.jobs)})
 		r.Schedules += l.run
-		r.Complete = r.Complete && l.queue.len == 0
+		r.Complete = r.Complete && len(l.queue.jobs) == 0
 	}
 	switch {
 	case s.hung:

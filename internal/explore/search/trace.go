@@ -1,8 +1,6 @@
 package search
 
 import (
-	"context"
-
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 )
@@ -19,9 +17,7 @@ type Task struct {
 
 // Worker executes schedules.
 type Worker interface {
-	// Execute runs the tasks in order and calls done with each trace. It returns early if ctx
-	// ends or a task hangs.
-	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
+	Execute(Task) (*Trace, error)
 	// Update passes newly visited states to the worker. An execution ends when it reaches a visited
 	// state.
 	Update(Visited) error

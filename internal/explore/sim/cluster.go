@@ -60,7 +60,6 @@ type Cluster struct {
 	TokenIsDriver bool
 
 	bubble    Bubble
-	present   atomic.Pointer[execution] // the running execution; nil if there is none
 	nodes     []*node
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // an extra instance that tries to grab the order at the end
@@ -70,7 +69,6 @@ type Cluster struct {
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
-	counters     []counter
 
 	// alsoCommutes is an additional rule for skipping schedules. Tests set a wrong rule to show
 	// that they would notice the mistake.
@@ -81,10 +79,9 @@ type Cluster struct {
 // Each schedule starts it just below a power of ten, to expose strategies that compare numbers as
 // text.
 type counter struct {
-	server *redisServer
-	key    string
-	ttl    time.Duration // 0 if it never expires
-	last   string
+	key  string
+	ttl  time.Duration // 0 if it never expires
+	last string
 }
 
 // instance is one simulated process of the service under test.
@@ -102,7 +99,7 @@ type instance struct {
 	stopped   atomic.Bool  // whether the process is paused, including all its actors and connections
 	pausedAs  *actor       // the actor named in the step that paused the process; nil if the process is not paused
 	service   *grab.Service
-	sessions  []order.Tx
+	sessions  []order.Tx      // its database sessions, which end when its process dies
 	ahead     time.Duration   // how far its wall clock is set ahead
 	askedTime atomic.Bool     // whether it has read its wall clock
 	tokens    int             // the number of tokens that it has created
@@ -218,7 +215,9 @@ func (c *Cluster) Close() {
 		}
 	}
 	for _, n := range c.nodes {
-		n.close()
+		if r, ok := n.lockServer.(*redisServer); ok {
+			r.close()
+		}
 	}
 }
 
@@ -226,8 +225,6 @@ func (c *Cluster) Close() {
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
-		c.present.Store(x)
-		defer c.present.Store(nil)
 		defer x.world.stop()
 		if err = problem; err == nil {
 			err = f(x)
@@ -256,9 +253,9 @@ func (x *execution) learn() error {
 	}
 	err = x.holdAlone(locker, soleDriver, func(lock.Lease) {
 		x.cluster.TokenIsDriver = x.cluster.locks() && x.world.stores(strconv.Itoa(soleDriver))
-		before := x.gate.callsPassed()
+		before := x.gate.passed.Load()
 		time.Sleep(x.cluster.TTL * 2 / 3)
-		x.cluster.renews = x.gate.callsPassed() > before
+		x.cluster.renews = x.gate.passed.Load() > before
 	})
 	switch {
 	case errors.Is(err, order.ErrTaken): // expected, because the first driver has the only unit
@@ -271,41 +268,33 @@ func (x *execution) learn() error {
 	}
 	for _, n := range x.cluster.nodes {
 		if r, ok := n.lockServer.(*redisServer); ok {
-			x.cluster.counters = append(x.cluster.counters, r.counters()...)
+			r.findCounters()
 		}
 	}
 	return err
 }
 
-// beginCounters sets the counters of a server to their initial values.
-func (c *Cluster) beginCounters(n *node) {
-	for _, k := range c.counters {
-		if k.server.node == n {
-			k.begin()
+// beginCounters sets the counters to their initial values.
+func (n *redisServer) beginCounters() {
+	for _, c := range n.counters {
+		_ = n.redis.Set(c.key, c.last) // this fails only if the key has another type
+		if c.ttl > 0 {
+			n.redis.SetTTL(c.key, c.ttl)
 		}
 	}
 }
 
-// begin sets the counter to its initial value.
-func (k counter) begin() {
-	_ = k.server.redis.Set(k.key, k.last) // this fails only if the key has another type
-	if k.ttl > 0 {
-		k.server.redis.SetTTL(k.key, k.ttl)
-	}
-}
-
-// counters returns the counters that locks have left on the server.
-func (n *redisServer) counters() (all []counter) {
+// findCounters remembers the counters that locks have left on the server.
+func (n *redisServer) findCounters() {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
 			continue
 		}
 		text, _ := n.redis.Get(key)
 		if number, err := strconv.ParseUint(text, 10, 53); err == nil && number > 0 {
-			all = append(all, counter{n, key, n.redis.TTL(key), strings.Repeat("9", max(1, len(text)-1)) + "8"})
+			n.counters = append(n.counters, counter{key, n.redis.TTL(key), strings.Repeat("9", max(1, len(text)-1)) + "8"})
 		}
 	}
-	return all
 }
 
 // learn takes the lock with this token and this driver id, which occur nowhere else.
@@ -333,10 +322,4 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 	}
 	x.world.timePassed()
 	return nil
-}
-
-func (g *gate) callsPassed() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.passed
 }

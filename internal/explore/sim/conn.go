@@ -2,15 +2,15 @@ package sim
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
+
+	"grablab/internal/tap"
 
 	"github.com/alicebob/miniredis/v2/server"
 )
@@ -22,23 +22,23 @@ import (
 // not wait, because go-redis holds a mutex during the call. A goroutine that waits for a mutex
 // stops the simulated clock.
 type conn struct {
+	stream
 	node  *redisServer
 	owner *instance
 	peer  *server.Peer
-	in    []byte
 	multi bool // whether the client has sent MULTI but not yet EXEC
 
-	mu         sync.Mutex
-	out        []byte
-	output     chan struct{} // closed when output arrives; nil unless a Read is waiting
-	deadline   time.Time
-	closed     bool
+	in     []byte       // an incomplete command
+	unread bytes.Reader // the part of in that reader has not read yet
+	reader bufio.Reader
+
+	// The stream's mu guards these fields too.
 	subscribed bool
 	queue      [][]string // a waiting SUBSCRIBE and all commands after it
 }
 
 func dial(n *redisServer, owner *instance) *conn {
-	c := &conn{node: n, owner: owner}
+	c := &conn{stream: stream{mu: &sync.Mutex{}}, node: n, owner: owner}
 	c.peer = server.NewPeer(bufio.NewWriter((*sink)(c)))
 	return c
 }
@@ -51,21 +51,24 @@ func (c *conn) Write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	c.in = append(c.in, b...)
-	for len(c.in) > 0 {
-		args, rest, err := readCommand(c.in)
-		if err != nil {
-			return 0, err
+	c.unread.Reset(c.in)
+	c.reader.Reset(&c.unread)
+	for {
+		command, err := server.ParseReply(&c.reader) // a command has the same form as a reply
+		if err == io.EOF {
+			return len(b), nil
 		}
-		if args == nil {
-			break
+		words, ok := command.([]any)
+		if err != nil || !ok {
+			return 0, errors.Join(errProtocol, err)
 		}
-		c.in = rest
+		args := make([]string, len(words))
+		for i, w := range words {
+			args[i], _ = w.(string)
+		}
+		c.in = c.in[len(c.in)-c.unread.Len()-c.reader.Buffered():]
 		c.command(args)
 	}
-	if len(c.in) == 0 {
-		c.in = nil
-	}
-	return len(b), nil
 }
 
 func (c *conn) command(args []string) {
@@ -75,7 +78,8 @@ func (c *conn) command(args []string) {
 		c.queue = append(c.queue, args)
 		c.mu.Unlock()
 		w := c.owner.world
-		if first && (w == nil || !w.gate.subscribing(c.owner, c.node.node, c.subscribe, args)) {
+		text := func() string { return strings.Join(args, " ") }
+		if first && (w == nil || !w.gate.subscribe(c.owner, &call{phase: tap.Acquire, target: c.node.name, deliver: c.subscribe, text: text})) {
 			c.subscribe()
 		}
 		return
@@ -115,51 +119,6 @@ func (c *conn) subscribe() {
 	}
 }
 
-// Read blocks until output is available.
-func (c *conn) Read(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.out) == 0 {
-		if c.closed {
-			return 0, io.EOF
-		}
-		if err := c.awaitLocked(); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(b, c.out)
-	c.out = c.out[n:]
-	return n, nil
-}
-
-// awaitLocked unlocks mu and waits until the server has written to the connection. It locks mu
-// again before it returns.
-func (c *conn) awaitLocked() error {
-	output := make(chan struct{})
-	c.output = output
-	var expired <-chan time.Time
-	if !c.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(c.deadline))
-		defer timer.Stop()
-		expired = timer.C
-	}
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	select {
-	case <-output:
-		return nil
-	case <-expired:
-		return os.ErrDeadlineExceeded
-	}
-}
-
-func (c *conn) notifyLocked() {
-	if c.output != nil {
-		close(c.output)
-		c.output = nil
-	}
-}
-
 // sink is the io.Writer through which the simulated server sends output to a client.
 type sink conn
 
@@ -173,9 +132,8 @@ func (c *conn) deliver(b []byte, times int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range times {
-		c.out = append(c.out, b...)
+		c.sendLocked(b)
 	}
-	c.notifyLocked()
 }
 
 // Close closes the connection and ends its subscriptions.
@@ -199,54 +157,4 @@ func (c *conn) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
-}
-
-func (c *conn) SetDeadline(t time.Time) error      { return c.SetReadDeadline(t) }
-func (c *conn) SetWriteDeadline(t time.Time) error { return nil }
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.deadline = t
-	return nil
-}
-
-func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{} }
-func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{} }
-
-// readCommand returns the first command in b and the remaining bytes. args is nil if the command is
-// incomplete.
-func readCommand(b []byte) (args []string, rest []byte, err error) {
-	n, b, err := readCount(b, '*')
-	if err != nil || n < 0 {
-		return nil, nil, err
-	}
-	args = make([]string, 0, n)
-	for range n {
-		var size int
-		if size, b, err = readCount(b, '$'); err != nil || size < 0 || len(b) < size+2 {
-			return nil, nil, err
-		}
-		args = append(args, string(b[:size]))
-		b = b[size+2:]
-	}
-	return args, b, nil
-}
-
-// readCount reads a line that contains a number after the byte mark. It returns -1 if the line is
-// incomplete.
-func readCount(b []byte, mark byte) (int, []byte, error) {
-	for i := range b {
-		if b[i] != '\n' {
-			continue
-		}
-		if b[0] != mark || i < 2 {
-			return 0, nil, errProtocol
-		}
-		n, err := strconv.Atoi(string(b[1 : i-1]))
-		if err != nil || n < 0 {
-			return 0, nil, errProtocol
-		}
-		return n, b[i+1:], nil
-	}
-	return -1, nil, nil
 }

@@ -197,7 +197,7 @@ func (m *enabledSteps) heals() {
 		if n.down.Load() {
 			m.add(search.Free, schedule.Step{Kind: schedule.Up, Target: n.name})
 		}
-		if r, ok := n.lockServer.(*redisServer); ok && r.messages.lateCount() > 0 {
+		if r, ok := n.lockServer.(*redisServer); ok && len(r.messages.held) > 0 {
 			m.add(search.Free, schedule.Step{Kind: schedule.MessagesArrive, Target: n.name})
 		}
 	}
@@ -299,7 +299,7 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 // nodeFailures adds outages of a server. If the server stores a lease, nodeFailures also adds
 // faults that may lose the lease, such as restarts and clock changes.
 func (m *enabledSteps) nodeFailures(n *node) {
-	_, forgets := n.lockServer.(forgetter)
+	_, forgets := n.lockServer.(*redisServer)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {
 		setAside := !m.x.cluster.locks() && a.granted && !a.releasing && !a.done && !a.dead
 		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -49,7 +50,6 @@ func newEtcdServer(name string) *etcdServer {
 	return s
 }
 
-func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
 // timePassed sends clients the watch events that occurred while the server was down.
@@ -246,22 +246,12 @@ func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	if !ok {
 		kv = &mvccpb.KeyValue{}
 	}
-	var order int
-	switch t := c.TargetUnion.(type) {
-	case *pb.Compare_Version:
-		order = cmp.Compare(kv.Version, t.Version)
-	case *pb.Compare_CreateRevision:
-		order = cmp.Compare(kv.CreateRevision, t.CreateRevision)
-	case *pb.Compare_ModRevision:
-		order = cmp.Compare(kv.ModRevision, t.ModRevision)
-	case *pb.Compare_Lease:
-		order = cmp.Compare(kv.Lease, t.Lease)
-	case *pb.Compare_Value:
-		if !ok {
-			return false
-		}
-		order = bytes.Compare(kv.Value, t.Value)
+	if !ok && c.Target == pb.Compare_VALUE {
+		return false
 	}
+	order := compareBy[c.Target.String()](kv, &mvccpb.KeyValue{
+		Version: c.GetVersion(), CreateRevision: c.GetCreateRevision(), ModRevision: c.GetModRevision(), Lease: c.GetLease(), Value: c.GetValue(),
+	})
 	switch c.Result {
 	case pb.Compare_EQUAL:
 		return order == 0
@@ -290,7 +280,7 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 		}
 	}
 	slices.SortStableFunc(found.Kvs, func(a, b *mvccpb.KeyValue) int {
-		order := compareBy(r.SortTarget, a, b)
+		order := compareBy[r.SortTarget.String()](a, b)
 		if r.SortOrder == pb.RangeRequest_DESCEND {
 			return -order
 		}
@@ -310,19 +300,15 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 	return found, nil
 }
 
-func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
-	switch target {
-	case pb.RangeRequest_VERSION:
-		return cmp.Compare(a.Version, b.Version)
-	case pb.RangeRequest_CREATE:
-		return cmp.Compare(a.CreateRevision, b.CreateRevision)
-	case pb.RangeRequest_MOD:
-		return cmp.Compare(a.ModRevision, b.ModRevision)
-	case pb.RangeRequest_VALUE:
-		return bytes.Compare(a.Value, b.Value)
-	default:
-		return bytes.Compare(a.Key, b.Key)
-	}
+// compareBy compares two keys by the target of a sort order or of a condition. The protocol uses the
+// same names for both.
+var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
+	"KEY":     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
+	"VERSION": func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) },
+	"CREATE":  func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) },
+	"MOD":     func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) },
+	"VALUE":   func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) },
+	"LEASE":   func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Lease, b.Lease) },
 }
 
 // isWithin reports whether n is between least and most, inclusive. If most is 0, there is no upper
@@ -342,14 +328,7 @@ func inRange(key string, from, end []byte) bool {
 	}
 }
 
-func (s *etcdServer) sortedLocked() []string {
-	keys := make([]string, 0, len(s.keys))
-	for key := range s.keys {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func (s *etcdServer) sortedLocked() []string { return slices.Sorted(maps.Keys(s.keys)) }
 
 // contents returns one line for each key.
 func (s *etcdServer) contents() string {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/tap"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -137,14 +135,18 @@ func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 		w.server.watch(watch)
 		close(standing)
 	}
-	withdraw := func() {}
-	if world := w.inst.world; world != nil {
-		withdraw = world.gate.subscribes(ctx, w.inst, w.server.node, key, stands)
-	} else {
+	c := &call{
+		ctx: ctx, phase: phaseOf(ctx), target: w.server.name, node: w.server.node, deliver: stands, awaits: true,
+		text: func() string { return "subscribe to " + key },
+	}
+	world := w.inst.world
+	if world == nil || !world.gate.subscribe(w.inst, c) {
 		stands()
 	}
 	context.AfterFunc(ctx, func() {
-		withdraw()
+		if world != nil {
+			world.gate.withdraw(c)
+		}
 		w.server.unwatch(watch)
 	})
 	select {
@@ -204,31 +206,6 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	case w.responses <- response:
 	default:
 		panic("sim: what a watch of etcd tells is not read")
-	}
-}
-
-// subscribes blocks a new watch until the schedule lets it continue. withdraw removes a watch that
-// is still blocked.
-func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
-	c := &call{
-		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
-		text: func() string { return "subscribe to " + key },
-	}
-	g.mu.Lock()
-	c.actor = g.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
-	ungated := g.ungated
-	if !ungated {
-		g.waiting = append(g.waiting, c)
-		g.signal()
-	}
-	g.mu.Unlock()
-	if ungated {
-		stands()
-	}
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restrict the steps that an execution may choose.
+// Limits restrict the steps that an execution may choose, and watch it.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that the execution may inject
@@ -27,6 +27,8 @@ type Limits struct {
 	// Visited reports whether the search already knows a state. If so, the execution ends. If
 	// Visited is nil, all states are new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
+	// Before is called before each step with the trace up to and including that step. It may be nil.
+	Before func(*search.Trace)
 }
 
 // Execute runs the given steps. It then chooses further steps until every actor has ended.
@@ -36,26 +38,6 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 		return nil
 	})
 	return t, err
-}
-
-// Retrace executes a task again. Before each step, it calls before with the trace so far.
-func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
-	return c.execute(func(x *execution) error {
-		x.before = before
-		x.run(l, task)
-		return nil
-	})
-}
-
-// Begun returns the steps of the running schedule so far. It returns nil if no schedule is running
-// or its state is locked. It is safe for concurrent use.
-func (c *Cluster) Begun() []schedule.Step {
-	x := c.present.Load()
-	if x == nil || !x.gate.mu.TryLock() {
-		return nil
-	}
-	defer x.gate.mu.Unlock()
-	return slices.Clone(x.begun)
 }
 
 // execution runs one schedule. After each step, the oracle checks the properties. At that time all
@@ -77,8 +59,7 @@ type execution struct {
 	// not count as progress, because a holder whose work hangs can renew its lease forever.
 	progressAt time.Duration
 
-	begun   []schedule.Step                  // the steps so far, including the current one
-	before  func(*search.Trace)              // called before each step; may be nil
+	before  func(*search.Trace)              // Limits.Before
 	observe func(s schedule.Step, made bool) // called after each step of a replay; otherwise nil
 }
 
@@ -165,10 +146,13 @@ func (w *world) begin() error {
 	}
 	for _, n := range c.nodes {
 		n.reset()
-		c.beginCounters(n)
 	}
 	for i, a := range c.Actors {
-		w.actors = append(w.actors, newActor(a.Name, i, driverOf(c.Actors, i), c.instances[a.Instance-1]))
+		next := newActor(a.Name, i, int64(i)+1, c.instances[a.Instance-1])
+		if first := w.named(a.As); first != nil { // it repeats the attempt of an earlier actor
+			next.driver = first.driver
+		}
+		w.actors = append(w.actors, next)
 	}
 	w.probe = newActor("probe", len(w.actors), int64(len(w.actors))+1, c.prober)
 	for _, inst := range c.instances {
@@ -192,17 +176,6 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 		name: name, index: index, driver: driver, inst: inst,
 		observed: search.EmptyFingerprint, counts: map[callName]int{},
 	}
-}
-
-// driverOf returns the number of an actor's driver, counted from 1. An actor that repeats another
-// actor's attempt has the same driver as that actor.
-func driverOf(actors []schedule.Actor, i int) int64 {
-	for j, a := range actors[:i] {
-		if a.Name == actors[i].As {
-			return driverOf(actors, j)
-		}
-	}
-	return int64(i) + 1
 }
 
 // start launches an instance, either for the first time or after a crash.
@@ -253,7 +226,7 @@ func (r recorder) Record(e history.Event) {
 	w := r.inst.world
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
-	a := w.gate.actorOfLocked(r.inst, e.Driver)
+	a := w.gate.actorOf(r.inst, e.Driver)
 	w.leases.noteBelief(a, e.Lease)
 	switch {
 	case a == w.probe:
@@ -270,7 +243,7 @@ func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 // run executes the steps of a task and then chooses further steps until the schedule ends. A replay
 // skips steps that are impossible. In a search, an impossible step ends the execution.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
-	x.reducer.on = l.Reduce
+	x.reducer.on, x.before = l.Reduce, l.Before
 	t := &search.Trace{Impossible: -1}
 	for i, given := range task.Steps {
 		if !x.add(t, given) && x.observe == nil {
@@ -360,7 +333,7 @@ func (x *execution) finish() {
 	x.gate.ungated = true
 	x.gate.mu.Unlock()
 	for _, n := range x.cluster.nodes {
-		if s, ok := n.lockServer.(settler); ok {
+		if s, ok := n.lockServer.(*zkServer); ok {
 			s.settle()
 		}
 	}

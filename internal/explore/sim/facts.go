@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/explore/schedule"
 	"grablab/internal/tap"
 )
 
@@ -18,24 +17,6 @@ type causes struct {
 	shown    catalog.Facts // the facts that follow from the steps so far
 	dataLost bool          // whether a server has lost its data
 	grants   int           // the number of acquires that have succeeded
-}
-
-// factOf maps a kind of step to the fact that it adds to an explanation, such as a lost reply.
-var factOf = map[schedule.Kind]catalog.Facts{
-	schedule.Dies:         catalog.Died,
-	schedule.InstanceDies: catalog.Died,
-	schedule.Cancelled:    catalog.Cancelled,
-	schedule.ReplyLost:    catalog.ReplyWasLost,
-	schedule.SentTwice:    catalog.ReplyWasLost,
-	schedule.ReplyLate:    catalog.Delayed,
-	schedule.GivenUp:      catalog.Delayed,
-	schedule.Down:         catalog.Unreachable,
-	schedule.ClientClock:  catalog.ClocksApart,
-	schedule.MessageLost:  catalog.WakeUpLost,
-	schedule.MessageTwice: catalog.WakeUpLost,
-	schedule.MessageLate:  catalog.WakeUpLost,
-	schedule.Hangs:        catalog.Hung,
-	schedule.CutOff:       catalog.CutOff,
 }
 
 // noteGrant records how an actor got the lock although other actors had not released it.

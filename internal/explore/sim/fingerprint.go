@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"context"
-
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 )
@@ -58,13 +56,10 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 
 // stateOfDB returns a hash of the order and its recorded winners.
 func (x *execution) stateOfDB() search.Fingerprint {
-	if x.world.dbState == 0 {
-		o, _ := x.world.db.Read(context.Background(), theOrder, 0)
-		f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence)).Number(o.Stock)
-		for _, g := range x.world.ledger() {
-			f = f.Number(g.Driver).Number(int64(g.Fence))
-		}
-		x.world.dbState = f
+	o := x.world.row()
+	f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence)).Number(o.Stock)
+	for _, g := range x.world.ledger() {
+		f = f.Number(g.Driver).Number(int64(g.Fence))
 	}
-	return x.world.dbState
+	return f
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/explore/schedule"
@@ -15,8 +16,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate blocks every remote call until a step of the schedule decides its outcome, such as a normal
-// reply, a late reply or no reply.
+// gate blocks every remote call until a step of the schedule decides its outcome. The kind of that
+// step is the outcome: a normal reply, a late reply or no reply.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -24,7 +25,7 @@ type gate struct {
 	mu           sync.Mutex    // never held while a goroutine waits
 	ungated      bool          // whether calls pass without a step; does not apply to calls of dead actors
 	starting     bool          // whether an instance is starting; calls of dead actors then pass too
-	passed       int           // the number of calls that have passed without a step
+	passed       atomic.Int64  // the number of calls that have passed without a step
 	waiting      []*call       // calls that have not been sent yet
 	late         []*call       // calls that a server has executed, but whose replies have not arrived yet
 	inFlight     []*call       // calls that may still arrive although their callers have stopped waiting
@@ -50,8 +51,8 @@ type call struct {
 	node   *node // nil for a call to the database
 	ctx    context.Context
 
-	decided   chan outcome
-	outcome   outcome
+	decided   chan schedule.Kind
+	outcome   schedule.Kind      // the kind of the step that decided the call, such as ReplyLost; 0 if there was no such step
 	deliver   func()             // executes a SUBSCRIBE, whose caller does not wait at the gate
 	sent      [][]any            // the commands, which may arrive after the caller has given up
 	commands  search.Fingerprint // the hash of sent; 0 until it is needed
@@ -62,17 +63,6 @@ type call struct {
 	releasing bool               // whether the actor had begun its release before this call
 	text      func() string      // formats the request and its answer after the call
 }
-
-// outcome says what happens to a call, for example that its reply is lost.
-type outcome int
-
-const (
-	delivered outcome = iota
-	replyLost
-	sentTwice
-	replyLate
-	givenUp // the caller stops waiting while the call is on its way
-)
 
 func (c *call) step(kind schedule.Kind) schedule.Step {
 	return schedule.Step{Kind: kind, Actor: c.actor.name, Phase: string(c.phase), N: c.n, Target: c.target}
@@ -92,36 +82,34 @@ func compareCalls(a, b *call) int {
 // caller sees, such as an error if the reply is lost.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
-	g.mu.Lock()
-	c.actor = g.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
-	g.mu.Unlock()
+	c.actor = g.actorOf(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
 	if ctx.Err() != nil {
 		return send(ctx) // the client notices that the context has ended
 	}
-	if err := g.wait(c, &g.waiting); err != nil {
+	err := g.wait(c, &g.waiting)
+	if err == nil && c.outcome == schedule.GivenUp {
+		err = c.loss()
+	}
+	if err != nil {
 		g.noteReply(c, err)
 		return err
 	}
-	if c.outcome == givenUp {
-		g.noteReply(c, c.loss())
-		return c.loss()
-	}
-	err := errDown
+	err = errDown
 	// The etcd and ZooKeeper clients notice by themselves that the server is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
 		}
-		if c.outcome == sentTwice { // send it twice, because the first reply is lost
+		if c.outcome == schedule.SentTwice { // send it twice, because the first reply is lost
 			g.leases.update(c, send(ctx))
 		}
 		err = send(ctx)
 	}
 	g.leases.update(c, err)
 	switch c.outcome {
-	case replyLost:
+	case schedule.ReplyLost:
 		err = c.loss()
-	case replyLate:
+	case schedule.ReplyLate:
 		if gone := g.wait(c, &g.late); gone != nil {
 			err = gone
 		}
@@ -140,9 +128,9 @@ func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked returns the actor that made a call. A background call counts as a call of the first
+// actorOf returns the actor that made a call. A background call counts as a call of the first
 // actor on the instance.
-func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
+func (g *gate) actorOf(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
@@ -188,11 +176,11 @@ func (g *gate) forgetReleases(fresh []*call) {
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
-		g.passed++
+		g.passed.Add(1)
 		g.mu.Unlock()
 		return nil
 	}
-	c.decided, c.releasing = make(chan outcome, 1), c.actor.releasing
+	c.decided, c.releasing = make(chan schedule.Kind, 1), c.actor.releasing
 	*line = append(*line, c)
 	g.mu.Unlock()
 	g.signal()
@@ -220,18 +208,16 @@ func (g *gate) wait(c *call, line *[]*call) error {
 
 // patience returns a channel that is ready when the caller stops waiting. A database client stops
 // when its context ends. go-redis stops only at a deadline.
-func (c *call) patience() (over <-chan time.Time, stop func()) {
-	if c.heedsContext() {
-		over := make(chan time.Time)
-		undo := context.AfterFunc(c.ctx, func() { close(over) })
-		return over, func() { undo() }
-	}
-	deadline, ok := c.ctx.Deadline()
-	if !ok {
+func (c *call) patience() (over <-chan struct{}, stop func()) {
+	switch deadline, ok := c.ctx.Deadline(); {
+	case c.heedsContext():
+		return c.ctx.Done(), func() {}
+	case !ok:
 		return nil, func() {}
+	default:
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(c.ctx), deadline)
+		return ctx.Done(), cancel
 	}
-	timer := time.NewTimer(time.Until(deadline))
-	return timer.C, func() { timer.Stop() }
 }
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
@@ -278,19 +264,20 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide sets the outcome of a waiting call. It returns false if there is no such call.
-func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
+// decide lets the call that a step names continue. It returns false if there is no such call.
+func (g *gate) decide(line *[]*call, s schedule.Step) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
-	if c != nil && o == givenUp {
+	if c != nil && s.Kind == schedule.GivenUp {
 		g.giveUpLocked(c)
+		g.mayLeaveLock = true
 	}
 	g.mu.Unlock()
 	switch {
 	case c == nil:
 		return false
 	case c.deliver == nil:
-		c.decided <- o
+		c.decided <- s.Kind
 	default:
 		c.deliver()
 		g.leases.update(c, nil)
@@ -304,11 +291,32 @@ func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signal wakes nextTimer after a call has arrived or a grab has ended.
+// signal wakes sleep after a call has arrived or a grab has ended.
 func (g *gate) signal() {
 	select {
 	case g.arrived <- struct{}{}:
 	default:
+	}
+}
+
+// forgetSignal makes sleep ignore the calls that have already arrived.
+func (g *gate) forgetSignal() {
+	select {
+	case <-g.arrived:
+	default:
+	}
+}
+
+// sleep lets time pass until a call arrives or a grab ends, but at most for d. It reports whether
+// all of d has passed.
+func (g *gate) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-g.arrived:
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
@@ -343,16 +351,14 @@ func (c *call) fingerprint() search.Fingerprint {
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribing blocks a SUBSCRIBE until the schedule lets it continue. It returns false if the
-// command need not wait.
-func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
-	c := &call{
-		phase: tap.Acquire, target: n.name, deliver: deliver,
-		text: func() string { return strings.Join(args, " ") },
-	}
+// subscribe blocks a subscription until the schedule lets it continue. It returns false if the
+// subscription need not wait.
+func (g *gate) subscribe(inst *instance, c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c.actor = g.subscriberLocked(inst)
+	if c.actor = g.subscriberLocked(inst); c.ctx != nil {
+		c.actor = g.actorOf(inst, tap.OpFrom(c.ctx, tap.Op{}).Driver)
+	}
 	if g.ungated || c.actor == g.world.probe {
 		return false
 	}
@@ -361,10 +367,17 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
+// withdraw removes a subscription that is still blocked.
+func (g *gate) withdraw(c *call) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
+}
+
 // subscriberLocked returns the actor for which an instance subscribes. It is the last actor that
 // waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
-	found := g.actorOfLocked(inst, 0)
+	found := g.actorOf(inst, 0)
 	for _, a := range g.world.actors {
 		if a.inst == inst && a.begun && !a.done && !a.granted {
 			found = a

@@ -40,7 +40,6 @@ func (l *leaseBook) update(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
 	if c.node == nil {
-		l.world.dbState = 0
 		return
 	}
 	c.node.eventHash = c.node.eventHash.Number(int64(c.fingerprint())).Number(int64(l.world.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
@@ -99,7 +98,7 @@ func (a *actor) noteAsked(now time.Duration) {
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a ZooKeeper server, each call renews the session of its instance, even if the reply is
 	// lost.
-	_, sessions := c.node.lockServer.(pinged)
+	_, sessions := c.node.lockServer.(*zkServer)
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
@@ -294,8 +293,8 @@ func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 // isKeptAlive reports whether the client library renews the actor's lease in the background.
 func (l *leaseBook) isKeptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
-		p, ok := l.node.lockServer.(pinged)
-		return ok && p.pinged(a.value)
+		s, ok := l.node.lockServer.(*zkServer)
+		return ok && s.pinged(a.value)
 	})
 }
 

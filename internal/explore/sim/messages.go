@@ -9,6 +9,8 @@ import (
 
 // messages decides whether a published message arrives immediately, later, twice or never. Real
 // Redis may lose a message too, because it delivers each message at most once.
+//
+// Its other methods run only while all goroutines are blocked, so only copiesFor needs the lock.
 type messages struct {
 	mu   sync.Mutex
 	as   schedule.Kind // the kind of the current step; 0 for normal delivery
@@ -23,15 +25,11 @@ type heldMessage struct {
 
 // begin sets how the messages of the next step are delivered.
 func (m *messages) begin(as schedule.Kind) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.as, m.met = as, 0
 }
 
 // end restores normal delivery. It reports whether the step published any message.
 func (m *messages) end() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.as = 0
 	return m.met > 0
 }
@@ -71,7 +69,6 @@ func (m *messages) arriveAt(inst *instance) {
 }
 
 func (m *messages) arriveWhere(fits func(*conn) bool) int {
-	m.mu.Lock()
 	var now, later []heldMessage
 	for _, h := range m.held {
 		if fits(h.to) {
@@ -81,21 +78,8 @@ func (m *messages) arriveWhere(fits func(*conn) bool) int {
 		}
 	}
 	m.held = later
-	m.mu.Unlock()
 	for _, h := range now {
 		h.to.deliver(h.text, 1)
 	}
 	return len(now)
-}
-
-func (m *messages) reset() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.as, m.held = 0, nil
-}
-
-func (m *messages) lateCount() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.held)
 }

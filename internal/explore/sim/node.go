@@ -29,7 +29,6 @@ type node struct {
 // A lockServer is a simulated server of any kind that stores locks.
 type lockServer interface {
 	reset() // restores the initial state
-	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
 	// state adds to the fingerprint what can influence the server's future behavior but is not part
@@ -42,21 +41,8 @@ type lockServer interface {
 	disconnect() // closes the connections of its clients
 }
 
-// These are optional abilities of a lockServer.
-type (
-	// A forgetter is a server that loses its data when it restarts.
-	forgetter interface{ restart() }
-	// A latecomer is a server that can execute a call after its caller has stopped waiting.
-	latecomer interface{ arrive(*call) }
-	// pinged is a server whose clients may renew leases in the background. Its method reports
-	// whether a client renews this lease.
-	pinged interface{ pinged(value string) bool }
-	// sessioned is a server whose clients need a session. Its method reports whether the instance
-	// has one.
-	sessioned interface{ connected(*instance) bool }
-	// settler is a server that can wait until its clients have reconnected after an outage.
-	settler interface{ settle() }
-)
+// A latecomer is a lockServer that can execute a call after its caller has stopped waiting.
+type latecomer interface{ arrive(*call) }
 
 func newNode(name string) (*node, error) {
 	switch name {

@@ -432,7 +432,7 @@ func (o *oracle) lateLockStored() bool {
 // hasSession reports whether an instance has a session with every server that requires one.
 func (w *world) hasSession(inst *instance) bool {
 	return !slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
-		s, ok := n.lockServer.(sessioned)
+		s, ok := n.lockServer.(*zkServer)
 		return ok && !s.connected(inst)
 	})
 }

@@ -21,6 +21,7 @@ type redisServer struct {
 	lua    *luaHost // runs the scripts and stores those that it has received
 
 	messages messages
+	counters []counter // the counters that locks leave on the server
 
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
@@ -48,12 +49,13 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset deletes all data but keeps the scripts.
+// reset deletes all data except for the counters, and keeps the scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
+	n.beginCounters()
 	n.dirty, n.subscribers, n.seen = true, nil, ""
-	n.messages.reset()
+	n.messages = messages{}
 	clear(n.touched)
 }
 
@@ -102,7 +104,7 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 // state adds WATCH commands, subscribers and delayed messages to the fingerprint f.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
-	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
+	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(len(n.messages.held)))
 }
 
 // watches returns the number of clients that use WATCH, and the number of those whose EXEC will
@@ -123,15 +125,8 @@ func (n *redisServer) timePassed() {
 	n.dirty = true
 }
 
-// restart deletes all data and subscriptions. It keeps connections and scripts, because clients
-// would restore them immediately.
-func (n *redisServer) restart() {
-	n.redis.FlushAll()
-	n.dirty = true
-	n.disconnect()
-}
-
-func (n *redisServer) evict() {
+// forget deletes all data.
+func (n *redisServer) forget() {
 	n.redis.FlushAll()
 	n.dirty = true
 }

@@ -199,20 +199,17 @@ type smallWorker struct {
 	ended   map[search.Fingerprint]bool
 }
 
-func (w smallWorker) Execute(_ context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
-	for i, task := range tasks {
-		trace, err := w.cluster.Execute(w.limits, task)
-		if err != nil {
-			return err
-		}
-		if n := len(trace.Points); n > 0 {
-			last := trace.Points[n-1]
-			free := func(tr search.Transition) bool { return tr.Cost == search.Free }
-			w.ended[last.State] = !trace.Cut && !slices.ContainsFunc(last.Transitions, free)
-		}
-		done(i, trace)
+func (w smallWorker) Execute(task search.Task) (*search.Trace, error) {
+	trace, err := w.cluster.Execute(w.limits, task)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if n := len(trace.Points); n > 0 {
+		last := trace.Points[n-1]
+		free := func(tr search.Transition) bool { return tr.Cost == search.Free }
+		w.ended[last.State] = !trace.Cut && !slices.ContainsFunc(last.Transitions, free)
+	}
+	return trace, nil
 }
 
 func (w smallWorker) Update(search.Visited) error { return nil } // it shares the map with the search

@@ -37,7 +37,6 @@ func (x *execution) prepare(s schedule.Step) {
 			}
 		}
 	}
-	x.begun = append(x.begun, s)
 	// After a step without an actor, such as a server failure, a switch to any actor is free. The
 	// late arrival of a call does not count as a move of its actor.
 	if s.Kind != schedule.ArrivesLate {
@@ -57,33 +56,24 @@ func (x *execution) do(s schedule.Step) bool {
 	if n != nil {
 		n.eventHash = n.eventHash.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
-	x.causes.shown |= factOf[s.Kind]
+	x.causes.shown |= s.Kind.Shows()
 	x.oracle.faulted = x.oracle.faulted || !slices.Contains(faultlessKinds, s.Kind)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
-	case schedule.Call:
-		return x.gate.decide(&x.gate.waiting, s, delivered)
-	case schedule.ReplyLost:
-		return x.gate.decide(&x.gate.waiting, s, replyLost)
-	case schedule.SentTwice:
-		return x.gate.decide(&x.gate.waiting, s, sentTwice)
-	case schedule.ReplyLate:
-		return x.gate.decide(&x.gate.waiting, s, replyLate)
-	case schedule.GivenUp:
-		x.gate.mayLeaveLock = true
-		return x.gate.decide(&x.gate.waiting, s, givenUp)
+	case schedule.Call, schedule.ReplyLost, schedule.SentTwice, schedule.ReplyLate, schedule.GivenUp:
+		return x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
 		r, ok := n.lockServer.(*redisServer)
 		if ok {
 			r.messages.begin(s.Kind)
 		}
-		return ok && x.gate.decide(&x.gate.waiting, s, delivered)
+		return ok && x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessagesArrive:
 		r, ok := n.lockServer.(*redisServer)
 		return ok && r.messages.arrive()
 	case schedule.Hears:
-		return x.gate.decide(&x.gate.late, s, delivered)
+		return x.gate.decide(&x.gate.late, s)
 	case schedule.ArrivesLate:
 		return x.arriveLate(s)
 	case schedule.Paused:
@@ -115,31 +105,12 @@ func (x *execution) do(s schedule.Step) bool {
 		return x.nextTimer()
 	case schedule.LeaseEnd:
 		return x.leaseEnd()
-	case schedule.Restarts:
+	case schedule.Restarts, schedule.FailsOver, schedule.Evicts:
 		if s.Target == schedule.DB {
 			x.world.db.Restart()
-			x.world.dbState = 0
 			return true
 		}
-		f, ok := n.lockServer.(forgetter)
-		if ok {
-			x.causes.noteForgotten(n, catalog.Forgotten)
-			f.restart()
-		}
-		return ok
-	case schedule.FailsOver, schedule.Evicts:
-		r, ok := n.lockServer.(*redisServer)
-		switch {
-		case !ok:
-		case s.Kind == schedule.Evicts:
-			x.causes.noteForgotten(n, catalog.Evicted)
-			r.evict()
-		default:
-			x.causes.noteForgotten(n, catalog.Forgotten)
-			r.restart()
-			x.cluster.beginCounters(n)
-		}
-		return ok
+		return x.forget(n, s.Kind)
 	case schedule.CutOff:
 		x.cluster.instances[s.Instance-1].cut[s.Target], x.cutAt = true, x.world.elapsed()
 	case schedule.Reaches:
@@ -153,6 +124,30 @@ func (x *execution) do(s schedule.Step) bool {
 		n.timePassed()
 	case schedule.NodeClock:
 		n.jump(s.Duration)
+	}
+	return true
+}
+
+// forget deletes the data of a Redis server, because the server restarts, evicts all keys, or fails
+// over. It returns false if the server is of another kind, because such a server loses no data.
+//
+// A restart also ends the subscriptions. It keeps connections and scripts, because clients would
+// restore them immediately.
+func (x *execution) forget(n *node, by schedule.Kind) bool {
+	r, ok := n.lockServer.(*redisServer)
+	if !ok {
+		return false
+	}
+	if by == schedule.Evicts {
+		x.causes.noteForgotten(n, catalog.Evicted)
+		r.forget()
+		return true
+	}
+	x.causes.noteForgotten(n, catalog.Forgotten)
+	r.forget()
+	r.disconnect()
+	if by == schedule.FailsOver {
+		r.beginCounters()
 	}
 	return true
 }
@@ -302,30 +297,22 @@ func (x *execution) nextTimer() bool {
 	x.oracle.heldUp = x.oracle.heldUp || busy
 	waiters, lingering, straggling := x.oracle.waitersForFreeLocked(), x.oracle.lingeringLocked(), x.oracle.stragglingLocked()
 	x.gate.mu.Unlock()
-	select {
-	case <-x.gate.arrived: // discard an old signal
-	default:
-	}
+	x.gate.forgetSignal()
 	began := time.Now()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-x.gate.arrived:
-	case <-timer.C:
-		if busy {
-			return false
-		}
+	if x.gate.sleep(most) && busy {
+		return false
 	}
 	x.world.timePassed()
+	passed := time.Since(began)
 	if busy {
-		x.oracle.heldUpFor += time.Since(began)
+		x.oracle.heldUpFor += passed
 	}
-	if x.oracle.freeFor += time.Since(began); len(waiters) == 0 {
+	if x.oracle.freeFor += passed; len(waiters) == 0 {
 		x.oracle.freeFor = 0
 	}
 	x.oracle.judgeWait(waiters)
-	x.oracle.judgeLingering(lingering, time.Since(began))
-	x.oracle.judgeStraggling(straggling, time.Since(began))
+	x.oracle.judgeLingering(lingering, passed)
+	x.oracle.judgeStraggling(straggling, passed)
 	return true
 }
 
@@ -350,34 +337,26 @@ func (x *execution) leaseEnd() bool {
 	if holder == nil {
 		return false
 	}
-	select {
-	case <-x.gate.arrived: // discard an old signal
-	default:
-	}
+	x.gate.forgetSignal()
 	began := time.Now()
 	defer func() {
 		if x.oracle.heldUp {
 			x.oracle.heldUpFor += time.Since(began)
 		}
 	}()
-	timer := time.NewTimer(left + time.Millisecond)
-	defer timer.Stop()
-	for {
-		select {
-		case <-x.gate.arrived:
-			x.gate.mu.Lock()
-			x.oracle.heldUp = true // the call that has arrived must wait
-			goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
-				slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
-			x.gate.mu.Unlock()
-			if goesOn {
-				return false
-			}
-		case <-timer.C:
-			x.world.timePassed()
-			return !x.leases.isKeptAlive(holder)
+	end := began.Add(left + time.Millisecond)
+	for !x.gate.sleep(time.Until(end)) {
+		x.gate.mu.Lock()
+		x.oracle.heldUp = true // the call that has arrived must wait
+		goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
+			slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
+		x.gate.mu.Unlock()
+		if goesOn {
+			return false
 		}
 	}
+	x.world.timePassed()
+	return !x.leases.isKeptAlive(holder)
 }
 
 // timePassed tells all servers that time has passed. It also updates leases that clients renew in
@@ -385,7 +364,7 @@ func (x *execution) leaseEnd() bool {
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {
 		n.timePassed()
-		if _, ok := n.lockServer.(pinged); ok {
+		if _, ok := n.lockServer.(*zkServer); ok {
 			w.gate.mu.Lock()
 			w.leases.findLeasesLocked(n)
 			w.gate.mu.Unlock()

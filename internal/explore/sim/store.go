@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"grablab/internal/explore/schedule"
@@ -13,9 +14,12 @@ import (
 // storeOf returns the database client of one instance. The client's calls block until the schedule
 // lets them continue.
 func (w *world) storeOf(inst *instance) order.Store {
-	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
+	return order.Intercept(w.db, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
 		err := w.gate.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
+			if c.Over != nil && !slices.Contains(inst.sessions, c.Over) {
+				inst.sessions = append(inst.sessions, c.Over)
+			}
 			if c.Kind == order.ClaimCall {
 				ctx = context.WithoutCancel(ctx) // a real database executes a request that it has received, even if the caller stops waiting
 			}
@@ -26,20 +30,6 @@ func (w *world) storeOf(inst *instance) order.Store {
 		}
 		return err
 	})
-}
-
-// sessions records the database sessions of an instance. They end when its process dies.
-type sessions struct {
-	*order.Mem
-	inst *instance
-}
-
-func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
-	tx, err := s.Mem.Begin(ctx)
-	if err == nil {
-		s.inst.sessions = append(s.inst.sessions, tx)
-	}
-	return tx, err
 }
 
 // textOfCall formats a database call and its answer as readable text.

@@ -3,7 +3,6 @@ package sim
 import (
 	"sync"
 
-	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 	"grablab/internal/order"
 )
@@ -16,7 +15,6 @@ type world struct {
 	leases  *leaseBook
 
 	db       *order.Mem
-	dbState  search.Fingerprint // the fingerprint of db; 0 if it must be computed again
 	actors   []*actor
 	probe    *actor          // the actor for the fresh grabs at the end
 	services []*grab.Service // all services that were ever started, to be closed at the end

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 
 	"grablab/internal/explore/search"
 	"grablab/internal/grab/lock"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
@@ -62,7 +65,7 @@ const (
 	zkLongest  = 10 * time.Minute
 )
 
-// These are the protocol's request codes, and the mode bits of a node.
+// These are the protocol's request codes.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -73,9 +76,6 @@ const (
 	zkCreateContainer = 19
 	zkSetWatches      = 101
 	zkClose           = -11
-
-	zkEphemeral = 1
-	zkSequence  = 2
 )
 
 // These are error codes of the protocol.
@@ -88,20 +88,11 @@ const (
 	errZKNotEmpty      = -111
 )
 
-// These are watch events of the protocol.
-const (
-	zkNodeCreated     = 1
-	zkNodeDeleted     = 2
-	zkChildrenChanged = 4
-)
-
 func newZKServer(name string) *zkServer {
 	s := &zkServer{}
 	s.node = &node{lockServer: s, name: name}
 	return s
 }
-
-func (s *zkServer) close() {}
 
 func (s *zkServer) reset() {
 	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // these nodes exist once any lock has been used
@@ -285,7 +276,7 @@ func (s *zkServer) createLocked(session int64, path string, data []byte, mode in
 	if !ok {
 		return "", errZKNoNode
 	}
-	if mode&zkSequence != 0 {
+	if mode&zk.FlagSequence != 0 {
 		path += fmt.Sprintf("%010d", parent.created)
 	}
 	switch {
@@ -296,15 +287,15 @@ func (s *zkServer) createLocked(session int64, path string, data []byte, mode in
 	}
 	s.zxid++
 	n := &zkNode{czxid: s.zxid, pzxid: s.zxid, bytes: data}
-	if mode&zkEphemeral != 0 {
+	if mode&zk.FlagEphemeral != 0 {
 		n.owner = session
 	}
 	s.nodes[path] = n
 	parent.created++
 	parent.children++
 	parent.pzxid = s.zxid
-	s.fireLocked(s.data, path, zkNodeCreated)
-	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
+	s.fireLocked(s.data, path, zk.EventNodeCreated)
+	s.fireLocked(s.children, parentOf(path), zk.EventNodeChildrenChanged)
 	return path, 0
 }
 
@@ -328,14 +319,14 @@ func (s *zkServer) removeLocked(path string) {
 	parent.children--
 	parent.pzxid = s.zxid
 	delete(s.nodes, path)
-	told := s.fireLocked(s.data, path, zkNodeDeleted)
+	told := s.fireLocked(s.data, path, zk.EventNodeDeleted)
 	s.children[path] = slices.DeleteFunc(s.children[path], func(c *zkConn) bool { return slices.Contains(told, c) })
-	s.fireLocked(s.children, path, zkNodeDeleted)
-	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
+	s.fireLocked(s.children, path, zk.EventNodeDeleted)
+	s.fireLocked(s.children, parentOf(path), zk.EventNodeChildrenChanged)
 }
 
 // fireLocked notifies the clients that watch a path, and removes those watches.
-func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event int32) (told []*zkConn) {
+func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event zk.EventType) (told []*zkConn) {
 	for _, c := range watches[path] {
 		if !slices.Contains(told, c) {
 			c.sendEventLocked(event, path)
@@ -351,26 +342,23 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event i
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
-	for _, path := range data {
-		if s.nodes[path] == nil {
-			c.sendEventLocked(zkNodeDeleted, path)
-		} else {
-			s.data[path] = append(s.data[path], c)
+	watch := func(paths []string, exist bool, otherwise zk.EventType) {
+		for _, path := range paths {
+			if _, exists := s.nodes[path]; exists == exist {
+				s.data[path] = append(s.data[path], c)
+			} else {
+				c.sendEventLocked(otherwise, path)
+			}
 		}
 	}
-	for _, path := range exist {
-		if s.nodes[path] != nil {
-			c.sendEventLocked(zkNodeCreated, path)
-		} else {
-			s.data[path] = append(s.data[path], c)
-		}
-	}
+	watch(data, true, zk.EventNodeDeleted)
+	watch(exist, false, zk.EventNodeCreated)
 	for _, path := range children {
 		switch n := s.nodes[path]; {
 		case n == nil:
-			c.sendEventLocked(zkNodeDeleted, path)
+			c.sendEventLocked(zk.EventNodeDeleted, path)
 		case n.pzxid > since:
-			c.sendEventLocked(zkChildrenChanged, path)
+			c.sendEventLocked(zk.EventNodeChildrenChanged, path)
 		default:
 			s.children[path] = append(s.children[path], c)
 		}
@@ -387,14 +375,7 @@ func parentOf(path string) string {
 	return path[:max(i, 1)]
 }
 
-func (s *zkServer) sortedLocked() []string {
-	paths := make([]string, 0, len(s.nodes))
-	for path := range s.nodes {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return paths
-}
+func (s *zkServer) sortedLocked() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
 func (s *zkServer) namesLocked(dir string) []string {
 	names := []string{}

@@ -5,13 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/grab/lock"
 
 	"github.com/go-zookeeper/zk"
@@ -55,7 +54,7 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	}
 	return w.gate.through(context.WithoutCancel(ctx), inst, c, func(context.Context) error {
 		s.mu.Lock()
-		if c.outcome == replyLost {
+		if c.outcome == schedule.ReplyLost {
 			s.losing[inst] = true
 		}
 		delete(s.answers, asked)
@@ -72,23 +71,20 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 // zkConn is a client's connection to the simulated server. The server ignores the input while the
 // client's process is paused.
 type zkConn struct {
+	stream  // the server's mu guards it
 	server  *zkServer
 	owner   *instance // nil if the connection belongs to no schedule
 	process int64
 	over    <-chan struct{} // closed when the schedule ends
 	session *zkSession      // nil until the client has a session
-
-	// The server's mu guards these fields.
-	in, out  []byte
-	closed   bool
-	deadline time.Time
-	news     chan struct{} // closed at the next change; nil if no Read waits
+	in      []byte          // the server's mu guards it
 }
 
 var errZKOver = errors.New("sim: nothing listens any more")
 
 func (s *zkServer) dial(inst *instance) (net.Conn, error) {
-	c := &zkConn{server: s, owner: inst}
+	c := &zkConn{stream: stream{mu: &s.mu}, server: s, owner: inst}
+	c.stream.pausedLocked = c.pausedLocked
 	if inst != nil {
 		w := inst.world
 		if w == nil {
@@ -144,70 +140,24 @@ func (c *zkConn) takeInLocked() {
 	}
 }
 
-// Read blocks until the server has sent something.
-func (c *zkConn) Read(b []byte) (int, error) {
-	for {
-		n, wait, err := c.poll(b)
-		if n > 0 || err != nil {
-			return n, err
-		}
-		select {
-		case <-wait.news:
-		case <-wait.over:
-		case <-wait.expired:
-		}
-	}
-}
-
-// zkWait contains the channels on which Read waits. A nil channel blocks forever.
-type zkWait struct {
-	news, over <-chan struct{}
-	expired    <-chan time.Time
-}
-
-// poll reads the available bytes. If there are none, it returns the channels to wait on.
-func (c *zkConn) poll(b []byte) (n int, wait zkWait, err error) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
+// pausedLocked handles the input that has waited during a pause. If the process is still paused, it
+// returns the channel that is closed when the schedule ends.
+func (c *zkConn) pausedLocked() <-chan struct{} {
 	c.takeInLocked()
-	stopped, now := c.stopped(), time.Now()
-	switch {
-	case stopped:
-		wait.over = c.over
-	case len(c.out) > 0:
-		n = copy(b, c.out)
-		c.out = c.out[n:]
-		return n, wait, nil
-	case c.closed:
-		return 0, wait, io.EOF
-	case !c.deadline.IsZero() && !now.Before(c.deadline):
-		return 0, wait, os.ErrDeadlineExceeded
-	case !c.deadline.IsZero():
-		wait.expired = time.After(c.deadline.Sub(now))
+	if c.stopped() {
+		return c.over
 	}
-	if c.news == nil {
-		c.news = make(chan struct{})
-	}
-	wait.news = c.news
-	return 0, wait, nil
-}
-
-func (c *zkConn) notifyLocked() {
-	if c.news != nil {
-		close(c.news)
-		c.news = nil
-	}
+	return nil
 }
 
 func (c *zkConn) sendLocked(message jute) {
-	c.out = append(jute(c.out).int(int32(len(message))), message...)
-	c.notifyLocked()
+	c.stream.sendLocked(append(jute{}.int(int32(len(message))), message...))
 }
 
 // sendEventLocked sends a watch event to a client.
-func (c *zkConn) sendEventLocked(event int32, path string) {
+func (c *zkConn) sendEventLocked(event zk.EventType, path string) {
 	const connected = 3
-	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(event).int(connected).text(path))
+	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(int32(event)).int(connected).text(path))
 }
 
 // closeLocked closes the connection and removes its watches. It does not end the session.
@@ -240,18 +190,6 @@ func (c *zkConn) Close() error {
 	c.closeLocked()
 	return nil
 }
-
-func (c *zkConn) SetReadDeadline(t time.Time) error {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	c.deadline = t
-	return nil
-}
-
-func (c *zkConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
-func (c *zkConn) SetWriteDeadline(time.Time) error { return nil }
-func (c *zkConn) LocalAddr() net.Addr              { return &net.UnixAddr{} }
-func (c *zkConn) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 
 // jute builds a message in ZooKeeper's serialization format.
 type jute []byte
