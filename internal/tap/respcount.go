@@ -47,56 +47,36 @@ func (c *countingConn) Write(p []byte) (int, error) {
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte
-	args uint64 // the number of the command's bulk strings that have not started yet
 	skip uint64 // the number of missing bytes of the current bulk string, including its CRLF
 }
 
 // maxNum limits the numbers in a stream, so that a malformed number cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed consumes p and returns the number of commands that end in it.
+// feed consumes p and returns the number of commands that begin in it. A command begins with a line,
+// and a bulk string is a part of a command.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {
 			n := min(r.skip, uint64(len(p)))
 			r.skip -= n
 			p = p[n:]
-			if r.skip == 0 && r.args == 0 {
-				commands++
-			}
 			continue
 		}
-		b := p[0]
-		p = p[1:]
-		switch {
+		switch b := p[0]; {
 		case b == '\n':
-			commands += r.endLine()
+			if r.kind == '$' {
+				r.skip = r.num + uint64(len("\r\n"))
+			} else if r.kind != 0 {
+				commands++
+			}
+			r.kind, r.num = 0, 0
 		case r.kind == 0 && b != '\r':
 			r.kind = b
 		case '0' <= b && b <= '9':
 			r.num = min(r.num*10+uint64(b-'0'), maxNum)
 		}
+		p = p[1:]
 	}
 	return commands
-}
-
-// endLine handles the end of a line. It returns 1 if the line was a complete command, and otherwise
-// 0.
-func (r *respCounter) endLine() uint64 {
-	kind, num := r.kind, r.num
-	r.kind, r.num = 0, 0
-	switch {
-	case kind == 0:
-		return 0
-	case kind == '$' && r.args > 0:
-		r.args--
-		r.skip = num + uint64(len("\r\n"))
-		return 0
-	case kind == '*':
-		r.args = num
-		return 0
-	default:
-		r.args = 0
-		return 1
-	}
 }
