@@ -13,6 +13,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
+	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/proc"
 )
@@ -71,7 +72,7 @@ type reply struct {
 	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
 	Actors     []schedule.Actor // the actors that take part; set only in the first reply
 	Trace      *search.Trace
-	Replayed   *replayed
+	Replayed   sim.Record
 	Hung       bool   // whether the schedule hangs; the process then exits
 	Stack      string // what the process was doing when it hung
 }
@@ -97,10 +98,9 @@ func (c *child) start() error {
 		return c.endedBy(err)
 	}
 	var err error
-	if c.ready, err = c.receive(); err != nil {
-		return err
-	}
-	return c.Update(c.visited)
+	c.ready, err = c.receive()
+	c.Update(c.visited)
+	return err
 }
 
 // connect starts the process with two extra pipes for requests and replies. Standard input and
@@ -134,10 +134,7 @@ func (c *child) disconnect() {
 
 // Update sends newly visited states to the child. It does not wait for a reply, so the next request
 // fails if the child has exited.
-func (c *child) Update(news search.Visited) error {
-	_ = c.out.Encode(request{Visited: news})
-	return nil
-}
+func (c *child) Update(news search.Visited) { _ = c.out.Encode(request{Visited: news}) }
 
 // ask sends a request and waits for its first reply.
 func (c *child) ask(r request) (reply, error) {
@@ -208,10 +205,12 @@ func (c *child) retrace(task search.Task, t *search.Trace) error {
 	return nil
 }
 
-func (c *child) replay(steps []schedule.Step) (*replayed, error) {
+func (c *child) replay(steps []schedule.Step) (sim.Record, error) {
 	r, err := c.ask(request{Do: replay, Task: search.Task{Steps: steps}})
 	return r.Replayed, err
 }
+
+func (c *child) actors() []schedule.Actor { return c.ready.Actors }
 
 func (c *child) close() error {
 	c.disconnect()

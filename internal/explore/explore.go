@@ -258,7 +258,7 @@ func (e *unexplorableError) Unwrap() error { return e.of }
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
-	workers, actors, err := startWorkers(bubble, cfg, set, nil, visited)
+	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
 	result := func(s search.Summary) Result { return resultOf(cfg, set, s, time.Since(began)) }
 	searchCfg := cfg.search()
@@ -276,7 +276,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	if err != nil {
 		return Result{}, err
 	}
-	set.Actors = actors
+	set.Actors = workers[0].actors()
 	if cfg.Seconds > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
@@ -316,32 +316,25 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the workers and returns the actors. If given is empty, cfg sets the number of
-// actors.
-func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
+// startWorkers starts the workers. If given is empty, cfg sets the number of actors. If some workers
+// cannot be started, startWorkers returns the others too, to be closed.
+func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) ([]worker, error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return []worker{l}, l.cluster.Actors, nil
+		return []worker{l}, nil
 	}
-	children := make([]*child, cfg.Workers)
+	workers := make([]worker, cfg.Workers)
 	var starting errgroup.Group
-	for i := range children {
+	for i := range workers {
 		starting.Go(func() (err error) {
-			children[i], err = startChild(cfg.Command, opening{Config: cfg, Strategy: set.Strategy.Name, Actors: given}, visited)
+			workers[i], err = startChild(cfg.Command, opening{Config: cfg, Strategy: set.Strategy.Name, Actors: given}, visited)
 			return err
 		})
 	}
-	err = starting.Wait()
-	for _, c := range children {
-		workers = append(workers, c)
-	}
-	if err != nil {
-		return workers, nil, err
-	}
-	return workers, children[0].ready.Actors, nil
+	return workers, starting.Wait()
 }
 
 // resultOf converts the summary of a search to a Result. It leaves the failures empty.

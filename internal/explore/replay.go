@@ -90,16 +90,16 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 		return failure, nil
 	}
 	for i := range replays {
-		replayed, err := w.replay(f.Steps)
+		record, err := w.replay(f.Steps)
 		if err != nil {
 			return failure, err
 		}
-		at := slices.IndexFunc(replayed.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step })
+		at := slices.IndexFunc(record.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step })
 		if at < 0 {
 			return failure, fmt.Errorf("%w: a schedule broke %s, but its replay %d did not: remove everything from the lock that differs between runs, such as random numbers or the order of a map", errDiffers, f.Property, i+1)
 		}
-		failure.Moments = replayed.Moments
-		failure.Mode = modeOf(set, replayed.Broken[at])
+		failure.Moments = record.Moments
+		failure.Mode = modeOf(set, record.Broken[at])
 		failure.Schedule.Mode = failure.Mode
 	}
 	mark(failure.Moments, f.Step)
@@ -166,15 +166,15 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	}
 	cfg.Command, cfg.Workers, set.Actors = command, 1, sched.Actors
 	began := time.Now()
-	workers, _, err := startWorkers(bubble, cfg, set, sched.Actors, search.Visited{})
+	workers, err := startWorkers(bubble, cfg, set, sched.Actors, search.Visited{})
 	defer closeAll(workers)
-	var went *replayed
+	var went sim.Record
 	if err == nil {
 		went, err = workers[0].replay(sched.Steps)
 	}
 	var ended *endedError
 	if errors.As(err, &ended) {
-		went, err = ended.replayed(sched.Steps), nil
+		went, err = ended.record(sched.Steps), nil
 	}
 	if err != nil {
 		return Result{}, err
@@ -184,13 +184,13 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// replayed returns the record of a replay that ended the process.
-func (e *endedError) replayed(steps []schedule.Step) *replayed {
-	return &replayed{momentsOf(steps), []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
+// record returns the record of a replay that ended the process.
+func (e *endedError) record(steps []schedule.Step) sim.Record {
+	return sim.Record{Moments: momentsOf(steps), Broken: []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
 }
 
 // replayResult converts the record of one replay to a Result.
-func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went *replayed) Result {
+func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went sim.Record) Result {
 	r := Result{
 		Strategy: strategy, Guard: set.Guard, Reason: "only this schedule was executed", Replay: true,
 		Schedules: 1, Actors: sched.Actors, Moments: went.Moments,

@@ -258,13 +258,13 @@ func (w *walk) goOn(actor string, until func(schedule.Step) bool) {
 // callsOf returns the calls of an actor in the complete schedule. It omits subscriptions,
 // because package experiment does not see them, and numbers the remaining calls anew.
 func (w *walk) callsOf(actor string) []schedule.Step {
-	moments, _, err := w.cluster.Replay(w.steps)
+	record, err := w.cluster.Replay(w.steps)
 	if err != nil && w.err == nil {
 		w.err = err
 	}
 	var calls []schedule.Step
 	count := map[schedule.Step]int{} // the number of calls per phase and target
-	for _, m := range moments {
+	for _, m := range record.Moments {
 		if m.Step.Kind != schedule.Call || m.Step.Actor != actor || strings.Contains(strings.ToLower(m.Did), ": subscribe ") {
 			continue
 		}

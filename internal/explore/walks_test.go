@@ -28,8 +28,7 @@ type walk struct {
 	wait, work time.Duration
 	actors     int
 	schedule   schedule.Schedule
-	moments    []explore.Moment
-	broken     []search.Violation
+	sim.Record
 }
 
 // TestWalks executes random schedules of every strategy, with preemptions and faults, and compares
@@ -111,7 +110,7 @@ func newWalk(t *testing.T, st lock.Strategy, number uint64) walk {
 	}
 	w.schedule = set.Schedule()
 	w.schedule.Steps = trace.Steps
-	if w.moments, w.broken, err = cluster.Replay(trace.Steps); err != nil {
+	if w.Record, err = cluster.Replay(trace.Steps); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -143,10 +142,10 @@ func turn(r *rand.Rand, l *sim.Limits, task search.Task, trace *search.Trace) (s
 func (w walk) course() string {
 	var b strings.Builder
 	b.WriteString(w.schedule.String())
-	for _, m := range w.moments {
+	for _, m := range w.Moments {
 		fmt.Fprintf(&b, "%v %s: %s\n\t%q believe %q hold %q kept %q\n", m.At, m.Step, m.Did, m.Store, m.Believes, m.Holds, m.Kept)
 	}
-	for _, v := range w.broken {
+	for _, v := range w.Broken {
 		fmt.Fprintf(&b, "%s in %d steps: %s\n", v.Property, v.Step, v.Why)
 	}
 	return b.String()
@@ -154,8 +153,8 @@ func (w walk) course() string {
 
 // String returns the line of the walk in walksFile.
 func (w walk) String() string {
-	line := fmt.Sprintf("%s %d: wait %v, work %v, %d actors, %d steps", w.strategy, w.number, w.wait, w.work, w.actors, len(w.moments))
-	for _, v := range w.broken {
+	line := fmt.Sprintf("%s %d: wait %v, work %v, %d actors, %d steps", w.strategy, w.number, w.wait, w.work, w.actors, len(w.Moments))
+	for _, v := range w.Broken {
 		line += ", " + v.Property
 	}
 	return fmt.Sprintf("%s: %.8x", line, sha256.Sum256([]byte(w.course())))

@@ -13,14 +13,9 @@ import (
 type worker interface {
 	search.Worker
 	// replay executes the steps and records the state after each step.
-	replay(steps []schedule.Step) (*replayed, error)
+	replay(steps []schedule.Step) (sim.Record, error)
+	actors() []schedule.Actor
 	close() error
-}
-
-// replayed is the record of one replay.
-type replayed struct {
-	Moments []Moment
-	Broken  []search.Violation
 }
 
 // local is a worker that runs in the current process.
@@ -57,15 +52,11 @@ func (l *local) Execute(task search.Task) (*search.Trace, error) {
 	return l.cluster.Execute(l.limits, task)
 }
 
-func (l *local) Update(news search.Visited) error {
-	maps.Copy(l.visited, news)
-	return nil
-}
+func (l *local) Update(news search.Visited) { maps.Copy(l.visited, news) }
 
-func (l *local) replay(steps []schedule.Step) (*replayed, error) {
-	moments, broken, err := l.cluster.Replay(steps)
-	return &replayed{moments, broken}, err
-}
+func (l *local) replay(steps []schedule.Step) (sim.Record, error) { return l.cluster.Replay(steps) }
+
+func (l *local) actors() []schedule.Actor { return l.cluster.Actors }
 
 func (l *local) close() error {
 	l.cluster.Close()

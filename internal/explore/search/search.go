@@ -176,8 +176,8 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	traces := make([]*Trace, len(jobs))
 	var next atomic.Int64
 	var hung atomic.Bool // if set, no worker gets another job
-	share := func(w Worker) error {
-		err := w.Update(news)
+	share := func(w Worker) (err error) {
+		w.Update(news)
 		for err == nil && ctx.Err() == nil && !hung.Load() {
 			i := int(next.Add(1)) - 1
 			if i >= len(jobs) {
@@ -309,12 +309,8 @@ func (s *Search) keepViolation(v Violation, t *Trace) {
 }
 
 func (s *Search) levelOf(c Cost) *level {
-	for _, l := range s.levels {
-		if l.cost == c {
-			return l
-		}
-	}
-	panic("search: a transition beyond the bounds") // cannot happen, because workers stay within the limits
+	i := slices.IndexFunc(s.levels, func(l *level) bool { return l.cost == c })
+	return s.levels[i] // it exists, because workers stay within the limits
 }
 
 func (s *Search) summary(ctx context.Context) Summary {
@@ -345,18 +341,13 @@ func (s *Search) summary(ctx context.Context) Summary {
 // the shortest comes first.
 func (s *Search) findings() []Finding {
 	var all []Finding
-	for _, p := range append([]string{catalog.Survives}, s.cfg.Properties...) {
-		var of []Finding
-		for _, f := range s.found {
-			if f.Property == p {
-				f.Shortest = s.isShortest(f)
-				of = append(of, f)
-			}
-		}
-		slices.SortFunc(of, func(a, b Finding) int {
-			return cmp.Or(a.level-b.level, a.Step-b.Step, strings.Compare(a.Kind, b.Kind))
-		})
-		all = append(all, of...)
+	for _, f := range s.found {
+		f.Shortest = s.isShortest(f)
+		all = append(all, f)
 	}
+	rank := func(f Finding) int { return slices.Index(s.cfg.Properties, f.Property) } // -1 for Survives, which comes first
+	slices.SortFunc(all, func(a, b Finding) int {
+		return cmp.Or(rank(a)-rank(b), a.level-b.level, a.Step-b.Step, strings.Compare(a.Kind, b.Kind))
+	})
 	return all
 }

@@ -20,7 +20,7 @@ type Worker interface {
 	Execute(Task) (*Trace, error)
 	// Update passes newly visited states to the worker. An execution ends when it reaches a visited
 	// state.
-	Update(Visited) error
+	Update(Visited)
 }
 
 // Trace is the record of one execution.

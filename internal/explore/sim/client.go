@@ -79,7 +79,10 @@ func (n *redisServer) refuses(cmd redis.Cmder) bool {
 		return false
 	}
 	sha, _ := cmd.Args()[1].(string)
-	return !n.hasScript(sha)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, known := n.lua.bodies[sha]
+	return !known
 }
 
 func (n *redisServer) call(cmds []redis.Cmder) *call {

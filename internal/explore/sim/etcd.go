@@ -93,30 +93,17 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 		return s.txnLocked(r)
 	case *pb.RangeRequest:
 		return s.rangeLocked(r)
-	case *pb.PutRequest, *pb.DeleteRangeRequest:
-		// A single request behaves like a transaction with one operation.
-		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{asOp(request)}})
-		if err != nil {
-			return nil, err
-		}
-		reply, header := done.Responses[0], done.Header
-		if put := reply.GetResponsePut(); put != nil {
-			put.Header = header
-			return put, nil
-		}
-		deleted := reply.GetResponseDeleteRange()
-		deleted.Header = header
-		return deleted, nil
+	case *pb.PutRequest: // a single request behaves like a transaction with one operation
+		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: r}}}})
+		return &pb.PutResponse{Header: done.GetHeader()}, err
+	case *pb.DeleteRangeRequest:
+		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}}})
+		deleted := done.Responses[0].GetResponseDeleteRange()
+		deleted.Header = done.Header
+		return deleted, err
 	default:
 		return nil, errUnknownToEtcd(request)
 	}
-}
-
-func asOp(request any) *pb.RequestOp {
-	if put, ok := request.(*pb.PutRequest); ok {
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}
-	}
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: request.(*pb.DeleteRangeRequest)}}
 }
 
 func errUnknownToEtcd(request any) error {
@@ -176,10 +163,8 @@ func (s *etcdServer) deleteLocked(key string, revision int64) {
 }
 
 func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	done := &pb.TxnResponse{Succeeded: true}
-	for _, c := range r.Compare {
-		done.Succeeded = done.Succeeded && s.holdsLocked(c)
-	}
+	fails := func(c *pb.Compare) bool { return !s.holdsLocked(c) }
+	done := &pb.TxnResponse{Succeeded: !slices.ContainsFunc(r.Compare, fails)}
 	ops := r.Success
 	if !done.Succeeded {
 		ops = r.Failure

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,8 +269,5 @@ func textOfKeys(r *pb.RangeResponse) string {
 	for _, kv := range r.Kvs {
 		keys = append(keys, fmt.Sprintf("%s of revision %d", kv.Key, kv.CreateRevision))
 	}
-	if len(keys) == 0 {
-		return "none"
-	}
-	return strings.Join(keys, ", ")
+	return cmp.Or(strings.Join(keys, ", "), "none")
 }

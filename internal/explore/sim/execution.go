@@ -73,7 +73,7 @@ type actor struct {
 	driver   int64
 	inst     *instance
 	cancel   context.CancelFunc
-	counts   map[callName]int
+	counts   map[[2]string]int  // the number of its calls by phase and target
 	observed search.Fingerprint // a hash of the database replies and SUBSCRIBE replies that it has received
 	before   uint8              // the actors that had acquired the lock before this actor began, as a bit set
 
@@ -106,12 +106,6 @@ type actor struct {
 	freed          catalog.Facts            // how another actor's release freed this actor's lock; 0 if none did
 	timesForgotten int                      // how many times a server has lost its lease together with all other data
 	lostTo         catalog.Facts            // why a server has lost only its lease, for example by an eviction
-}
-
-// callName is the map key for counting an actor's calls.
-type callName struct {
-	phase  tap.Phase
-	target string
 }
 
 // An event is one entry in the history of an instance, with the actor that caused it.
@@ -174,7 +168,7 @@ func (a *actor) paused() bool { return a.inst.stopped.Load() }
 func newActor(name string, index int, driver int64, inst *instance) *actor {
 	return &actor{
 		name: name, index: index, driver: driver, inst: inst,
-		observed: search.EmptyFingerprint, counts: map[callName]int{},
+		observed: search.EmptyFingerprint, counts: map[[2]string]int{},
 	}
 }
 
@@ -291,7 +285,9 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	made := x.do(s)
 	if made {
 		synctest.Wait()
-		made = x.messagesEnd(s)
+	}
+	if made && s.Kind.Fault() == catalog.MessageLost {
+		made = x.world.node(s.Target).lockServer.(*redisServer).messages.end()
 	}
 	if made {
 		fresh := x.gate.numberCalls()

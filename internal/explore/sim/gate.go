@@ -154,7 +154,7 @@ func (g *gate) numberCalls() (fresh []*call) {
 		})
 	}
 	for _, c := range fresh {
-		name := callName{c.phase, c.target}
+		name := [2]string{string(c.phase), c.target}
 		c.actor.counts[name]++
 		c.n = c.actor.counts[name]
 	}

@@ -145,14 +145,11 @@ func (h *luaHost) set(name string, values []string) {
 func (h *luaHost) call(l *lua.LState) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
-		switch a := l.Get(i + 1).(type) {
-		case lua.LNumber:
-			args[i] = a.String()
-		case lua.LString:
-			args[i] = string(a)
-		default:
+		arg := l.Get(i + 1)
+		if !lua.LVCanConvToString(arg) {
 			l.RaiseError("ERR Lua redis lib command arguments must be strings or integers")
 		}
+		args[i] = lua.LVAsString(arg)
 	}
 	if len(args) == 0 {
 		l.RaiseError("ERR Please specify at least one argument for this redis lib call")
@@ -197,12 +194,12 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 
 // writeLua sends the result of a script to the client.
 func writeLua(p *server.Peer, value lua.LValue) {
+	if lua.LVIsFalse(value) { // nil is false too
+		p.WriteNull()
+		return
+	}
 	switch v := value.(type) {
 	case lua.LBool:
-		if !bool(v) {
-			p.WriteNull()
-			return
-		}
 		p.WriteInt(1)
 	case lua.LNumber:
 		p.WriteInt(int(v))
@@ -225,8 +222,6 @@ func writeLua(p *server.Peer, value lua.LValue) {
 		for i := range n {
 			writeLua(p, v.RawGetInt(i+1))
 		}
-	case *lua.LNilType:
-		p.WriteNull()
 	default:
 		p.WriteError(fmt.Sprintf("ERR a script returned a %s", value.Type()))
 	}

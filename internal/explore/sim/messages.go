@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 
 	"grablab/internal/explore/schedule"
@@ -58,28 +59,16 @@ func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the delayed messages. It returns false if there are none.
-func (m *messages) arrive() bool {
-	return m.arriveWhere(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
-}
-
-// arriveAt delivers the delayed messages to an instance.
-func (m *messages) arriveAt(inst *instance) {
-	m.arriveWhere(func(c *conn) bool { return c.owner == inst })
-}
-
-func (m *messages) arriveWhere(fits func(*conn) bool) int {
-	var now, later []heldMessage
-	for _, h := range m.held {
-		if fits(h.to) {
-			now = append(now, h)
-		} else {
-			later = append(later, h)
+// arrive delivers the delayed messages to the connections for which fits returns true. It returns
+// the number of these messages.
+func (m *messages) arrive(fits func(*conn) bool) int {
+	before := len(m.held)
+	m.held = slices.DeleteFunc(m.held, func(h heldMessage) bool {
+		arrives := fits(h.to)
+		if arrives {
+			h.to.deliver(h.text, 1)
 		}
-	}
-	m.held = later
-	for _, h := range now {
-		h.to.deliver(h.text, 1)
-	}
-	return len(now)
+		return arrives
+	})
+	return before - len(m.held)
 }

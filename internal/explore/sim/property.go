@@ -73,28 +73,23 @@ func (o *oracle) judge() {
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
-		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsAnswer(a, tap.Renew) {
+		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a) {
 			o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "the renewal of %s found that its lease was gone, but %s was not told", a.name, a.name)
 		}
-		if !a.inst.stopped.Load() && o.leaseRanOut(a) {
+		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded // its TTL has passed, and no server has lost data
+		if !a.paused() && ranOut {
 			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has expired, but %s was not told", a.name, a.name)
 		}
 	}
 }
 
-// awaitsAnswer reports whether the actor waits for the reply to a call of this phase.
-func (o *oracle) awaitsAnswer(a *actor, phase tap.Phase) bool {
+// awaitsRenewal reports whether the actor waits for the reply to a renewal.
+func (o *oracle) awaitsRenewal(a *actor) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
 	return slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), func(c *call) bool {
-		return c.actor == a && c.phase == phase && c.node != nil
+		return c.actor == a && c.phase == tap.Renew && c.node != nil
 	})
-}
-
-// leaseRanOut reports whether the actor's lease ended because its TTL passed. It returns false if
-// the lease ended because a server lost data.
-func (o *oracle) leaseRanOut(a *actor) bool {
-	return len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded
 }
 
 func (o *oracle) judgeEvent(a *actor, e history.Event) {

@@ -76,14 +76,6 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// hasScript reports whether the server knows the script with this SHA-1.
-func (n *redisServer) hasScript(sha string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	_, ok := n.lua.bodies[sha]
-	return ok
-}
-
 // noteWatchLocked records that a command may make the EXEC of another client fail, because that
 // client uses WATCH.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
@@ -103,19 +95,13 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 
 // state adds WATCH commands, subscribers and delayed messages to the fingerprint f.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
-	watched, touched := n.watches()
-	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(len(n.messages.held)))
-}
-
-// watches returns the number of clients that use WATCH, and the number of those whose EXEC will
-// fail.
-func (n *redisServer) watches() (watched, touched int) {
+	touched := 0 // the number of clients whose EXEC will fail
 	for _, t := range n.touched {
-		if watched++; t {
+		if t {
 			touched++
 		}
 	}
-	return watched, touched
+	return f.Number(int64(len(n.touched))).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(len(n.messages.held)))
 }
 
 // timePassed discards the cached contents, because some keys may have expired.

@@ -24,16 +24,22 @@ type Moment struct {
 	Made     int           // the number of steps made so far
 }
 
+// A Record says what happened in a replay.
+type Record struct {
+	Moments []Moment
+	Broken  []search.Violation
+}
+
 // Replay executes the given steps and skips those that are impossible. It then chooses further
 // steps until every actor has ended.
-func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
+func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true
-		x.observe = func(s schedule.Step, made bool) { moments = append(moments, x.moment(s, made)) }
-		broken = x.run(&Limits{}, search.Task{Steps: steps}).Broken
+		x.observe = func(s schedule.Step, made bool) { r.Moments = append(r.Moments, x.moment(s, made)) }
+		r.Broken = x.run(&Limits{}, search.Task{Steps: steps}).Broken
 		return nil
 	})
-	return moments, broken, err
+	return r, err
 }
 
 // moment describes the state after a step.

@@ -212,7 +212,7 @@ func (w smallWorker) Execute(task search.Task) (*search.Trace, error) {
 	return trace, nil
 }
 
-func (w smallWorker) Update(search.Visited) error { return nil } // it shares the map with the search
+func (w smallWorker) Update(search.Visited) {} // it shares the map with the search
 
 // differsFrom says how a reduced search differs from the full one, or returns "". Both must come to
 // the same findings, and to the same final states at the same costs.

@@ -71,7 +71,7 @@ func (x *execution) do(s schedule.Step) bool {
 		return ok && x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessagesArrive:
 		r, ok := n.lockServer.(*redisServer)
-		return ok && r.messages.arrive()
+		return ok && r.messages.arrive(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 	case schedule.Hears:
 		return x.gate.decide(&x.gate.late, s)
 	case schedule.ArrivesLate:
@@ -158,19 +158,8 @@ func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
 		if r, ok := n.lockServer.(*redisServer); ok {
-			r.messages.arriveAt(inst)
+			r.messages.arrive(func(c *conn) bool { return c.owner == inst })
 		}
-	}
-}
-
-// messagesEnd restores normal delivery of messages. It returns false if the step should have
-// disturbed a message but published none.
-func (x *execution) messagesEnd(s schedule.Step) bool {
-	switch s.Kind {
-	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
-		return x.world.node(s.Target).lockServer.(*redisServer).messages.end()
-	default:
-		return true
 	}
 }
 
@@ -233,11 +222,10 @@ func (w *world) change(a *actor, f func()) bool {
 
 // resume lets a paused process continue. It returns false if the process is not paused.
 func (w *world) resume(inst *instance) bool {
-	if !inst.stopped.Load() {
+	if !inst.stopped.CompareAndSwap(true, false) {
 		return false
 	}
 	inst.pausedAs = nil
-	inst.stopped.Store(false)
 	w.timePassed()
 	return true
 }

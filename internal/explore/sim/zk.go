@@ -115,10 +115,7 @@ func (s *zkServer) timePassed() {
 
 // settle waits until disconnected clients have reconnected. They try to reconnect once a second.
 func (s *zkServer) settle() {
-	for range 20 {
-		if s.settled() {
-			return
-		}
+	for i := 0; i < 20 && !s.settled(); i++ {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
