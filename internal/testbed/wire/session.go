@@ -9,7 +9,6 @@ import (
 type session struct {
 	mu      sync.Mutex
 	pending []request // requests without a reply, the oldest first
-	head    int       // index of the oldest request in pending
 
 	mysql mysqlSession
 
@@ -20,11 +19,6 @@ type session struct {
 func (s *session) push(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.head > 1024 && s.head > len(s.pending)/2 || s.head == len(s.pending) {
-		n := copy(s.pending, s.pending[s.head:])
-		clear(s.pending[n:])
-		s.pending, s.head = s.pending[:n], 0
-	}
 	s.pending = append(s.pending, r)
 }
 
@@ -32,21 +26,21 @@ func (s *session) push(r request) {
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.head == len(s.pending) {
+	if len(s.pending) == 0 {
 		return r, false
 	}
-	return s.pending[s.head], true
+	return s.pending[0], true
 }
 
 // pop removes and returns the oldest request without a reply. It returns false if there is none.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.head == len(s.pending) {
+	if len(s.pending) == 0 {
 		return r, false
 	}
-	s.head++
-	return s.pending[s.head-1], true
+	r, s.pending = s.pending[0], s.pending[1:]
+	return r, true
 }
 
 // confirm counts one confirmation of the oldest request. last is true if the request needs no more
@@ -54,15 +48,15 @@ func (s *session) pop() (r request, ok bool) {
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending[s.head].left--
-	return s.pending[s.head].left <= 0
+	s.pending[0].left--
+	return s.pending[0].left <= 0
 }
 
 // abandon removes and returns all waiting requests.
 func (s *session) abandon() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rest := s.pending[s.head:]
-	s.pending, s.head = nil, 0
+	rest := s.pending
+	s.pending = nil
 	return rest
 }
