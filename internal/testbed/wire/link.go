@@ -160,7 +160,7 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 			return fateCut, err
 		}
 		l.requests++
-		t := l.start(*tap, Event{Server: l.proxy.cfg.Server, Conn: l.number, N: l.requests, Text: m.text(m.raw), At: time.Now()})
+		t := l.start(*tap, Event{Server: l.proxy.cfg.Server, Conn: l.number, N: l.requests, Text: m.text, At: time.Now()})
 		if sent, err := l.awaitSend(t, present); !sent {
 			return fateOf(err), nil
 		}

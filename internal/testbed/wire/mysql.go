@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -14,7 +15,6 @@ const (
 	clientCompress     = 1 << 5
 	clientProtocol41   = 1 << 9
 	clientSSL          = 1 << 11
-	clientDeprecateEOF = 1 << 24
 	clientOptionalMeta = 1 << 25 // a result set may omit its column definitions
 	clientZstd         = 1 << 26
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
@@ -53,7 +53,7 @@ type mysqlSession struct {
 	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
 	loggedIn atomic.Bool   // whether the client has sent its login packet
 	caps     atomic.Uint32 // capabilities in effect, which both ends support
-	inFile   atomic.Bool   // whether the client is sending a file for LOAD DATA LOCAL
+	next     atomic.Uint32 // sequence number that follows the client's last packet
 
 	mu         sync.Mutex
 	statements map[uint32]string // names of the prepared statements, by their numbers
@@ -62,7 +62,7 @@ type mysqlSession struct {
 
 func scanMySQL(s *session) (up, down scanner) {
 	s.mysql.statements = map[uint32]string{}
-	return &mysqlRequests{session: s}, &mysqlReplies{session: s, state: greeting}
+	return &mysqlRequests{session: s}, &mysqlReplies{session: s}
 }
 
 const (
@@ -134,18 +134,15 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	my := &s.mysql
 	switch {
 	case k.continues:
-	case my.inFile.Load(): // an empty packet ends the file
-		if k.size == 0 {
-			my.inFile.Store(false)
-		}
 	case !my.loggedIn.Load():
 		err = s.login(k)
-	case k.seq == 0:
+	case k.seq == 0 && my.next.Load() != 0: // if 255 packets precede it, the packet continues a file of LOAD DATA LOCAL
 		m, err = s.command(k.payload)
 	}
 	if err != nil {
 		return 0, m, err
 	}
+	my.next.Store(uint32(k.seq + 1))
 	return s.take(k), m, nil
 }
 
@@ -185,30 +182,31 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: the client sent an empty command packet", errMySQL)
 	}
-	m = message{kind: asks, request: request{kind: payload[0]}, raw: payload[1:]}
+	_, waits := s.first()
+	m = message{kind: asks, request: request{kind: payload[0], alone: !waits}}
+	body := payload[1:]
 	my := &s.mysql
 	switch payload[0] {
 	case comQuit, comCloseStmt, comLongData:
 		m.kind = tells
 	case comQuery:
-		m.text = statementText
 		if my.caps.Load()&clientQueryAttrs != 0 {
-			m.raw, err = skipAttributes(m.raw)
+			body, err = skipAttributes(body)
 		}
+		m.text = statementText(body)
 	case comPrepare:
-		m.request.text = statementText(m.raw)
-		m.text = func([]byte) string { return "PREPARE " + m.request.text }
+		m.request.text = statementText(body)
+		m.text = "PREPARE " + m.request.text
 		my.mu.Lock()
 		defer my.mu.Unlock()
 		my.prepared = m.request.text
 	case comExecute, comBulkExecute:
-		m.text = my.statement
+		m.text = my.statement(body)
 	default:
-		name, ok := commands[payload[0]]
-		if !ok {
+		var ok bool
+		if m.text, ok = commands[payload[0]]; !ok {
 			return m, fmt.Errorf("%w: the proxy does not support the command %#x", errMySQL, payload[0])
 		}
-		m.text = func([]byte) string { return name }
 	}
 	return m, err
 }
@@ -259,32 +257,24 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 // maxAttributes is the largest number of query attributes in a statement that the proxy can read.
 const maxAttributes = 1 << 16
 
-// valueSize returns the size of the binary value at the beginning of p.
+// fixedSizes maps the types of binary values with a fixed size to that size.
+var fixedSizes = map[byte]uint64{
+	0x06: 0,          // NULL
+	0x01: 1, 0xf4: 1, // TINY, BOOL
+	0x02: 2, 0x0d: 2, // SHORT, YEAR
+	0x03: 4, 0x04: 4, 0x09: 4, // LONG, FLOAT, INT24
+	0x05: 8, 0x08: 8, // DOUBLE, LONGLONG
+}
+
+// valueSize returns the size of the binary value at the beginning of p. A value without a fixed size
+// begins with its length.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
-	switch kind {
-	case 0x06: // NULL
-		return 0, true
-	case 0x01, 0xf4: // TINY, BOOL
-		return 1, true
-	case 0x02, 0x0d: // SHORT, YEAR
-		return 2, true
-	case 0x03, 0x04, 0x09: // LONG, FLOAT, INT24
-		return 4, true
-	case 0x05, 0x08: // DOUBLE, LONGLONG
-		return 8, true
-	case 0x07, 0x0a, 0x0b, 0x0c: // TIMESTAMP, DATE, TIME, DATETIME: a length byte, then the fields
-		if len(p) == 0 {
-			return 0, false
-		}
-		return 1 + uint64(p[0]), true
-	case 0x00, 0x0f, 0x10: // DECIMAL, VARCHAR, BIT
-	default:
-		if kind < 0xf2 { // from here on: VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOBs, strings, GEOMETRY
-			return 0, false
-		}
+	if size, ok = fixedSizes[kind]; ok {
+		return size, true
 	}
+	known := kind >= 0xf2 || slices.Contains([]byte{0x00, 0x07, 0x0a, 0x0b, 0x0c, 0x0f, 0x10}, kind) // DECIMAL, times, VARCHAR, BIT, or one of the newer types
 	n, prefix := lengthIn(p)
-	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
+	return n + uint64(prefix), known && prefix > 0 && n <= uint64(len(p))
 }
 
 // statement returns the name of a prepared statement. payload begins with the number of the
@@ -305,35 +295,17 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// state says what the server's next packet contains.
-type state int
-
-const (
-	between      state = iota // the first packet of a reply
-	greeting                  // the first packet of the connection
-	signingIn                 // a packet of the login
-	results                   // the first packet of a result
-	columns                   // a column definition
-	endOfColumns              // the EOF packet behind the column definitions
-	rows                      // a row, or the end of the rows
-	fields                    // a row, or the end of the rows and of the reply
-	afterFile                 // the answer to a file of LOAD DATA LOCAL
-)
-
-// mysqlReplies finds the replies in a server's stream.
+// mysqlReplies finds the replies in a server's stream. It recognizes the first packet of a reply by
+// its sequence number, which follows the number of the client's last packet.
 type mysqlReplies struct {
 	*session
 	packets
-	state   state
-	columns int   // number of column definitions that have not arrived yet
-	then    []int // sizes of the next groups of definitions: parameters, then columns
-	inRows  bool  // whether rows follow the column definitions
+	greeted bool // whether the greeting has arrived
+	last    byte // sequence number of the last packet
 }
 
-const (
-	endBytes   = 32  // bytes of a packet that suffice to recognize an OK or the end of the rows
-	errorBytes = 512 // bytes to wait for in a reply's first packet, which may be an error
-)
+// errorBytes is how many bytes scan waits for in a reply's first packet, which may be an error.
+const errorBytes = 512
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	for n < len(data) && m.kind == noMessage {
@@ -341,70 +313,60 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 			n += s.skip(data[n:])
 			continue
 		}
-		first := s.state == between && !s.continued
-		if first && n > 0 {
-			break
-		}
-		want := endBytes
-		if first || s.state == greeting {
-			want = errorBytes
-		}
-		k, ok := s.next(data[n:], want)
+		k, ok := s.next(data[n:], 0)
 		if !ok {
 			break
 		}
-		if !k.continues {
-			if m, err = s.packet(k); err != nil {
+		if !s.greeted || !k.continues && s.begins(k) {
+			if n > 0 || len(k.payload) < min(errorBytes, k.size) {
+				break
+			}
+			if m, err = s.open(k); err != nil {
 				break
 			}
 		}
+		s.last = k.seq
 		n += s.take(k)
 	}
 	return n, m, err
 }
 
+// begins reports whether a reply begins with this packet. Sequence numbers have one byte, so number
+// 1 may also continue a reply of more than 255 packets. A client without other open requests has
+// seen the end of the reply before.
+func (s *mysqlReplies) begins(k packet) bool {
+	r, waits := s.first()
+	return waits && (k.seq == 1 && s.last != 0 || r.alone && uint32(k.seq) == s.mysql.next.Load())
+}
+
 // These are the values of the first byte of a packet.
 const (
-	isOK     = 0x00
-	isInFile = 0xfb
-	isEOF    = 0xfe
-	isError  = 0xff
+	isOK    = 0x00
+	isError = 0xff
 )
 
-// packet reads a packet. If a reply begins with this packet, the method returns a message for that
-// reply.
-func (s *mysqlReplies) packet(k packet) (m message, err error) {
+// open reads the greeting or the first packet of a reply. For a reply, it returns a message.
+func (s *mysqlReplies) open(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 {
 		return m, fmt.Errorf("%w: the server sent an empty packet", errMySQL)
 	}
-	switch s.state {
-	case greeting:
+	if !s.greeted {
+		s.greeted = true
 		return m, s.greet(p)
-	case between:
-		r, ok := s.pop()
-		if !ok { // no request waits, so the server explains why it closes the connection
-			return m, nil
+	}
+	r, _ := s.pop()
+	m = message{kind: replies, request: r}
+	switch {
+	case p[0] == isError && !s.progress(p):
+		m.failed = errorIn(p)
+	case r.kind == comPrepare && p[0] == isOK:
+		if len(p) < 9 {
+			return m, fmt.Errorf("%w: the answer to PREPARE has only %d bytes, but must have at least 9", errMySQL, len(p))
 		}
-		m = message{kind: replies, request: r}
-		if p[0] == isError && !s.progress(p) {
-			m.failed = errorIn(p)
-		}
-		return m, s.begin(r, k)
-	case signingIn:
-		if p[0] == isOK || p[0] == isError {
-			s.state = between
-		}
-		return m, nil
-	case columns:
-		s.columns--
-		s.afterColumns()
-	case endOfColumns:
-		s.endColumns(status(p))
-	case results, afterFile:
-		return m, s.result(k)
-	case rows, fields:
-		s.row(k)
+		s.mysql.mu.Lock()
+		defer s.mysql.mu.Unlock()
+		s.mysql.statements[binary.LittleEndian.Uint32(p[1:])] = r.text
 	}
 	return m, nil
 }
@@ -412,9 +374,7 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 // greet reads the server's greeting, and removes capabilities that would hide statements from the
 // proxy.
 func (s *mysqlReplies) greet(p []byte) error {
-	s.state = signingIn
 	if p[0] == isError {
-		s.state = between
 		return nil
 	}
 	end := bytes.IndexByte(p, 0)
@@ -431,155 +391,9 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// begin reads the first packet of the reply to request r.
-func (s *mysqlReplies) begin(r request, k packet) error {
-	p := k.payload
-	switch r.kind {
-	case comQuery, comExecute, comBulkExecute, comProcessInfo:
-		s.state = results
-		return s.result(k)
-	case comPrepare:
-		if p[0] != isOK {
-			return nil
-		}
-		if len(p) < 9 {
-			return fmt.Errorf("%w: the answer to PREPARE has only %d bytes, but must have at least 9", errMySQL, len(p))
-		}
-		s.mysql.mu.Lock()
-		s.mysql.statements[binary.LittleEndian.Uint32(p[1:])] = r.text
-		s.mysql.mu.Unlock()
-		cols, params := int(binary.LittleEndian.Uint16(p[5:])), int(binary.LittleEndian.Uint16(p[7:]))
-		s.inRows = false
-		s.then = []int{params, cols}
-		s.nextColumns()
-	case comFieldList, comFetch:
-		s.state = fields
-		s.row(k)
-	case comChangeUser:
-		if p[0] != isOK && p[0] != isError {
-			s.state = signingIn
-		}
-	}
-	return nil
-}
-
-// result reads the first packet of a result. The packet may also be an OK or an error.
-func (s *mysqlReplies) result(k packet) error {
-	p := k.payload
-	switch {
-	case p[0] == isError && s.progress(p):
-	case p[0] == isError:
-		s.state = between
-	case p[0] == isOK:
-		s.end(okStatus(p))
-	case p[0] == isInFile:
-		s.mysql.inFile.Store(true)
-		s.state = afterFile
-	default:
-		n, size := lengthIn(p)
-		if size == 0 || n > 1<<16 || s.state == afterFile {
-			return fmt.Errorf("%w: a result has an invalid number of columns: %d", errMySQL, n)
-		}
-		if size < k.size && p[size] == 0 { // MariaDB skips the definitions if the client already has them
-			n = 0
-		}
-		s.inRows, s.then, s.columns = true, nil, int(n)
-		s.afterColumns()
-	}
-	return nil
-}
-
 // progress reports whether an error packet is really a progress report from MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
-}
-
-// deprecatesEOF reports whether the server sends no EOF packet after column definitions.
-func (s *mysqlReplies) deprecatesEOF() bool { return s.mysql.caps.Load()&clientDeprecateEOF != 0 }
-
-// afterColumns sets the state after a column definition.
-func (s *mysqlReplies) afterColumns() {
-	switch {
-	case s.columns > 0:
-		s.state = columns
-	case s.deprecatesEOF():
-		s.endColumns(0)
-	default:
-		s.state = endOfColumns
-	}
-}
-
-// endColumns sets the state after a group of column definitions.
-func (s *mysqlReplies) endColumns(status uint16) {
-	const cursor = 0x0040 // this flag means that the client fetches the rows later
-	switch {
-	case !s.inRows:
-		s.nextColumns()
-	case status&cursor != 0:
-		s.state = between
-	default:
-		s.state = rows
-	}
-}
-
-// nextColumns prepares for the next group of column definitions of a prepared statement.
-func (s *mysqlReplies) nextColumns() {
-	for len(s.then) > 0 {
-		s.columns, s.then = s.then[0], s.then[1:]
-		if s.columns > 0 {
-			s.state = columns
-			return
-		}
-	}
-	s.state = between
-}
-
-// row reads a row or the end of the rows.
-func (s *mysqlReplies) row(k packet) {
-	p := k.payload
-	if len(p) == 0 {
-		return
-	}
-	switch {
-	case p[0] == isError && s.progress(p):
-	case p[0] == isError:
-		s.state = between
-	case p[0] == isEOF && k.size < 9 && !s.deprecatesEOF():
-		s.end(status(p))
-	case p[0] == isEOF && k.size < maxPacket && s.deprecatesEOF():
-		s.end(okStatus(p))
-	}
-}
-
-// end sets the state after a result.
-func (s *mysqlReplies) end(status uint16) {
-	const more = 0x0008 // this flag means that another result follows
-	if status&more != 0 && s.state != fields {
-		s.state = results
-		return
-	}
-	s.state = between
-}
-
-// status returns the status in an EOF packet.
-func status(p []byte) uint16 {
-	if len(p) < 5 {
-		return 0
-	}
-	return binary.LittleEndian.Uint16(p[3:])
-}
-
-// okStatus returns the status in an OK packet. Two numbers precede the status.
-func okStatus(p []byte) uint16 {
-	at := 1
-	for range 2 {
-		_, size := lengthIn(p[min(at, len(p)):])
-		at += size
-	}
-	if len(p) < at+2 {
-		return 0
-	}
-	return binary.LittleEndian.Uint16(p[at:])
 }
 
 // lengthIn returns the length-encoded number at the beginning of p, and how many bytes encode it.

@@ -162,7 +162,7 @@ func (s *postgresRequests) request(last byte) (m message) {
 		}
 	}
 	text := cmp.Or(strings.Join(names, Joint), prepared, "SYNC")
-	m = message{kind: asks, text: func([]byte) string { return text }}
+	m = message{kind: asks, text: text}
 	switch {
 	case last == 'Q':
 	case last == 'S':

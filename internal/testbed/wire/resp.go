@@ -140,21 +140,15 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 	if n == 0 {
 		return 0, m, errNoEnd
 	}
-	first, second := firstArgs(data[:n])
-	if whole && first == nil { // Redis ignores an empty command
+	args := argsIn(data[:n])
+	if whole && args == nil { // Redis ignores an empty command
 		return n, m, nil
 	}
-	m, err = s.command(first, second, countIn(data)-1)
-	m.raw, m.text = data[:n], arrayText
+	m, err = command(args, countIn(data)-1)
 	return n, m, err
 }
 
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
-
-// arrayText and inlineText return the name of a command. A client sends a command as an array or as
-// a line of words.
-func arrayText(raw []byte) string  { return commandText(argsIn(raw)) }
-func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
 // inline reads a command that is a line of words instead of an array.
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
@@ -175,32 +169,26 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 	if len(args) == 0 {
 		return end + 1, m, nil
 	}
-	m, err = s.command(args[0], append(args, nil)[1], len(args)-1)
-	m.raw, m.text = data[:end], inlineText
+	m, err = command(args, len(args)-1)
 	return end + 1, m, err
 }
 
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command determines how many replies a command gets. It returns an error for a command that would
-// prevent the proxy from matching replies to requests.
-func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
-	m.kind = asks
-	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
-	switch len(name) {
-	case len("SYNC"), len("PSYNC"), len("CLIENT"), len("MONITOR"):
-		if is("SYNC") || is("PSYNC") || is("MONITOR") || is("CLIENT") && bytes.EqualFold(arg, []byte("REPLY")) {
-			return m, fmt.Errorf("the proxy cannot match replies to requests after the command %s: use a client that does not send it", bytes.TrimSpace(fmt.Appendf(nil, "%s %s", short(name), short(arg))))
+// command names a command with count arguments, and determines how many replies it gets. It returns
+// an error for a command that would prevent the proxy from matching replies to requests.
+func command(args [][]byte, count int) (m message, err error) {
+	m = message{kind: asks, text: commandText(args)}
+	switch verb, _, _ := strings.Cut(m.text, " "); verb {
+	case "SYNC", "PSYNC", "MONITOR", "CLIENT":
+		if verb != "CLIENT" || m.text == "CLIENT REPLY" {
+			return m, fmt.Errorf("the proxy cannot match replies to requests after the command %s: use a client that does not send it", m.text)
 		}
-	case len("SUBSCRIBE"), len("PSUBSCRIBE"):
-		if is("SUBSCRIBE") || is("PSUBSCRIBE") || is("SSUBSCRIBE") {
-			m.request.kind, m.request.left = subscribing, count
-		}
-	case len("UNSUBSCRIBE"), len("PUNSUBSCRIBE"):
-		if is("UNSUBSCRIBE") || is("PUNSUBSCRIBE") || is("SUNSUBSCRIBE") {
-			m.request.kind, m.request.left = unsubscribing, count
-		}
+	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE":
+		m.request.kind, m.request.left = subscribing, count
+	case "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
+		m.request.kind, m.request.left = unsubscribing, count
 	}
 	return m, nil
 }
@@ -233,23 +221,13 @@ func argIn(data []byte) (arg, rest []byte) {
 	return rest[:n:n], rest[min(n+len("\r\n"), len(rest)):]
 }
 
-// behindLine returns the data after its first line.
-func behindLine(data []byte) []byte { return data[bytes.IndexByte(data, '\n')+1:] }
-
-// firstArgs returns the first two arguments of a command.
-func firstArgs(data []byte) (first, second []byte) {
-	first, rest := argIn(behindLine(data))
-	second, _ = argIn(rest)
-	return first, second
-}
-
 // maxArgs is how many arguments the proxy reads to name a command.
 const maxArgs = 16
 
 // argsIn returns up to maxArgs arguments of a command. It leaves out arguments that have not arrived
 // yet.
 func argsIn(data []byte) (args [][]byte) {
-	for rest := behindLine(data); len(args) < maxArgs; {
+	for rest := data[bytes.IndexByte(data, '\n')+1:]; len(args) < maxArgs; {
 		var arg []byte
 		if arg, rest = argIn(rest); arg == nil {
 			break

@@ -237,7 +237,7 @@ func TestRequestsAreNumbered(t *testing.T) {
 				n++
 				want = append(want, fmt.Sprint("redis ", conn, " ", n, " request ", i))
 			}
-			m := message{kind: kind, text: func(raw []byte) string { return "request " + string(raw) }, raw: fmt.Append(nil, i)}
+			m := message{kind: kind, text: fmt.Sprint("request ", i)}
 			if f, err := l.send(m, func() error { return nil }, func() bool { return true }); f != fatePass || err != nil {
 				t.Fatal(f, err)
 			}
@@ -279,5 +279,45 @@ func TestDropped(t *testing.T) {
 		if got := to.got.String(); n != passes+1 || got != strings.Repeat("PING\r\n", passes) || !to.closed || len(from.stream) > 0 {
 			t.Errorf("after %d messages: %q passed, %d decisions, closed %v, %d bytes unread", passes, got, n, to.closed, len(from.stream))
 		}
+	}
+}
+
+// TestMySQLSequence lets a client send a request after each reply. The proxy must find each reply once, also
+// if the sequence numbers of the reply begin again at 0.
+func TestMySQLSequence(t *testing.T) {
+	for n := 1; n < 600; n++ {
+		var s session
+		s.mysql.next.Store(1)
+		replying := &mysqlReplies{session: &s, greeted: true}
+		for range 3 {
+			s.push(request{kind: comQuery, alone: true})
+			found := 0
+			for stream := packetsOf(1, slices.Repeat([]string{"\x01a"}, n)...); len(stream) > 0; {
+				read, m, err := replying.scan(stream, false)
+				if err != nil || read == 0 {
+					t.Fatalf("%d packets: read %d, %v", n, read, err)
+				}
+				if m.kind == replies {
+					found++
+				}
+				stream = stream[read:]
+			}
+			if found != 1 {
+				t.Fatalf("%d packets: %d replies, want 1", n, found)
+			}
+		}
+	}
+}
+
+// TestMySQLFile sends a file in so many packets that their sequence numbers begin again at 0. Only the
+// statements around it are requests.
+func TestMySQLFile(t *testing.T) {
+	login := make([]byte, 40)
+	login[1] = clientProtocol41 >> 8
+	file := packetsOf(2, slices.Repeat([]string{"\x03SELECT"}, 600)...)
+	stream := slices.Concat(packetsOf(1, string(login)), packetsOf(0, "\x03LOAD DATA LOCAL INFILE 'a' INTO TABLE b"), file, packetsOf(0, "\x03UPDATE b SET c = 1"))
+	_, found := carry(stream, func(most int) int { return min(most, 99) }, MySQL, func(*session) {}, false)
+	if len(found) != 2 || !strings.Contains(found[0], "LOAD DATA") || !strings.Contains(found[1], "UPDATE b") {
+		t.Errorf("requests %q", found)
 	}
 }

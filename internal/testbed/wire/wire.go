@@ -74,10 +74,9 @@ type scanner interface {
 // message is a request or a reply that a scanner has found.
 type message struct {
 	kind    messageKind
-	request request             // the request, or the request that this reply answers
-	failed  error               // the server's error, if the message is an error reply
-	raw     []byte              // the part of a request that has arrived
-	text    func([]byte) string // returns Event.Text for raw
+	request request // the request, or the request that this reply answers
+	failed  error   // the server's error, if the message is an error reply
+	text    string  // Event.Text of a request
 }
 
 type messageKind byte
@@ -91,10 +90,11 @@ const (
 
 // request contains what the proxy remembers about a request until the reply arrives.
 type request struct {
-	kind byte // kind of the command, which each protocol defines
-	left int  // number of confirmations that have not arrived yet
-	text string
-	tap  *tapped // nil if there was no tap when the request was sent
+	kind  byte // kind of the command, which each protocol defines
+	left  int  // number of confirmations that have not arrived yet
+	alone bool // whether all earlier requests had replies when the client sent this one
+	text  string
+	tap   *tapped // nil if there was no tap when the request was sent
 }
 
 // refusal is the error for a client that the proxy cannot serve.
