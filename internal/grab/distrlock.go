@@ -10,6 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 
 	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
 )
 
 // These are the limits of the /distrLock API.
@@ -34,23 +35,20 @@ type Released struct {
 }
 
 func (a api) distrLock(ctx context.Context, c *gin.Context) (any, error) {
-	return a.distr(ctx, c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
-		locked, err := raw.Lock(ctx, key, uuid, distrTTL)
+	return a.distr(ctx, c, func(ctx context.Context, r redis.UniversalClient, key, uuid string) (any, error) {
+		locked, err := lock.RawLock(ctx, r, key, uuid, distrTTL)
 		return Locked{locked}, err
 	})
 }
 
 func (a api) distrUnlock(ctx context.Context, c *gin.Context) (any, error) {
-	return a.distr(ctx, c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
-		released, err := raw.Unlock(ctx, key, uuid)
-		if released {
-			return Released{1}, err
-		}
-		return Released{0}, err
+	return a.distr(ctx, c, func(ctx context.Context, r redis.UniversalClient, key, uuid string) (any, error) {
+		released, err := lock.RawUnlock(ctx, r, key, uuid)
+		return Released{released}, err
 	})
 }
 
-func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error)) (any, error) {
+func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Context, r redis.UniversalClient, key, uuid string) (any, error)) (any, error) {
 	key, uuid := c.Param("key"), c.Param("uuid")
 	if err := cmp.Or(checkName("key", key), checkName("uuid", uuid)); err != nil {
 		return nil, err
@@ -60,7 +58,7 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 	}
 	ctx, cancel := context.WithTimeout(ctx, distrTimeout)
 	defer cancel()
-	return do(ctx, lock.Raw{Redis: a.cfg.Lock.Redis}, distrPrefix+key, uuid)
+	return do(ctx, a.cfg.Lock.Redis, distrPrefix+key, uuid)
 }
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")

@@ -1,6 +1,7 @@
 package grab
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -161,11 +162,8 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 // refuseGrab responds to an invalid grab request with the same kind of body as to any other grab.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
-		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
-		Instance: a.cfg.Instance, Strategy: req.Strategy, Error: err.Error(),
-	}
-	if ans.Strategy == "" {
-		ans.Strategy = a.Strategy()
+		Outcome: Failed, Order: req.Order, Driver: req.Driver,
+		Instance: a.cfg.Instance, Strategy: cmp.Or(req.Strategy, a.Strategy()), Error: err.Error(),
 	}
 	var bad *requestError
 	if errors.As(err, &bad) {

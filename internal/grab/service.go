@@ -1,6 +1,7 @@
 package grab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	"grablab/internal/grab/trace"
 	"grablab/internal/history"
 	"grablab/internal/order"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // OnLost says what a grab does when it learns that its lease is lost.
@@ -44,15 +47,8 @@ type Service struct {
 	cfg     Config
 	current atomic.Pointer[guardedLock]
 
-	mu    sync.Mutex
-	locks map[string]*building // by strategy; created on first use
-}
-
-// building is the lock of one strategy, which may still be under construction.
-type building struct {
-	done chan struct{}
-	lock *guardedLock // nil if the lock could not be created
-	err  error
+	building singleflight.Group // creates each lock once, by strategy
+	locks    sync.Map           // the lock of each strategy that was used, as a *guardedLock
 }
 
 // guardedLock is a lock together with the condition for the database write.
@@ -64,16 +60,14 @@ type guardedLock struct {
 
 // New returns a Service that uses cfg.Strategy until Switch is called.
 func New(cfg Config) (*Service, error) {
-	if cfg.OnLost == "" {
-		cfg.OnLost = Abort
-	}
+	cfg.OnLost = cmp.Or(cfg.OnLost, Abort)
 	if cfg.History == nil {
 		cfg.History = history.Discard
 	}
 	if cfg.Find == nil {
 		cfg.Find = lock.Find
 	}
-	s := &Service{cfg: cfg, locks: map[string]*building{}}
+	s := &Service{cfg: cfg}
 	return s, s.Switch(cfg.Strategy)
 }
 
@@ -99,30 +93,18 @@ func (s *Service) Switch(name string) error {
 // lockOf returns the lock of a strategy, and creates it on first use. Other strategies stay usable
 // in the meantime.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
-	s.mu.Lock()
-	b, begun := s.locks[name]
-	if !begun {
-		b = &building{done: make(chan struct{}), err: errNotBuilt}
-		s.locks[name] = b
-	}
-	s.mu.Unlock()
-	if begun {
-		<-b.done
-		return b.lock, b.err
-	}
-	defer func() {
-		if b.lock == nil { // let the next request try again
-			s.mu.Lock()
-			delete(s.locks, name)
-			s.mu.Unlock()
+	built, err, _ := s.building.Do(name, func() (any, error) {
+		if l, ok := s.locks.Load(name); ok {
+			return l, nil
 		}
-		close(b.done)
-	}()
-	b.lock, b.err = s.build(name)
-	return b.lock, b.err
+		l, err := s.build(name)
+		if err == nil {
+			s.locks.Store(name, l)
+		}
+		return l, err
+	})
+	return built.(*guardedLock), err
 }
-
-var errNotBuilt = errors.New("grab: the strategy panicked")
 
 func (s *Service) build(name string) (*guardedLock, error) {
 	st, err := s.cfg.Find(name)
@@ -145,11 +127,9 @@ func (s *Service) build(name string) (*guardedLock, error) {
 
 // Close stops the background work of all locks. Call it only after all grabs have returned.
 func (s *Service) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var errs []error
-	for _, b := range s.locks {
-		errs = append(errs, b.lock.Close())
+	for _, l := range s.locks.Range {
+		errs = append(errs, l.(*guardedLock).Close())
 	}
 	return errors.Join(errs...)
 }

@@ -8,33 +8,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Raw provides the lock and unlock scripts of an article that the docs discuss. It does not wait,
-// renew or clean up.
-type Raw struct{ Redis redis.UniversalClient }
-
 //go:embed raw_lock.lua
 var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// Lock sets the key to the token with an expiry of ttl. It returns false if the key exists.
-func (r Raw) Lock(ctx context.Context, key, token string, ttl time.Duration) (locked bool, err error) {
-	return r.run(ctx, rawLock, key, token, ttl.Milliseconds())
+// RawLock sets the key to the token with an expiry of ttl. It returns false if the key exists. It
+// runs the script of an article that the docs discuss, and does not wait, renew or clean up.
+func RawLock(ctx context.Context, r redis.UniversalClient, key, token string, ttl time.Duration) (locked bool, err error) {
+	return runByHash(ctx, r, rawLock, key, token, ttl.Milliseconds()).Bool()
 }
 
-// Unlock deletes the key if it contains the token.
-func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err error) {
-	return r.run(ctx, setnxRelease, key, token)
+// RawUnlock deletes the key if it contains the token. It returns the number of deleted keys.
+func RawUnlock(ctx context.Context, r redis.UniversalClient, key, token string) (int, error) {
+	return runByHash(ctx, r, setnxRelease, key, token).Int()
 }
 
-// run calls a script by its hash, and loads it first if Redis does not know it.
-func (r Raw) run(ctx context.Context, script *redis.Script, key string, args ...any) (bool, error) {
-	done, err := script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return done, err
+// runByHash calls a script by its hash, and loads it first if Redis does not know it.
+func runByHash(ctx context.Context, r redis.UniversalClient, script *redis.Script, key string, args ...any) *redis.Cmd {
+	done := script.EvalSha(ctx, r, []string{key}, args...)
+	if !redis.HasErrorPrefix(done.Err(), "NOSCRIPT") {
+		return done
 	}
-	if err := script.Load(ctx, r.Redis).Err(); err != nil {
-		return false, err
-	}
-	return script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
+	_ = script.Load(ctx, r).Err() // the next call reports the error
+	return script.EvalSha(ctx, r, []string{key}, args...)
 }
