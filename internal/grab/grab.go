@@ -55,9 +55,6 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 // function that ends the phase.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
-	if a.cfg.Trace == nil {
-		return ctx, end
-	}
 	ctx, span := a.cfg.Trace.Begin(ctx, string(phase))
 	a.span = span
 	return ctx, func() {
@@ -335,7 +332,7 @@ func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if a.cfg.OnLost == Abort && isLost(lease) {
+	if a.cfg.OnLost == Abort && lock.IsClosed(lease.Lost()) {
 		return lock.ErrLost
 	}
 	return nil
@@ -358,16 +355,6 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	return err
 }
 
-// isLost reports whether the lease is known to be lost.
-func isLost(lease lock.Lease) bool {
-	select {
-	case <-lease.Lost():
-		return true
-	default:
-		return false
-	}
-}
-
 func (a *attempt) release(ctx context.Context, lease lock.Lease, since time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -383,22 +370,10 @@ func (a *attempt) release(ctx context.Context, lease lock.Lease, since time.Time
 func (a *attempt) work(ctx context.Context) error {
 	ctx, span := a.cfg.Trace.Begin(ctx, trace.Work)
 	defer span.End()
-	return sleep(ctx, a.cfg.Work)
-}
-
-// sleep simulates work. If ctx ends first, it returns the cause.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if a.cfg.Work > 0 && lock.Sleep(ctx, a.cfg.Work) != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 func (a *attempt) event(kind history.Kind, op string) history.Event {

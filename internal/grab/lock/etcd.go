@@ -135,12 +135,10 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	if err := lease.await(ctx, ahead, giveUp); err != nil {
 		return nil, err
 	}
-	select {
-	case <-lease.Lost():
+	if IsClosed(lease.Lost()) {
 		return nil, errLate
-	default:
-		return lease, nil
 	}
+	return lease, nil
 }
 
 // An etcdLease is this client's key in the lock's queue. The client with the first key holds the
@@ -266,7 +264,7 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 		select {
 		case _, stands = <-events:
 			if !stands { // the watch has ended, perhaps because no server is reachable
-				sleep(waiting, reconnectPause)
+				Sleep(waiting, reconnectPause)
 			}
 		case <-e.Lost():
 			return "", errRanOut

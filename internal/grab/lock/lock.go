@@ -146,8 +146,7 @@ type Env struct {
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
 	// AroundRedis wraps each command that reaches the single Redis server without the client above.
-	// If it is nil, such commands run directly.
-	AroundRedis func(ctx context.Context, key string, call func() error) error
+	AroundRedis Around
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
 
@@ -158,6 +157,27 @@ type Env struct {
 	Token func() string    // returns a unique name on each call
 	Rand  func() float64   // uniform in [0,1), for jitter
 	Log   *slog.Logger     // may be nil
+}
+
+// An Around wraps a call to a server, for example to record it. A nil Around runs calls directly.
+type Around func(ctx context.Context, key string, call func() error) error
+
+// Run wraps one call.
+func (a Around) Run(ctx context.Context, key string, call func() error) error {
+	if a == nil {
+		return call()
+	}
+	return a(ctx, key, call)
+}
+
+// IsClosed reports whether a channel is closed, such as the channel from Lease.Lost.
+func IsClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 type waitKey struct{}

@@ -141,7 +141,7 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 			return
 		}
 		if err != nil && failed {
-			sleep(n.ctx, reconnectPause)
+			Sleep(n.ctx, reconnectPause)
 		}
 		failed = err != nil
 	}
@@ -150,31 +150,19 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 // deliver wakes one waiter for a published message, and all waiters of a channel for a confirmed
 // subscription.
 func (n *notifier) deliver(msg any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	switch msg := msg.(type) {
 	case *redis.Message:
-		n.wakeOne(msg.Channel)
-	case *redis.Subscription:
-		if msg.Kind == "subscribe" {
-			n.wakeAll(msg.Channel)
+		if c, ok := n.channels[msg.Channel]; ok {
+			c.wakeOneLocked()
 		}
-	}
-}
-
-func (n *notifier) wakeOne(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c, ok := n.channels[name]; ok {
-		c.wakeOneLocked()
-	}
-}
-
-func (n *notifier) wakeAll(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c, ok := n.channels[name]; ok {
-		c.subscribed = true
-		for _, w := range c.waiters {
-			w.wake()
+	case *redis.Subscription:
+		if c, ok := n.channels[msg.Channel]; ok && msg.Kind == "subscribe" {
+			c.subscribed = true
+			for _, w := range c.waiters {
+				w.wake()
+			}
 		}
 	}
 }

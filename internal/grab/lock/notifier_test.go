@@ -53,7 +53,7 @@ func TestWakeAll(t *testing.T) {
 	n, all := waitersOf(2)
 	wantAwake(t, "before the subscription stands", all)
 	for _, when := range []string{"it stands", "it stands again, after a reconnect"} {
-		n.wakeAll("c")
+		n.deliver(&redis.Subscription{Kind: "subscribe", Channel: "c"})
 		wantAwake(t, when, all, 0, 1)
 		mustWait(t, all[0])
 		mustWait(t, all[1])
@@ -65,11 +65,11 @@ func TestWakeAll(t *testing.T) {
 // TestWakeOne: a message wakes one, another message another.
 func TestWakeOne(t *testing.T) {
 	n, all := waitersOf(3)
-	n.wakeOne("c")
+	n.deliver(&redis.Message{Channel: "c"})
 	wantAwake(t, "one message", all, 0)
-	n.wakeOne("c")
+	n.deliver(&redis.Message{Channel: "c"})
 	wantAwake(t, "two messages", all, 0, 1)
-	n.wakeOne("another")
+	n.deliver(&redis.Message{Channel: "another"})
 	wantAwake(t, "a message of another lock", all, 0, 1)
 }
 
@@ -113,7 +113,7 @@ func TestPassOn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, all := waitersOf(3)
-			n.wakeOne("c")
+			n.deliver(&redis.Message{Channel: "c"})
 			c.does(t, all[0])
 			all[0].leave()
 			all[0] = &waiter{}

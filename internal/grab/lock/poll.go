@@ -36,14 +36,14 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 		if left <= 0 {
 			return ErrBusy
 		}
-		if err := sleep(ctx, min(b.pause(n, random()), left)); err != nil {
+		if err := Sleep(ctx, min(b.pause(n, random()), left)); err != nil {
 			return err
 		}
 	}
 }
 
-// sleep pauses for d. It returns an error if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep pauses for d. It returns an error if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

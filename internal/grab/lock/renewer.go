@@ -83,12 +83,7 @@ func (r *renewer) stop() {
 func (r *renewer) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	select {
-	case <-r.lost:
-		return true
-	default:
-		return false
-	}
+	return IsClosed(r.lost)
 }
 
 func (r *renewer) run(ttl time.Duration, renew renewal) {

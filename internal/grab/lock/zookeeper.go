@@ -61,7 +61,7 @@ var errExpired = errors.New("lock: the ZooKeeper session expired")
 
 type zkLocker struct {
 	env      Env
-	session  *zkSession
+	session  *ZooKeeperSession
 	expiries atomic.Int64 // the number of sessions that have expired
 	renewers renewers
 	sweeping sync.WaitGroup
@@ -75,7 +75,7 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, serverTimeout)
 	defer cancel()
 	var err error
-	if l.session, err = env.ZooKeeper.open(ctx, env.TTL, l.expired, env.Log); err != nil {
+	if l.session, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired, env.Log); err != nil {
 		l.cancel()
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (l *zkLocker) Close() error {
 	l.cancel()
 	nodes := !l.renewers.any()
 	l.renewers.close()
-	l.session.close(nodes)
+	l.session.Close(nodes)
 	l.sweeping.Wait()
 	l.session.calls.Wait()
 	return nil
@@ -178,7 +178,7 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case broken && time.Now().Before(giveUp):
-			sleep(ctx, reconnectPause)
+			Sleep(ctx, reconnectPause)
 		case held || err != nil:
 			return err
 		}
@@ -306,7 +306,7 @@ func (n *zkNode) sweep(ctx context.Context) {
 		}
 	}
 	for err := n.remove(ctx); err != nil && n.l.ctx.Err() == nil; err = n.remove(n.l.ctx) {
-		sleep(n.l.ctx, reconnectPause)
+		Sleep(n.l.ctx, reconnectPause)
 	}
 }
 

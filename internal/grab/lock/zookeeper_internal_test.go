@@ -24,18 +24,18 @@ func TestSessionClosesUnderRequests(t *testing.T) {
 				},
 			}
 			go acceptSession(t, server)
-			s, err := e.open(t.Context(), time.Second, func() {}, nil)
+			s, err := e.Connect(t.Context(), time.Second, func() {}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			closed := make(chan struct{})
 			go func() {
-				s.close(true)
+				s.Close(true)
 				close(closed)
 			}()
 			synctest.Wait() // the end of the session is being written
 			for range 8 {
-				go s.conn.Get("/an-order")
+				go s.Conn.Get("/an-order")
 			}
 			synctest.Wait()
 			close(asked)

@@ -20,8 +20,7 @@ import (
 // An Ensemble describes how to reach a group of ZooKeeper servers.
 type Ensemble struct {
 	Servers []string // addresses of the form host:port
-	// Around wraps every call to ZooKeeper. If it is nil, calls run directly.
-	Around func(ctx context.Context, path string, call func() error) error
+	Around  Around   // wraps every call to ZooKeeper, with the path of the node
 	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
 	// Buffer limits the size of requests and replies, in bytes. 0 means the defaults of the
@@ -61,27 +60,24 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// A zkSession is a ZooKeeper session that the client keeps alive. If the session expires anyway,
+// A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If the session expires anyway,
 // the client starts a new one, but the nodes of the old session are gone.
-type zkSession struct {
-	conn    *zk.Conn
+type ZooKeeperSession struct {
+	Conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
-	around  func(context.Context, string, func() error) error
+	around  Around
 	lease   atomic.Int64    // the timeout that the server granted
 	silent  atomic.Bool     // makes the connection drop all writes
 	ended   <-chan zk.Event // closed when the client has stopped
 	calls   sync.WaitGroup
 }
 
-// open starts a session and waits until a server accepts it. If the session expires later, a
+// Connect starts a session and waits until a server accepts it. If the session expires later, a
 // background goroutine calls expired, which must not block.
-func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
-	s := &zkSession{around: e.Around, connect: e.Dial}
+func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*ZooKeeperSession, error) {
+	s := &ZooKeeperSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
 		s.connect = net.DialTimeout
-	}
-	if s.around == nil {
-		s.around = func(_ context.Context, _ string, call func() error) error { return call() }
 	}
 	begun := make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
@@ -99,7 +95,7 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	if e.Buffer > 0 {
 		options = append(options, zk.WithMaxConnBufferSize(e.Buffer), zk.WithMaxBufferSize(e.Buffer))
 	}
-	s.conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond), options...)
+	s.Conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond), options...)
 	if err != nil {
 		return nil, fmt.Errorf("lock: ZooKeeper: %w", err)
 	}
@@ -107,37 +103,26 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	case <-begun:
 		return s, nil
 	case <-ctx.Done():
-		s.close(true)
+		s.Close(true)
 		return nil, fmt.Errorf("%w: ZooKeeper at %s", ErrUnreachable, strings.Join(e.Servers, ","))
 	}
-}
-
-// Connect starts a session and waits until a server accepts it. It calls expired if the session
-// expires later. expired must not block. lease returns the session timeout, and close ends the
-// session.
-func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
-	s, err := e.open(ctx, timeout, expired, log)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
 // list returns its arguments as a slice. It is needed for types that another package does not
 // export.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session. If nodes is true, the nodes of the session disappear immediately.
+// Close ends the session. If nodes is true, the nodes of the session disappear immediately.
 // Otherwise, they stay until the session times out, because they may be locks that must not end
 // early.
-func (s *zkSession) close(nodes bool) {
+func (s *ZooKeeperSession) Close(nodes bool) {
 	s.silent.Store(!nodes)
-	s.conn.Close()
+	s.Conn.Close()
 	for range s.ended {
 	}
 }
 
-func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+func (s *ZooKeeperSession) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
 	conn, err := s.connect(network, addr, timeout)
 	if err != nil {
 		return nil, err
@@ -149,7 +134,7 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 // because the ZooKeeper client does not report it.
 type zkWire struct {
 	net.Conn
-	session *zkSession
+	session *ZooKeeperSession
 	head    [12]byte // contains the length, the protocol version and the timeout in ms
 	read    int
 }
@@ -188,7 +173,7 @@ func (l zkLog) Printf(format string, args ...any) {
 }
 
 // Lease returns how long the session lasts without a message from the client.
-func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
+func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
 // errLate means that the reply took longer than a lease lasts, so the lock may already be lost.
 var errLate = errors.New("lock: ZooKeeper did not answer for a whole lease")
@@ -201,11 +186,11 @@ type reply[T any] struct {
 
 // send runs a call in the background, because the ZooKeeper client cannot cancel calls. It returns
 // a channel for the reply.
-func send[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) <-chan reply[T] {
+func send[T any](ctx context.Context, s *ZooKeeperSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {
 		var r reply[T]
-		r.err = s.around(ctx, path, func() (err error) {
+		r.err = s.around.Run(ctx, path, func() (err error) {
 			r.value, err = call()
 			return err
 		})
@@ -219,7 +204,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 }
 
 // receive waits for the reply, but no longer than a lease lasts.
-func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
+func receive[T any](ctx context.Context, s *ZooKeeperSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
 	select {
@@ -230,37 +215,37 @@ func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) 
 	}
 }
 
-func ask[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) (T, error) {
+func ask[T any](ctx context.Context, s *ZooKeeperSession, path string, call func() (T, error)) (T, error) {
 	return receive(ctx, s, send(ctx, s, path, call))
 }
 
 // These methods send the requests that a lock needs.
 
-func (s *zkSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
+func (s *ZooKeeperSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
 	return send(ctx, s, path, func() (string, error) {
 		if flags == zk.FlagContainer {
-			return s.conn.CreateContainer(path, nil, flags, zk.WorldACL(zk.PermAll))
+			return s.Conn.CreateContainer(path, nil, flags, zk.WorldACL(zk.PermAll))
 		}
-		return s.conn.Create(path, nil, flags, zk.WorldACL(zk.PermAll))
+		return s.Conn.Create(path, nil, flags, zk.WorldACL(zk.PermAll))
 	})
 }
 
-func (s *zkSession) delete(ctx context.Context, path string) error {
-	_, err := ask(ctx, s, path, func() (struct{}, error) { return struct{}{}, s.conn.Delete(path, -1) })
+func (s *ZooKeeperSession) delete(ctx context.Context, path string) error {
+	_, err := ask(ctx, s, path, func() (struct{}, error) { return struct{}{}, s.Conn.Delete(path, -1) })
 	return err
 }
 
-func (s *zkSession) children(ctx context.Context, path string) ([]string, error) {
+func (s *ZooKeeperSession) children(ctx context.Context, path string) ([]string, error) {
 	return ask(ctx, s, path, func() ([]string, error) {
-		names, _, err := s.conn.Children(path)
+		names, _, err := s.Conn.Children(path)
 		return names, err
 	})
 }
 
 // stat returns the status of a node, or nil if the node does not exist.
-func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
+func (s *ZooKeeperSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	return ask(ctx, s, path, func() (*zk.Stat, error) {
-		ok, stat, err := s.conn.Exists(path)
+		ok, stat, err := s.Conn.Exists(path)
 		if !ok {
 			stat = nil
 		}
@@ -270,9 +255,9 @@ func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 
 // watch returns a channel that receives an event when the node has changed or was deleted. It
 // returns zk.ErrNoNode if the node does not exist.
-func (s *zkSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
+func (s *ZooKeeperSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
 	return ask(ctx, s, path, func() (<-chan zk.Event, error) {
-		_, _, gone, err := s.conn.GetW(path)
+		_, _, gone, err := s.Conn.GetW(path)
 		return gone, err
 	})
 }

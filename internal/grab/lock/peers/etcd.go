@@ -84,12 +84,9 @@ func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session
 }
 
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
-	waiting, wait := ctx, lock.WaitIn(ctx, l.env.Wait)
-	if wait > 0 {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	}
+	wait := lock.WaitIn(ctx, l.env.Wait)
+	waiting, cancel := limited(ctx, wait)
+	defer cancel()
 	session, err := l.session(ctx, waiting)
 	if err != nil {
 		return nil, notAcquired(ctx, waiting, false, err)
@@ -104,7 +101,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (lock.Lease, error
 		return nil, notAcquired(ctx, waiting, errors.Is(err, concurrency.ErrLocked), errors.Join(err, session.Close()))
 	}
 	return &lease{token: m.Key(), fence: uint64(m.Header().Revision), lost: session.Done(), release: func(ctx context.Context) error {
-		lost := isClosed(session.Done())
+		lost := lock.IsClosed(session.Done())
 		err := errors.Join(m.Unlock(ctx), session.Close())
 		return lostIf(lost || errors.Is(err, concurrency.ErrLockReleased) || errors.Is(err, rpctypes.ErrLeaseNotFound), err)
 	}}, nil

@@ -68,19 +68,18 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
+// limited returns ctx with a deadline after wait. If wait is 0, ctx has no further deadline.
+func limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
 // lostIf wraps err in lock.ErrLost if lost is true. Otherwise, it returns err.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err
 	}
 	return fmt.Errorf("%w: %w", lock.ErrLost, err)
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -75,13 +75,15 @@ func (redislockLocker) Close() error { return nil }
 
 func (l redislockLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	options := redislock.Options{Token: l.env.Token()}
-	waiting := ctx
-	if wait := lock.WaitIn(ctx, l.env.Wait); l.retry != nil && wait > 0 {
-		options.RetryStrategy = l.retry()
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
+	wait := lock.WaitIn(ctx, l.env.Wait)
+	if l.retry == nil {
+		wait = 0
 	}
+	if wait > 0 {
+		options.RetryStrategy = l.retry()
+	}
+	waiting, cancel := limited(ctx, wait)
+	defer cancel()
 	held, err := l.client.Obtain(waiting, key, l.env.TTL, &options)
 	if err != nil {
 		return nil, notAcquired(ctx, waiting, errors.Is(err, redislock.ErrNotObtained), err)

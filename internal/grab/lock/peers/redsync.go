@@ -78,16 +78,13 @@ func (redsyncLocker) Close() error { return nil }
 
 func (l redsyncLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	m := l.sync.NewMutex(key, l.options...)
-	waiting, err := ctx, error(nil)
-	if wait := lock.WaitIn(ctx, l.env.Wait); wait <= 0 {
-		err = m.TryLockContext(ctx)
-	} else {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-		err = m.LockContext(waiting)
+	wait, take := lock.WaitIn(ctx, l.env.Wait), m.LockContext
+	if wait <= 0 {
+		take = m.TryLockContext
 	}
-	if err != nil {
+	waiting, cancel := limited(ctx, wait)
+	defer cancel()
+	if err := take(waiting); err != nil {
 		var taken *redsync.ErrTaken // redsync returns this error after the last try
 		return nil, notAcquired(ctx, waiting, errors.Is(err, redsync.ErrFailed) || errors.As(err, &taken), err)
 	}

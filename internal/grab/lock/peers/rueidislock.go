@@ -174,15 +174,12 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 		sent, resp = true, c.Client.Do(ctx, cmd)
 		return resp.Error()
 	}
-	whose, around := ctx, c.env.AroundRedis
+	whose := ctx
 	r := c.releaseOf(ctx, args[3])
 	if r != nil {
 		whose = r.ctx
 	}
-	if around == nil {
-		around = func(_ context.Context, _ string, call func() error) error { return call() }
-	}
-	err := around(whose, args[3], call)
+	err := c.env.AroundRedis.Run(whose, args[3], call)
 	if err != nil && (!sent || resp.Error() == nil) {
 		return rueidis.NewErrorResult(err)
 	}

@@ -54,26 +54,24 @@ func newZKLock(env lock.Env) (lock.Locker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
 	var err error
-	l.conn, l.lease, l.end, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired, env.Log)
+	l.session, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired, env.Log)
 	return l, err
 }
 
 type zkLocker struct {
-	env   lock.Env
-	conn  *zk.Conn
-	lease func() time.Duration
-	end   func()
-	left  sync.WaitGroup // calls that may continue after their callers have given up
+	env     lock.Env
+	session *lock.ZooKeeperSession
+	left    sync.WaitGroup // calls that may continue after their callers have given up
 
 	mu   sync.Mutex
 	lost chan struct{} // closed when the session ends
 }
 
 // Lease returns the timeout of the session.
-func (l *zkLocker) Lease() time.Duration { return l.lease() }
+func (l *zkLocker) Lease() time.Duration { return l.session.Lease() }
 
 func (l *zkLocker) Close() error {
-	l.end()
+	l.session.Close(true)
 	l.left.Wait()
 	return nil
 }
@@ -85,7 +83,7 @@ func (l *zkLocker) expired() {
 	l.lost = make(chan struct{})
 }
 
-func (l *zkLocker) session() <-chan struct{} {
+func (l *zkLocker) current() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
@@ -102,7 +100,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	waiting, cancel := context.WithTimeout(ctx, max(oneTry, lock.WaitIn(ctx, l.env.Wait)))
 	defer cancel()
 	path := lock.ZooKeeperRoot + "/" + url.PathEscape(key)
-	lost, m := l.session(), zk.NewLock(l.conn, path, zk.WorldACL(zk.PermAll))
+	lost, m := l.current(), zk.NewLock(l.session.Conn, path, zk.WorldACL(zk.PermAll))
 	if err := l.call(waiting, ctx, path, m.Lock, func() { _ = m.Unlock() }); err != nil {
 		return nil, notAcquired(ctx, waiting, false, err)
 	}
@@ -115,13 +113,9 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 // call runs a function that cannot be cancelled, and stops waiting for it when until ends. If the
 // function succeeds later, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
-	around := l.env.ZooKeeper.Around
-	if around == nil {
-		around = func(_ context.Context, _ string, call func() error) error { return call() }
-	}
 	done := make(chan error)
 	l.left.Go(func() {
-		err := around(ctx, path, call)
+		err := l.env.ZooKeeper.Around.Run(ctx, path, call)
 		select {
 		case done <- err:
 		case <-until.Done():
