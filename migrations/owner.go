@@ -105,36 +105,38 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 }
 
 func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]string, error) {
-	rows, err := db.QueryContext(ctx, columnsQuery[d])
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	tables := map[string][]string{}
-	for rows.Next() {
+	err := query(ctx, db, columnsQuery[d], func(rows *sql.Rows) error {
 		var table, column string
-		if err := rows.Scan(&table, &column); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&table, &column)
 		tables[table] = append(tables[table], column)
-	}
-	return tables, rows.Err()
+		return err
+	})
+	return tables, err
 }
 
 // readVersions returns the versions that were applied. It leaves out the initial version 0.
-func readVersions(ctx context.Context, db *sql.DB) ([]int64, error) {
-	rows, err := db.QueryContext(ctx, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0")
+func readVersions(ctx context.Context, db *sql.DB) (versions []int64, err error) {
+	err = query(ctx, db, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0", func(rows *sql.Rows) error {
+		var version int64
+		err := rows.Scan(&version)
+		versions = append(versions, version)
+		return err
+	})
+	return versions, err
+}
+
+// query calls read for each row of the result.
+func query(ctx context.Context, db *sql.DB, text string, read func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, text)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	var versions []int64
 	for rows.Next() {
-		var version int64
-		if err := rows.Scan(&version); err != nil {
-			return nil, err
+		if err := read(rows); err != nil {
+			return err
 		}
-		versions = append(versions, version)
 	}
-	return versions, rows.Err()
+	return rows.Err()
 }

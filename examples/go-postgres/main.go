@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -74,20 +75,21 @@ func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won 
 
 // checkThenAct uses no lock: two drivers may both read that the order is free, and both write.
 func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, error) {
-	free, err := s.read(ctx, s.pool, order, "")
-	if err != nil || !free {
-		return false, err
-	}
-	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, "") })
+	return s.readThenWrite(ctx, order, driver, "")
 }
 
 // compareAndSet updates the order only if it is still free.
 func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool, error) {
+	return s.readThenWrite(ctx, order, driver, " AND status = 0")
+}
+
+// readThenWrite reads the order before it begins a transaction to write the winner.
+func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard string) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
 		return false, err
 	}
-	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, " AND status = 0") })
+	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, guard) })
 }
 
 // forUpdate locks the row until the transaction ends.
@@ -213,11 +215,7 @@ func main() {
 		}
 		return
 	}
-	var names []string
-	for name := range strategies {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(strategies))
 	s.strategy.Store(&names[len(names)-1])
 	http.HandleFunc("POST /orders/{order}/grab", s.grab)
 	http.HandleFunc("POST /orders", s.create)
