@@ -361,7 +361,7 @@ export const notes = (d) => el("ul", { class: "notes" }, ...list(d.notes).map((n
 // picture returns a drawing. Call its method show for each new state of the data.
 export function picture() {
   const canvas = el("div", { class: "scroll" });
-  const legendBox = el("div", {}), why = el("p", { class: "why" });
+  const legendBox = el("div", { class: "meanings" }), why = el("p", { class: "why" });
   const full = el("button", { type: "button", class: "full", click: () => project(element.closest("figure") || element) }, words.projector);
   const title = el("p", { class: "title" }); // only in full screen, where the heading of the page is hidden
   const element = el("div", { class: "diagram" }, title, canvas, why, legendBox, full);
@@ -383,9 +383,10 @@ export function picture() {
       const now = [...drawn.used, d.units > 1].sort().join();
       if (now !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
       named = now;
+      if (p.reserve) p.reserve(Boolean(projector));
       if (projector && width / scale >= NARROW) { // use the height of the screen too
         canvas.replaceChildren();
-        const besides = Math.max(...[...projector.children].map((c) => c.getBoundingClientRect().bottom)) + projector.scrollTop + 12;
+        const besides = Math.max(...[...projector.children, ...element.children].map((c) => c.getBoundingClientRect().bottom)) + projector.scrollTop + 12;
         const larger = Math.min(width / NARROW, (innerHeight - besides) / drawn.root.getAttribute("height"));
         if (larger > scale) [scale, drawn] = [larger, draw(d, width / larger)];
       }
@@ -430,6 +431,11 @@ addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) en
 addEventListener("keydown", (e) => {
   if (e.key === "Escape" && endProjector()) e.preventDefault();
 }, true);
+// A click in the full screen keeps the focus at the steps, so that the arrow keys continue to work.
+addEventListener("click", (e) => {
+  const steps = document.querySelector(".projector .stepper");
+  if (steps && e.target.closest(".projector") && !e.target.closest("button, .scroll[tabindex]")) steps.focus({ preventScroll: true });
+});
 function endProjector() {
   const box = document.querySelector(".projector");
   if (!box) return false;
@@ -491,6 +497,14 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
       e.preventDefault();
       go(to);
     });
+    // reserve gives the panel the height of the tallest step in full screen, where nothing may be cut off.
+    pic.reserve = (isProjected) => {
+      box.style.minHeight = "";
+      if (!isProjected) return;
+      const heights = steps.map((_, i) => (box.replaceChildren(...panel(steps, i)), box.offsetHeight));
+      box.replaceChildren(...panel(steps, now));
+      box.style.minHeight = `${Math.max(...heights)}px`;
+    };
     f.append(bar, box, el("details", {}, summary, el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all steps" }, all)));
     go(at >= 0 ? at : lost >= 0 ? lost : 0);
     f.go = (i) => { if (i !== now) go(i); };

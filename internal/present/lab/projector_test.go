@@ -1,0 +1,62 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/lab"
+	"grablab/internal/present/report"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// TestProjector shows a schedule in full screen, on a small and on a large projector. Everything
+// must be on the screen at every step, and large enough for the back of a room.
+func TestProjector(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.New(t)
+	found := explored(t, "setnx", catalog.OneWinner, 2, catalog.Pause)
+	url := start(t, lab.Config{Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil }})
+	for _, look := range []browsertest.Look{{Width: 1280, Height: 720}, {Width: 1920, Height: 1080}} {
+		p := browser.Open(t, url+"#schedules", look)
+		p.Await("the lab", `!document.getElementById("explore").disabled`)
+		p.Click("#explore")
+		p.Await("the drawing", `document.querySelector("#found svg[role=img] .second")`)
+		browsertest.Eval[bool](p, `(document.querySelector("#found .full").click(), true)`)
+		p.Await("the full screen", `document.querySelector(".projector .stepper") === document.activeElement`)
+		least := 1.5 * 12 * float64(look.Height) / 720
+		if got := browsertest.Eval[float64](p, `parseFloat(getComputedStyle(document.querySelector(".projector .legend")).fontSize)`); got < least {
+			t.Errorf("%d px high: the legend has %v px, want at least %v", look.Height, got, least)
+		}
+		if got := browsertest.Eval[float64](p, `document.querySelector(".projector .legend svg").getBoundingClientRect().height`); got < least*26/18 {
+			t.Errorf("%d px high: the signs of the legend are %v px high, want at least %v", look.Height, got, least*26/18)
+		}
+		p.Press(kb.Home)
+		p.Await("the first step", `/^step 1 of/.test(document.querySelector(".projector .stepper output").textContent)`)
+		for range browsertest.Eval[int](p, `document.querySelectorAll(".projector tbody tr").length`) {
+			if wrong := browsertest.Eval[string](p, cutOff); wrong != "" {
+				t.Errorf("%d px high: %s", look.Height, wrong)
+			}
+			p.Press(kb.ArrowRight)
+		}
+		p.Screenshot(fmt.Sprintf("projector-%d", look.Height))
+		p.Click(".projector svg[role=img]")
+		p.Press(kb.Home)
+		p.Await("steps after a click on the drawing", `/^step 1 of/.test(document.querySelector(".projector .stepper output").textContent)`)
+		p.Press(kb.Escape)
+	}
+}
+
+// cutOff names the part of the full screen that is cut off or covers another part.
+const cutOff = `(() => {
+	const parts = ["figcaption", "svg[role=img]", ".why", ".legend", ".stepper", ".now"].map((name) => [name, document.querySelector(".projector " + name).getBoundingClientRect()]);
+	for (const [name, r] of parts) {
+		if (r.height < 20) return name + " is hidden";
+		if (r.bottom > innerHeight || r.right > innerWidth || r.top < 0) return name + " is cut off at " + document.querySelector(".projector output").textContent;
+		for (const [other, o] of parts) if (other !== name && r.left < o.right && o.left < r.right && r.top < o.bottom && o.top < r.bottom) return name + " covers " + other;
+	}
+	return "";
+})()`
