@@ -194,10 +194,10 @@ function draw(d, width) {
   // Draw the axis, with labels wherever there is room, and the folds.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
-    const placed = [];
-    for (const t of [0, d.end, ...turns(d), ...times]) {
+    const placed = [], wide = (at) => (at === length ? 1.4 : at === 0 ? 1.1 : 1); // the first and the last label are on one side of their lines
+    for (const t of [0, d.lost, d.end, ...turns(d), ...times].filter(Number.isFinite)) {
       const at = x(t);
-      if (placed.some(([, other]) => Math.abs(other - at) < (other === 0 || other === length ? 1.4 : 1) * space)) continue; // the first and the last label need more room on one side
+      if (placed.some(([, other]) => Math.abs(other - at) < Math.max(wide(other), wide(at)) * space)) continue;
       placed.push([t, at]);
     }
     const text = clock(placed.map(([t]) => t));

@@ -3,6 +3,7 @@ package lab_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -60,3 +61,21 @@ const cutOff = `(() => {
 	}
 	return "";
 })()`
+
+// TestLabelOfTheLoss checks that the axis names the time at which an order goes wrong, even if the
+// recording ends soon afterwards.
+func TestLabelOfTheLoss(t *testing.T) {
+	t.Parallel()
+	p := browsertest.New(t).Open(t, start(t, lab.Config{})+"#live", browsertest.Look{Width: 1180})
+	p.Await("the lab", `!document.getElementById("start").disabled`)
+	const labels = `[...document.querySelectorAll("#drawing > figure .tick")].map((e) => e.textContent)`
+	browsertest.Eval[bool](p, `import("./diagram.js").then(({ figure }) => {
+		const marks = [{ k: "read", a: 3 }, { k: "read", a: 21 }, { k: "read", a: 1000 }, { k: "read", a: 1541 }, { k: "second", a: 1542 }, { k: "late", a: 1544 }];
+		document.getElementById("drawing").append(figure({ title: "a loss near the end", scale: "ms", end: 1544, lost: 1542, lanes: [{ name: "8004", rows: [{ name: "driver 1", marks }] }], steps: [] }));
+		return true;
+	})`)
+	browsertest.AwaitValue(p, "the drawing", labels, func(all []string) bool { return len(all) > 0 })
+	if got := browsertest.Eval[[]string](p, labels); !slices.Contains(got, "1,542 ms") {
+		t.Errorf("the axis has %q, and not the time of the loss", got)
+	}
+}
