@@ -55,8 +55,8 @@ func TestCheck(t *testing.T) {
 		{mysqlDSN, "SELECT o, d FROM w WHERE o = ?", "the query has 1 placeholders"},
 		{mysqlDSN, "SELECT o, d FROM w WHERE o BETWEEN '?' AND ?", "the query has 1 placeholders"},
 		{mysqlDSN, query + "; DELETE FROM wins", "write only one statement"},
-		{mysqlDSN, query + " AND x = 'open", "does not end"},
-		{postgresDSN, query + " AND x = $q$ open", "does not end"},
+		{mysqlDSN, query + " AND x = 'open", "has no end"},
+		{postgresDSN, query + " AND x = $q$ open", "has no end"},
 		{postgresDSN, query + " AND z = $1", "placeholders"},
 
 		{mysqlDSN, strings.Replace(query, "SELECT", "SELECT DISTINCT", 1), "DISTINCT can hide"},

@@ -147,7 +147,7 @@ func TestBadRules(t *testing.T) {
 		"20":                  "write statuses or fields",
 		"600":                 "write statuses or fields",
 		"200,":                "write statuses or fields",
-		"200 409":             "commas",
+		"200 409":             "put a comma",
 		"ok":                  "write statuses or fields",
 		"200&ok":              "write statuses or fields",
 		"json:code==0":        "begin with a dot",
@@ -161,7 +161,7 @@ func TestBadRules(t *testing.T) {
 		"json:.a[x]==1":       "write [N]",
 		"json:.a[-1]==1":      "write [N]",
 		`json:."a==1`:         "JSON string",
-		"json:.code==0 409":   "commas",
+		"json:.code==0 409":   "put a comma",
 		"json:.code==0&200":   "commas",
 		"200&json:.code==0,x": "write statuses or fields",
 	} {
@@ -227,7 +227,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"text:won": "use == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
-		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
+		"xml:grab==0": "begin with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want …%s…", text, err, want)
@@ -330,7 +330,7 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Later: "202 -> .at[0"}, "later: "},
 		{Spec{Later: "202 -> /{ordre}"}, "later: there is no placeholder {ordre}"},
 		{Spec{Later: "202 -> .at"}, "later: this service may answer 200 to a loser"},
-		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: an answer with status 202 would match both later"},
+		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: an answer with status 202 matches the rule later"},
 		{Spec{OpenOrders: []string{"orders"}}, "open-orders: must be a call"},
 		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: must be either one call or SQL statements"},
 		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": must say where the id is`},

@@ -165,10 +165,10 @@ func TestPostgresUnreadable(t *testing.T) {
 	}
 	hello := message("", "\x00\x03\x00\x00user\x00grablab\x00database\x00postgres\x00\x00")
 	for _, tt := range []struct{ name, sent, why string }{
-		{"TLS at once", "\x16\x03\x01\x00\x05\x01\x00\x00", "starts TLS"},
+		{"TLS at once", "\x16\x03\x01\x00\x05\x01\x00\x00", "uses TLS"},
 		{"an old protocol", message("", "\x00\x02\x00\x00"), "version 2.0"},
 		{"HTTP", "GET / HTTP/1.1\r\n\r\n", "the first message has"},
-		{"a function call", hello + message("F", "\x00\x00\x00\x00"), `message type 'F'`},
+		{"a function call", hello + message("F", "\x00\x00\x00\x00"), `messages of type 'F'`},
 		{"COPY in the extended protocol", hello + message("P", "\x00COPY wired FROM STDIN\x00\x00\x00") + message("B", "\x00\x00\x00\x00\x00\x00\x00\x00") + message("E", "\x00\x00\x00\x00\x00") + message("S", ""), "COPY FROM STDIN"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

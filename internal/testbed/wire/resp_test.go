@@ -352,7 +352,7 @@ func TestNotUnderstood(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "cannot match replies to requests after CLIENT REPLY") {
+	if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], "cannot match replies to requests after the command CLIENT REPLY") {
 		t.Errorf("said %q", lines)
 	}
 	if seen := rec.seen(); !slices.Equal(seen, []string{"PING"}) {

@@ -113,9 +113,9 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 		{"attributes of every type", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03"+attributes()+"DELETE FROM orders"), "DELETE orders", ""},
 		{"several statements", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x00\x01BEGIN; UPDATE orders SET a = 1; COMMIT"), "BEGIN + UPDATE orders + COMMIT", ""},
 		{"a file", wire.MySQL, greeting, then(plain, "\x03LOAD DATA INFILE '/a' INTO TABLE wins"), "LOAD DATA", ""},
-		{"attributes of an unknown type", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x01\x01\x00\x01\x77\x00\x01aSELECT 1"), "", "query attributes of a statement cannot be read"},
-		{"attributes that end too early", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x01\x01\x00\x01\xfd\x00\x01a\xfaSELECT 1"), "", "query attributes of a statement cannot be read"},
-		{"attributes that are not there", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03UPDATE orders SET a = 1"), "", "query attributes of a statement cannot be read"},
+		{"attributes of an unknown type", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x01\x01\x00\x01\x77\x00\x01aSELECT 1"), "", "cannot read the query attributes"},
+		{"attributes that end too early", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x01\x01\x00\x01\xfd\x00\x01a\xfaSELECT 1"), "", "cannot read the query attributes"},
+		{"attributes that are not there", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03UPDATE orders SET a = 1"), "", "cannot read the query attributes"},
 		{"compressed", wire.MySQL, greeting, login(1<<5, 0, 0), "", "compresses its packets"},
 		{"compressed with zstd", wire.MySQL, greeting, login(0x04, 0, 3), "", "compresses its packets"},
 		{"compression that the server does not offer", wire.MySQL, without(greeting, 0x04), then(login(0x04, 0x08, 3), "\x03UPDATE orders SET a = 1"), "UPDATE orders", ""},
@@ -125,11 +125,11 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 		{"replication", wire.MySQL, greeting, then(plain, "\x12\x04\x00\x00\x00\x00\x00\x01\x00\x00\x00"), "", "command 0x12"},
 
 		{"inline", wire.RESP, nil, lines("set lock:61 t nx\r\n", "get lock:61\r\n"), "SET lock:61 NX, GET lock:61", ""},
-		{"TLS to Redis", wire.RESP, nil, lines("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\n"), "", "starts TLS"},
-		{"binary", wire.RESP, nil, lines("\x80\x01\n"), "", "begins with the byte 0x80"},
-		{"no replies", wire.RESP, nil, lines("CLIENT REPLY OFF\r\n"), "", "after CLIENT REPLY"},
-		{"monitor", wire.RESP, nil, lines("*1\r\n$7\r\nMONITOR\r\n"), "", "after MONITOR"},
-		{"replica", wire.RESP, nil, lines("PSYNC ? -1\r\n"), "", "after PSYNC"},
+		{"TLS to Redis", wire.RESP, nil, lines("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\n"), "", "uses TLS"},
+		{"binary", wire.RESP, nil, lines("\x80\x01\n"), "", "begins with the unexpected byte 0x80"},
+		{"no replies", wire.RESP, nil, lines("CLIENT REPLY OFF\r\n"), "", "after the command CLIENT REPLY"},
+		{"monitor", wire.RESP, nil, lines("*1\r\n$7\r\nMONITOR\r\n"), "", "after the command MONITOR"},
+		{"replica", wire.RESP, nil, lines("PSYNC ? -1\r\n"), "", "after the command PSYNC"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var rec recorder
