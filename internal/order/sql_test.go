@@ -147,7 +147,7 @@ func TestCreateLosesSight(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, err := s.Create(t.Context(), 100, 1)
-	if err == nil || !strings.Contains(err.Error(), "60 of 100 orders were found again") {
+	if err == nil || !strings.Contains(err.Error(), "60 of 100 orders were found") {
 		t.Errorf("%d, %v", first, err)
 	}
 	for id := range int64(400) {

@@ -29,7 +29,7 @@ func TestAnswersAlone(t *testing.T) {
 		not   []string
 	}{
 		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥ or more", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order at once", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
-		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers: there was no", "none: double-grabs are counted from the answers: the ledger names fewer"}, []string{"0.00"}},
+		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers, because there was no", "none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"0.00"}},
 		{"ledger", []experiment.Cell{ledger}, []string{"- ledger -"}, []string{"counted from the answers", "≥"}},
 	} {
 		run := &experiment.Run{Config: experiment.RunConfig{Scenario: "rush", Orders: 3, Drivers: 3, Rate: 5, Together: true, Instances: 2, Rules: rules}, Cells: tc.cells}

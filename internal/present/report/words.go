@@ -138,7 +138,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 		lines = append(lines, "a single run says little about latency, rate and commands, so only run.json contains them; with -repeat 6 or more, the table shows their medians with intervals")
 	}
 	if r := run.Config.Rules; r != nil && len(cells) > 0 {
-		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed (%s); taken (%s): another driver has the order; busy (%s): the driver did not get the lock, and the order may still be open",
+		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed %s; taken %s, another driver has the order; busy %s, the driver did not get the lock, and the order may still be open",
 			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {

@@ -73,7 +73,7 @@ func TestParseMigration(t *testing.T) {
 // A command with words for a shell leads to a hint.
 func TestNoShell(t *testing.T) {
 	for text, want := range map[string]string{
-		"mysql shop < schema.sql": "so < has no meaning: use sh -c", "mysql shop <schema.sql": "<schema.sql", "cat a | mysql shop": "so | has", "sh -c 'mysql shop < schema.sql'": "",
+		"mysql shop < schema.sql": "so < has no effect: use sh -c", "mysql shop <schema.sql": "<schema.sql", "cat a | mysql shop": "so | has", "sh -c 'mysql shop < schema.sql'": "",
 	} {
 		m, err := ParseMigration(text)
 		if got := m.command.noShell(); err != nil || !strings.Contains(got, want) || (got == "") != (want == "") {
