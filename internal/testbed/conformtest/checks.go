@@ -27,10 +27,10 @@ func busy(t *trial) {
 		holder, contender := t.pair(longTTL, wait)
 		lease := t.acquire(holder)
 		if lease.Token() == "" {
-			t.fatalf("the lease has no token")
+			t.fatalf("the lease has an empty token")
 		}
 		if took := t.excluded(t.ctx, "the holder", contender); took < wait || took > wait+slack {
-			t.fatalf("wait %v: ErrBusy came after %v", wait, took)
+			t.fatalf("with a wait of %v, Acquire returned ErrBusy only after %v", wait, took)
 		}
 		t.release(lease)
 		t.nothingLeft(t.key)
@@ -44,7 +44,7 @@ func triesOnce(t *trial) {
 	lease, err := holder.Acquire(once, t.key)
 	t.must("acquire", err)
 	if took := t.excluded(once, "the holder", contender); took > slack {
-		t.fatalf("ErrBusy came after %v", took)
+		t.fatalf("with TryOnce, Acquire returned ErrBusy only after %v", took)
 	}
 	t.release(lease)
 }
@@ -61,7 +61,7 @@ func wakes(t *trial) {
 			t.must("the waiter", got.err)
 			t.release(got.lease)
 		case <-time.After(slack):
-			t.fatalf("the waiter did not have the lock %v after the release", slack)
+			t.fatalf("the waiter did not get the lock within %v of the release", slack)
 		}
 		holder, contender = contender, holder
 	}
@@ -74,7 +74,7 @@ func releaseOnce(t *trial) {
 	t.release(a)
 	b := t.acquire(second)
 	if a.Token() == b.Token() {
-		t.fatalf("two acquisitions have the same token, %q", a.Token())
+		t.fatalf("two leases have the same token, %q", a.Token())
 	}
 	t.want("a second release", a.Release(t.ctx), lock.ErrLost)
 	t.excluded(t.ctx, "the second holder", first)
@@ -108,7 +108,7 @@ func kept(t *trial) {
 	lease := t.acquire(holder)
 	select {
 	case <-lease.Lost():
-		t.fatalf("the lease was given up as lost")
+		t.fatalf("the lease was reported as lost, although it could be renewed")
 	case <-time.After(2 * shortTTL):
 	}
 	t.excluded(t.ctx, "the holder", contender)
@@ -126,12 +126,12 @@ func lossKnown(t *trial) {
 	select {
 	case <-lease.Lost():
 	case <-time.After(ttl * 2 / 3):
-		t.fatalf("the holder did not know of the loss after two thirds of the TTL")
+		t.fatalf("the holder was not told about the loss within two thirds of the TTL")
 	}
 	t.want("release of the lost lease", lease.Release(t.ctx), lock.ErrLost)
 }
 
-var errCut = errors.New("conformtest: the reply is lost")
+var errCut = errors.New("conformtest: the test dropped the reply")
 
 // unconfirmed checks a lease whose renewals get no reply. The lease must count as lost once it
 // expires, but not before.
@@ -154,13 +154,13 @@ func unconfirmed(t *trial) {
 	select {
 	case <-lease.Lost():
 	case <-time.After(shortTTL + slack):
-		t.fatalf("the holder was never notified")
+		t.fatalf("the holder was not told about the loss when the lease expired")
 	}
 	if took := time.Since(began); took < shortTTL*2/3 {
-		t.fatalf("given up as lost after %v of %v", took, shortTTL)
+		t.fatalf("the lease was reported as lost after %v, although its TTL is %v", took, shortTTL)
 	}
 	if silent.Load() == 0 {
-		t.fatalf("no renewal was tried")
+		t.fatalf("the lock did not try to renew the lease")
 	}
 	if err := lease.Release(t.ctx); !errors.Is(err, lock.ErrLost) {
 		t.must("release", err)
@@ -180,12 +180,12 @@ func cancelledWaiting(t *trial) {
 	case got := <-waiter:
 		t.want("the cancelled waiter", got.err, context.Canceled)
 	case <-time.After(slack):
-		t.fatalf("the waiter is still waiting after its client has gone")
+		t.fatalf("the waiter still waits, although its context was cancelled")
 	}
 	t.release(lease)
 	t.nothingLeft(t.key)
 	_, err := contender.Acquire(waiting, t.key)
-	t.want("an acquire succeeded for a client that has gone", err, context.Canceled)
+	t.want("an acquire with a cancelled context", err, context.Canceled)
 }
 
 // cancelledMidway checks that nothing stays on the servers if a client disconnects while it gets
@@ -204,9 +204,9 @@ func lostReply(t *trial) {
 	switch {
 	case lease != nil:
 		_ = lease.Release(t.ctx)
-		t.fatalf("it came to a lease")
+		t.fatalf("Acquire returned a lease, although the reply was lost")
 	case errors.Is(err, lock.ErrBusy):
-		t.fatalf("it came to %v", err)
+		t.fatalf("the reply was lost, but Acquire returned %v, which means that another client has the lock", err)
 	}
 }
 
@@ -220,7 +220,7 @@ func recovers(t *trial) {
 		lease, err := contender.Acquire(onReply(t.ctx, func() error { return errCut }), t.key)
 		if err == nil {
 			_ = lease.Release(t.ctx)
-			t.fatalf("it came to a lease without a reply")
+			t.fatalf("Acquire returned a lease, although no reply arrived")
 		}
 		lease = t.acquire(holder)
 		for _, waiter := range []<-chan acquired{t.waiter(t.ctx, contender), t.waiter(t.ctx, contender)} {
@@ -246,7 +246,7 @@ func lateReply(t *trial) {
 	}
 	if other, err := t.start(shortTTL, 0).Acquire(t.ctx, t.key); err == nil {
 		_, _ = other.Release(t.ctx), lease.Release(t.ctx)
-		t.fatalf("it came to a lease that had expired")
+		t.fatalf("Acquire returned a lease that had already expired")
 	}
 	t.release(lease)
 }
@@ -259,7 +259,7 @@ func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() e
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if replies.Load() == 0 {
-		t.fatalf("no server was asked")
+		t.fatalf("Acquire sent no request to a server")
 	}
 	return lease, err
 }
@@ -314,7 +314,7 @@ func contention(t *trial) {
 		key, began := i%contendedKeys, time.Now()
 		lease, err := lockers[i/contendedKeys%2].Acquire(t.ctx, t.keys[key])
 		if took, late := time.Since(began), lateness(); took > contendedWait+time.Second+late {
-			return fmt.Errorf("an acquire took %v, although the machine delayed it by at most %v", took, late)
+			return fmt.Errorf("an Acquire took %v, which is longer than its wait, and the busy machine explains only %v of it", took, late)
 		}
 		if errors.Is(err, lock.ErrBusy) {
 			return nil
@@ -330,7 +330,7 @@ func contention(t *trial) {
 			return fmt.Errorf("release: %w", err)
 		}
 		if overlap {
-			return errors.New("two holders had the same key at once")
+			return errors.New("two clients held the lock of the same key at once")
 		}
 		return nil
 	}
@@ -342,11 +342,11 @@ func contention(t *trial) {
 	all.Wait()
 	t.stopAll() // complete any clean-up that the locks still have to do
 	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
-		t.fatalf("%d of %d drivers could not use the lock; for example: %w", len(failed), contenders, failed[0])
+		t.fatalf("%d of %d clients failed; for example: %w", len(failed), contenders, failed[0])
 	}
 	for key := range had {
 		if had[key].Load() == 0 {
-			t.fatalf("no driver got the lock of key %d", key)
+			t.fatalf("no client got the lock of key %d", key)
 		}
 	}
 }

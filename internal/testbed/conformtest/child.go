@@ -101,15 +101,15 @@ func processes(t *trial) {
 		case r.Error != "":
 			t.fatalf("process %d: %s", i, r.Error)
 		case r.Overlaps > 0:
-			t.fatalf("process %d: %d of %d leases overlapped another", i, r.Overlaps, r.Held)
+			t.fatalf("process %d: %d of %d leases were valid at the same time as another one", i, r.Overlaps, r.Held)
 		case r.Held == 0:
-			t.fatalf("process %d never had the lock", i)
+			t.fatalf("process %d never got the lock", i)
 		case r.Leaked != "":
-			t.fatalf("process %d left goroutines: %s", i, r.Leaked)
+			t.fatalf("process %d has goroutines left at the end: %s", i, r.Leaked)
 		}
 	}
 	if hungUp == 0 {
-		t.fatalf("no client ever waited long enough to hang up")
+		t.fatalf("no client waited long enough to test a disconnect")
 	}
 }
 

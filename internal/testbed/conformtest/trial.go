@@ -68,7 +68,7 @@ func (t *trial) must(what string, err error) {
 // want fails the check if got is not the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
-		t.fatalf("%s: %v; want %v", what, got, wanted)
+		t.fatalf("%s: got the error %v, want %v", what, got, wanted)
 	}
 }
 
@@ -134,9 +134,9 @@ func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) 
 	took := time.Since(began)
 	if err == nil {
 		_ = lease.Release(ctx)
-		t.fatalf("%s has the lock, and a contender got it too", by)
+		t.fatalf("%s has the lock, but another client got it too", by)
 	}
-	t.want("a contender of "+by, err, lock.ErrBusy)
+	t.want("a client that competes with "+by, err, lock.ErrBusy)
 	return took
 }
 
@@ -154,7 +154,7 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	}()
 	select {
 	case got := <-done:
-		t.fatalf("the waiter did not wait: %v", got.err)
+		t.fatalf("Acquire did not wait, although another client has the lock: %v", got.err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	return done
@@ -176,7 +176,7 @@ func (t *trial) nothingLeft(key string) {
 		case err == nil && len(keys) == 0:
 			return
 		case err != nil && (late || t.ctx.Err() != nil):
-			t.fatalf("ask the server what is left of %s: %w", key, err)
+			t.fatalf("cannot ask the server which keys of %s are left: %w", key, err)
 		case late || t.ctx.Err() != nil:
 			t.fatalf("the check released its locks, but the server still stores %s", strings.Join(keys, " and "))
 		}
