@@ -20,8 +20,8 @@ var Wider = []struct {
 	Why   string // the reason, as one sentence
 }{
 	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "in a search, a node may also restart while another driver holds some of the other nodes, and then this node decides who has the majority. In `run`, the holder has all nodes, and `amnesia` tests the bare majority"},
-	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "the same as for `redis-restart`"},
-	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "the same as for `redis-restart`"},
+	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "the reason is the same as for `redis-restart`"},
+	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "the reason is the same as for `redis-restart`"},
 	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node may also jump while another driver holds some of the other nodes, as for `redis-restart`"},
 	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "any node may restart empty, whether or not the holder has it"},
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and then the server cannot tell this caller from a dead one. `run` delays only replies"},
