@@ -104,11 +104,11 @@ func printStock(units int) string {
 
 func parseNodes(s *Schedule, words string) error {
 	if words == "" {
-		return errors.New("the line names no server")
+		return errors.New("the line must name at least one server, such as redis")
 	}
 	for w := range strings.FieldsSeq(words) {
 		if !isServer(w) || w == DB || slices.Contains(s.Nodes, w) {
-			return fmt.Errorf("%q is not the name of a lock server, or it occurs twice", w)
+			return fmt.Errorf("%q must be the name of a lock server, such as redis, and must occur only once", w)
 		}
 		s.Nodes = append(s.Nodes, w)
 	}

@@ -142,13 +142,13 @@ type cost struct{ What, pattern, Bound, Measured string }
 // counts.
 func (g generator) costs() ([]cost, error) {
 	costs := []cost{
-		{What: "`setnx` acquire + release, over the same two commands sent raw", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},
-		{What: "a `watchdog` waiter holds the lock, after the call of the release, in round trips", pattern: `in round trips ([\d.]+ \[[^]]+\])`, Bound: "3"},
-		{What: "CPU time of `loadgen` for a request, over bare vegeta's", pattern: `ours/bare vegeta: ([\d.]+ \[[^]]+\])`, Bound: "1.15"},
-		{What: "grabs/s through two instances (`none`, work 0, every request wins), over the same SQL without a service", pattern: `two instances/bare SQL: ([\d.]+ \[[^]]+\])`, Bound: "0.50"},
-		{What: "the store's grabs/s, over the same SQL without a store", pattern: `store/bare: ([\d.]+ \[[^]]+\])`},
+		{What: "acquire and release of `setnx`, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},
+		{What: "time from a release until a waiter of `watchdog` holds the lock, in round trips", pattern: `in round trips ([\d.]+ \[[^]]+\])`, Bound: "3"},
+		{What: "CPU time of `loadgen` for a request, divided by that of vegeta", pattern: `ours/bare vegeta: ([\d.]+ \[[^]]+\])`, Bound: "1.15"},
+		{What: "grabs per second through two instances, divided by the same SQL without a service", pattern: `two instances/bare SQL: ([\d.]+ \[[^]]+\])`, Bound: "0.50"},
+		{What: "grabs per second of the store, divided by the same SQL without the store", pattern: `store/bare: ([\d.]+ \[[^]]+\])`},
 		{What: "peak memory of `loadgen` over 1,000,000 requests", pattern: `peak memory of loadgen (\d+ MiB)`, Bound: "200 MiB"},
-		{What: "CPU time of recording all events of a grab", pattern: `CPU time of recording one grab: ([\d.]+ us, [\d.]+ to [\d.]+)`},
+		{What: "CPU time for recording all events of a grab", pattern: `CPU time of recording one grab: ([\d.]+ us, [\d.]+ to [\d.]+)`},
 	}
 	text, err := g.read("results/prove.txt")
 	if err != nil {

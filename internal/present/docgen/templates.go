@@ -62,11 +62,22 @@ func (g generator) functions() template.FuncMap {
 		"numbered":     numbered,
 		"shownBy":      shownBy,
 		"cell":         cell,
+		"item":         item,
+		"sentence":     sentence,
 		"join":         func(names []string) string { return strings.Join(names, ", ") },
 		"base":         path.Base,
 		"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
 	}
 }
+
+// item formats a text as an entry of a Markdown list, in lines of at most 110 characters.
+func item(mark, text string) string {
+	lines := catalog.Wrap(text, 110-len(mark))
+	return mark + strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
+}
+
+// sentence returns a text with an upper-case first letter.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // cell escapes text for a Markdown table.
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
@@ -76,7 +87,7 @@ var modeID = regexp.MustCompile(`\bF\d+\b`)
 // linkModes turns the names of failure modes in a text into links.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
-func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
+func modeLinks(ids []string) string { return linkModes(strings.Join(ids, ", ")) }
 
 // numbered turns a text into a numbered list of sentences.
 func numbered(text string) string {
@@ -151,19 +162,20 @@ func brokenBy(mode string) string {
 	return strings.Join(names, ", ")
 }
 
-// strikePoints describes at which steps of a request a fault can be injected.
+// strikePoints says at which steps of a request a fault can be injected. It returns "" if the fault
+// can be injected at every point of a grab.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
-		return "every step", nil
+		return " It can strike at every step.", nil
 	}
 	entry, err := fault.Find(f.Name)
 	if err != nil {
 		return "", err
 	}
 	if entry.Reach != nil {
-		return "some: " + entry.Reach.Why, nil
+		return " Some points are left out, because " + entry.Reach.Why + ".", nil
 	}
-	return "all", nil
+	return "", nil
 }
 
 // serversOf names the servers that take part in a search.
@@ -186,9 +198,9 @@ func searchClaims() (rows []searchRow) {
 			for i, f := range c.Faults {
 				names[i] = "`" + string(f) + "`"
 			}
-			is := "also `" + string(c.As) + "`"
+			is := "also finds what `run` finds under `" + string(c.As) + "`"
 			if c.As == catalog.NoFault {
-				is = "harmless"
+				is = "finds no failure"
 			}
 			rows = append(rows, searchRow{strings.Join(names, ", "), s.Name, is, c.Why})
 		}
@@ -200,7 +212,7 @@ func searchClaims() (rows []searchRow) {
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
 	if s.Expected(catalog.NoFault) == v {
-		under = append(under, "no fault")
+		under = append(under, "without any fault")
 	}
 	for _, f := range fault.Faults {
 		if f.Touches(s) && s.Expected(f.Name) == v {

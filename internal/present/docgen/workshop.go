@@ -14,9 +14,18 @@ import (
 // from TestWorkshopOnServers, which runs the exercises on real servers.
 type lesson struct {
 	Exercises []workshop.Exercise
+	Intro     string // says how to use the worksheet
 
 	texts *workshop.Texts
 	facts map[int]workshop.Facts // facts by number of the exercise
+}
+
+// intros says how to use the worksheet, by language.
+var intros = map[string]string{
+	"en": "On this sheet you can note your answers to the twelve exercises. The first command starts all of them, and the\n" +
+		"second one starts exercise 1. First tick what you expect (☐), then run the exercise, and write your answer after the\narrow (→).",
+	"zh": "在这张纸上记录十二个练习的答案。第一条命令开始全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
+	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
 }
 
 func (g generator) lesson(lang string) (lesson, error) {
@@ -24,7 +33,7 @@ func (g generator) lesson(lang string) (lesson, error) {
 	if err != nil {
 		return lesson{}, err
 	}
-	l := lesson{Exercises: workshop.Exercises, texts: texts}
+	l := lesson{Exercises: workshop.Exercises, Intro: intros[lang], texts: texts}
 	b, err := g.read("internal/present/workshop/testdata/facts.json")
 	if err == nil {
 		err = json.Unmarshal([]byte(b), &l.facts)

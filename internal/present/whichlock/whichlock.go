@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -170,7 +171,11 @@ func Short(s Sources) string {
 		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
 			cost = figure(2 * *row.Ratio)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(p.Twice(name), ", "), strings.Join(p.Stuck(name), ", "), cost)
+		twice := p.Twice(name)
+		if left := len(twice) - 7; left > 0 {
+			twice = append(slices.Clone(twice[:7]), fmt.Sprintf("and %d more", left))
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(twice, ", "), strings.Join(p.Stuck(name), ", "), cost)
 	}
 	return b.String()
 }
