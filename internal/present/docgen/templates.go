@@ -173,7 +173,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 		return "", err
 	}
 	if entry.Reach != nil {
-		return " Some points are left out, because " + entry.Reach.Why + ".", nil
+		return " It is impossible at some points: " + entry.Reach.Why + ".", nil
 	}
 	return "", nil
 }
