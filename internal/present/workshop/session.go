@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -496,15 +497,30 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	if err := os.RemoveAll(f["dir"]); err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
+	isAsked := func(i int) bool {
+		return !left(answers[i]) && !s.Progress.stateOf(e).isSettled(i, e.Questions[i])
+	}
+	// No command runs if an answer is invalid, because the user answers all questions again.
+	for i, q := range e.Questions {
+		if !isAsked(i) || q.File || q.Aim != nil {
+			continue
+		}
+		if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
+			return err
+		}
+	}
 	asked := false
 	for i, q := range e.Questions {
-		if left(answers[i]) || s.Progress.stateOf(e).isSettled(i, q) {
+		if !isAsked(i) {
 			continue
 		}
 		asked = true
 		if q.File {
 			text, err := infile.Read(answers[i][0], infile.Small)
-			if err != nil {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return fmt.Errorf("%w: %q is not a file: enter the path of your file", ErrAnswer, answers[i][0])
+			case err != nil:
 				return fmt.Errorf("%w: %w", ErrAnswer, err)
 			}
 			f["file"], f["handed"] = answers[i][0], string(text)
@@ -514,13 +530,8 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 				return err
 			}
 		}
-		switch {
-		case q.Aim != nil:
+		if q.Aim != nil {
 			if err := q.Aim(answers[i], f); err != nil {
-				return err
-			}
-		case !q.File: // an invalid answer is not tested with commands
-			if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
 				return err
 			}
 		}
@@ -586,7 +597,11 @@ func (s *Session) Conclude(e Exercise) {
 	f := s.factsWith(e, Facts{"points": strconv.Itoa(state.points(e)), "of": strconv.Itoa(e.Points()),
 		"score": strconv.Itoa(points), "all": strconv.Itoa(of), "next": strconv.Itoa(s.Progress.Next())})
 	if !state.isDone() {
-		s.print("", join(s.Texts.Say("ui.again", f), s.Texts.Say("ui.how.ask", f)))
+		again := s.Texts.Say("ui.again", f)
+		if slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
+			again = join(again, s.Texts.Say("ui.files", f))
+		}
+		s.print("", join(again, s.Texts.Say("ui.how.ask", f)))
 		return
 	}
 	s.labelled("ui.moral", s.moral(e))

@@ -254,6 +254,49 @@ func TestLocated(t *testing.T) {
 	}
 }
 
+// TestInvalidAnswerRunsNothing checks that a file is not tested if another answer is invalid, or if
+// the file does not exist.
+func TestInvalidAnswerRunsNothing(t *testing.T) {
+	e, _ := Find(10)
+	text := "strategy setnx\nactors A@1 B@2\n\nA begins\n"
+	file := filepath.Join(t.TempDir(), "copy.txt")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ file, word, want string }{
+		{file, "5", `"5" is not valid: enter one of yes, no`},
+		{"12", "no", `"12" is not a file: enter the path of your file`},
+	} {
+		s := paged(t, "en", nil)
+		state := s.Progress.stateOf(e)
+		state.Ran, state.Facts = true, Facts{"half.schedule": text, "fenced.overlaps": "24"}
+		err := s.Answer(t.Context(), e, [][]string{{tt.file}, {tt.word}})
+		if !errors.Is(err, ErrAnswer) || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%s, %s: %v, want %s", tt.file, tt.word, err, tt.want)
+		}
+	}
+}
+
+// TestAgainSaysWhatHolds checks that only an exercise with a file mentions files after a wrong answer.
+func TestAgainSaysWhatHolds(t *testing.T) {
+	for _, lang := range Languages {
+		for _, e := range Exercises {
+			var out strings.Builder
+			s := paged(t, lang, nil)
+			s.Out = &out
+			s.Conclude(e)
+			hasFile := slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File })
+			flat := strings.NewReplacer("\n", " ").Replace(out.String())
+			if lang != "en" {
+				flat = strings.ReplaceAll(flat, " ", "")
+			}
+			if got := strings.Contains(flat, strings.ReplaceAll(s.Texts.Say("ui.files", nil), "\n", " ")); got != hasFile {
+				t.Errorf("%s: exercise %d mentions files: %v, want %v:\n%s", lang, e.Number, got, hasFile, out.String())
+			}
+		}
+	}
+}
+
 // TestFileIsJudgedAgain checks that a file is judged after another one was right, and that a wrong
 // one costs no points.
 func TestFileIsJudgedAgain(t *testing.T) {
