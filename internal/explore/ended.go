@@ -40,8 +40,7 @@ func StackOf(err error) string {
 // endedBy waits until the process has exited, and returns an error that describes how it exited.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
-	printed := c.printed.b.String()
-	end := &endedError{stack: tidyStack(panicIn(printed))}
+	end := &endedError{stack: tidyStack(panicText.FindString(c.printed.b.String()))}
 	message, _, _ := strings.Cut(end.stack, "\n")
 	switch {
 	case strings.Contains(message, "deadlock"):
@@ -67,14 +66,8 @@ func (c *child) hungAt(stack string) error {
 
 func (c Config) patience() time.Duration { return cmp.Or(c.Patience, defaultPatience) }
 
-// panicIn finds the text of a panic or of a fatal error in the output of a process. It returns "" if
-// there is none.
-func panicIn(printed string) string {
-	if at := regexp.MustCompile(`(?m)^(panic|fatal error): `).FindStringIndex(printed); at != nil {
-		return printed[at[0]:]
-	}
-	return ""
-}
+// panicText matches the text of a panic or of a fatal error in the output of a process.
+var panicText = regexp.MustCompile(`(?ms)^(panic|fatal error): .*`)
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 

@@ -260,7 +260,13 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
-	result := func(s search.Summary) Result { return resultOf(cfg, set, s, time.Since(began)) }
+	result := func(s search.Summary) Result { // without the failures
+		return Result{
+			Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
+			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
+			Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: time.Since(began),
+		}
+	}
 	searchCfg := cfg.search()
 	if cfg.byClaim {
 		searchCfg.Kind = func(steps []schedule.Step) string {
@@ -335,15 +341,6 @@ func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.A
 		})
 	}
 	return workers, starting.Wait()
-}
-
-// resultOf converts the summary of a search to a Result. It leaves the failures empty.
-func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Duration) Result {
-	return Result{
-		Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
-		Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
-		Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: elapsed,
-	}
 }
 
 func verdict(s search.Summary) catalog.Verdict {

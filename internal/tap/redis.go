@@ -35,11 +35,7 @@ func Commands(around redishook.Hook) redis.Hook {
 
 // setsUp reports whether go-redis itself sends cmd to set up a connection.
 func setsUp(cmd redis.Cmder) bool {
-	switch cmd.Name() {
-	case "hello", "auth", "select", "client", "readonly", "unwatch":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"hello", "auth", "select", "client", "readonly", "unwatch"}, cmd.Name())
 }
 
 // keysOf returns the keys of a command. If the command is unknown, keysOf returns its first

@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 )
 
@@ -38,14 +37,6 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, errors.Join(fmt.Errorf("tap: database connections of type %T do not support contexts: use another driver", inner), inner.Close())
 	}
 	return &conn{fullConn: full, of: c}, nil
-}
-
-// Close closes the wrapped connector, if that is possible.
-func (c *connector) Close() error {
-	if closer, ok := c.Connector.(io.Closer); ok {
-		return closer.Close()
-	}
-	return nil
 }
 
 // fullConn lists the methods that MySQL and SQLite connections have in common.

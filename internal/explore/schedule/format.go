@@ -10,64 +10,53 @@ import (
 
 // A form describes one kind of step.
 type form struct {
-	kind  Kind
 	text  string        // the syntax; words in angle brackets stand for values, and all other words are literal
 	fault catalog.Fault // the fault that injects the step; empty if the step is no fault
 	shows catalog.Facts // what the step adds to the explanation of a failure, such as a lost reply
 }
 
-// forms lists all kinds of steps. If several forms match a line, the first one applies.
+// forms contains the form of each kind of step. If several forms match a line, the first one applies.
 var forms = []form{
-	{Begins, "<actor> begins", "", 0},
-	{Call, "<actor> <phase> <n> <target>", "", 0},
-	{ReplyLost, "<actor> <phase> <n> <target> reply lost", catalog.ReplyLost, catalog.ReplyWasLost},
-	{SentTwice, "<actor> <phase> <n> <target> sent twice", catalog.SentTwice, catalog.ReplyWasLost},
-	{ReplyLate, "<actor> <phase> <n> <target> reply late", catalog.Latency, catalog.Delayed},
-	{Hears, "<actor> hears <phase> <n> <target>", "", 0},
-	{GivenUp, "<actor> <phase> <n> <target> given up", catalog.Latency, catalog.Delayed},
-	{ArrivesLate, "<actor> <phase> <n> <target> arrives late", "", 0},
-	{MessageLost, "<actor> <phase> <n> <target> message lost", catalog.MessageLost, catalog.WakeUpLost},
-	{MessageTwice, "<actor> <phase> <n> <target> message twice", catalog.MessageLost, catalog.WakeUpLost},
-	{MessageLate, "<actor> <phase> <n> <target> message late", catalog.MessageLost, catalog.WakeUpLost},
-	{MessagesArrive, "<target> messages arrive", "", 0},
-	{Paused, "<actor> paused", catalog.Pause, 0},
-	{Resumes, "<actor> resumes", "", 0},
-	{Hangs, "<actor> hangs", catalog.Hang, catalog.Hung},
-	{Dies, "<actor> dies", catalog.Crash, catalog.Died},
-	{Cancelled, "<actor> cancelled", catalog.Cancel, catalog.Cancelled},
-	{InstanceDies, "instance <instance> dies", catalog.Crash, catalog.Died},
-	{CutOff, "instance <instance> cut off from <target>", catalog.Partition, catalog.CutOff},
-	{Reaches, "instance <instance> reaches <target>", "", 0},
-	{ClientClock, "instance <instance> clock <jump>", catalog.ClientClock, catalog.ClocksApart},
-	{Passes, "time passes <duration>", "", 0},
-	{NextTimer, "time to next timer", "", 0},
-	{LeaseEnd, "time to lease end", "", 0},
-	{Restarts, "<target> restarts", catalog.RedisRestart, 0},
-	{FailsOver, "<target> fails over", catalog.Failover, 0},
-	{Evicts, "<target> evicts", catalog.RedisFull, 0},
-	{Down, "<target> down", catalog.RedisDown, catalog.Unreachable},
-	{Up, "<target> up", "", 0},
-	{NodeClock, "<target> clock <jump>", catalog.NodeClock, 0},
-}
-
-// form returns the form of a kind of step. Its text is empty if there is no such kind.
-func (k Kind) form() form {
-	for _, f := range forms {
-		if f.kind == k {
-			return f
-		}
-	}
-	return form{}
+	Begins:         {"<actor> begins", "", 0},
+	Call:           {"<actor> <phase> <n> <target>", "", 0},
+	ReplyLost:      {"<actor> <phase> <n> <target> reply lost", catalog.ReplyLost, catalog.ReplyWasLost},
+	SentTwice:      {"<actor> <phase> <n> <target> sent twice", catalog.SentTwice, catalog.ReplyWasLost},
+	ReplyLate:      {"<actor> <phase> <n> <target> reply late", catalog.Latency, catalog.Delayed},
+	Hears:          {"<actor> hears <phase> <n> <target>", "", 0},
+	GivenUp:        {"<actor> <phase> <n> <target> given up", catalog.Latency, catalog.Delayed},
+	ArrivesLate:    {"<actor> <phase> <n> <target> arrives late", "", 0},
+	MessageLost:    {"<actor> <phase> <n> <target> message lost", catalog.MessageLost, catalog.WakeUpLost},
+	MessageTwice:   {"<actor> <phase> <n> <target> message twice", catalog.MessageLost, catalog.WakeUpLost},
+	MessageLate:    {"<actor> <phase> <n> <target> message late", catalog.MessageLost, catalog.WakeUpLost},
+	MessagesArrive: {"<target> messages arrive", "", 0},
+	Paused:         {"<actor> paused", catalog.Pause, 0},
+	Resumes:        {"<actor> resumes", "", 0},
+	Hangs:          {"<actor> hangs", catalog.Hang, catalog.Hung},
+	Dies:           {"<actor> dies", catalog.Crash, catalog.Died},
+	Cancelled:      {"<actor> cancelled", catalog.Cancel, catalog.Cancelled},
+	InstanceDies:   {"instance <instance> dies", catalog.Crash, catalog.Died},
+	CutOff:         {"instance <instance> cut off from <target>", catalog.Partition, catalog.CutOff},
+	Reaches:        {"instance <instance> reaches <target>", "", 0},
+	ClientClock:    {"instance <instance> clock <jump>", catalog.ClientClock, catalog.ClocksApart},
+	Passes:         {"time passes <duration>", "", 0},
+	NextTimer:      {"time to next timer", "", 0},
+	LeaseEnd:       {"time to lease end", "", 0},
+	Restarts:       {"<target> restarts", catalog.RedisRestart, 0},
+	FailsOver:      {"<target> fails over", catalog.Failover, 0},
+	Evicts:         {"<target> evicts", catalog.RedisFull, 0},
+	Down:           {"<target> down", catalog.RedisDown, catalog.Unreachable},
+	Up:             {"<target> up", "", 0},
+	NodeClock:      {"<target> clock <jump>", catalog.NodeClock, 0},
 }
 
 // Fault returns the fault that injects steps of this kind. It returns "" if they are no faults.
-func (k Kind) Fault() catalog.Fault { return k.form().fault }
+func (k Kind) Fault() catalog.Fault { return forms[k].fault }
 
 // Shows returns the facts that steps of this kind add to the explanation of a failure.
-func (k Kind) Shows() catalog.Facts { return k.form().shows }
+func (k Kind) Shows() catalog.Facts { return forms[k].shows }
 
 // String returns the step as one line of a schedule.
-func (s Step) String() string { return s.Kind.form().print(s) }
+func (s Step) String() string { return forms[s.Kind].print(s) }
 
 func (f form) words() []string { return strings.Fields(f.text) }
 

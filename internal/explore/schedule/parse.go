@@ -107,9 +107,10 @@ func orNone(actors string) string { return cmp.Or(actors, "none") }
 func ParseStep(line string) (Step, error) {
 	words := strings.Fields(line)
 	var nearest error
-	for _, f := range forms {
+	for kind, f := range forms {
 		step, err := f.parse(words)
 		if err == nil {
+			step.Kind = Kind(kind)
 			return step, nil
 		}
 		// If several forms could match, the error from the last one helps the user most.
@@ -147,7 +148,7 @@ var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
 	pattern := f.words()
-	if len(pattern) != len(words) {
+	if len(words) == 0 || len(pattern) != len(words) {
 		return Step{}, errForm
 	}
 	for i, p := range pattern {
@@ -155,7 +156,7 @@ func (f form) parse(words []string) (Step, error) {
 			return Step{}, errForm
 		}
 	}
-	s := Step{Kind: f.kind}
+	var s Step
 	for i, p := range pattern {
 		field, ok := fields[p]
 		if !ok {
@@ -170,11 +171,11 @@ func (f form) parse(words []string) (Step, error) {
 
 // examples returns one example line for each form.
 func examples() []string {
-	all := make([]string, len(forms))
-	for i, f := range forms {
-		all[i] = strconv.Quote(f.print(Step{
-			Kind: f.kind, Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1, Duration: 10 * time.Second,
-		}))
+	var all []string
+	for _, f := range forms[Begins:] {
+		all = append(all, strconv.Quote(f.print(Step{
+			Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1, Duration: 10 * time.Second,
+		})))
 	}
 	return all
 }

@@ -74,12 +74,15 @@ const (
 	MessageLost                    // a call is sent, applied and answered, but no subscriber receives the messages that it publishes
 	MessageTwice                   // a call is sent, applied and answered, but the messages that it publishes arrive twice
 	MessageLate                    // a call is sent, applied and answered, but the messages that it publishes are delayed
+	MessagesArrive                 // the delayed messages of a server reach its subscribers
 	Paused                         // the actor's process stops, as by SIGSTOP
 	Resumes                        // the paused process continues
 	Hangs                          // the actor's work does not return, while its process and its renewals continue
 	Dies                           // the actor's process dies and sends nothing more
 	Cancelled                      // the client that sent the actor's request disconnects
 	InstanceDies                   // every actor on the instance dies
+	CutOff                         // an instance cannot reach the database, or all other servers ("locks")
+	Reaches                        // an instance can reach these servers again
 	ClientClock                    // the wall clock of an instance jumps by a duration
 	Passes                         // a duration of time passes
 	NextTimer                      // time passes until an actor has something to do
@@ -89,9 +92,6 @@ const (
 	Evicts                         // a server that is out of memory drops all keys
 	Down                           // a server cannot be reached
 	Up                             // a server can be reached again
-	MessagesArrive                 // the delayed messages of a server reach its subscribers
-	CutOff                         // an instance cannot reach the database, or all other servers ("locks")
-	Reaches                        // an instance can reach these servers again
 	NodeClock                      // the clock of a server jumps by a duration
 )
 

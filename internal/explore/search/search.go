@@ -116,7 +116,7 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
 		s.at = i
-		for len(l.queue.jobs) > 0 && !s.mustStop(ctx) {
+		for len(l.queue.jobs) > 0 && ctx.Err() == nil && !s.hung && s.room() > 0 {
 			if err := s.round(ctx, workers); err != nil {
 				return Summary{}, err
 			}
@@ -129,10 +129,6 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 		}
 	}
 	return s.summary(ctx), nil
-}
-
-func (s *Search) mustStop(ctx context.Context) bool {
-	return ctx.Err() != nil || s.hung || s.room() == 0
 }
 
 // room returns how many more schedules the search may execute.
@@ -215,11 +211,6 @@ func (s *Search) isPointless(j job) bool {
 		return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { found, is := shortest(p); return found && !is })
 	}
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
-}
-
-// isShortest reports whether the finding is final, because no queued job could shorten it.
-func (s *Search) isShortest(f Finding) bool {
-	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
 // given returns the steps that a job must begin with.
@@ -342,7 +333,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, f := range s.found {
-		f.Shortest = s.isShortest(f)
+		f.Shortest = f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 		all = append(all, f)
 	}
 	rank := func(f Finding) int { return slices.Index(s.cfg.Properties, f.Property) } // -1 for Survives, which comes first

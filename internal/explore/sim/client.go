@@ -113,36 +113,23 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf formats commands and their replies as readable text.
+// textOf formats commands and their replies as readable text. It shortens each script to the first
+// digits of its SHA-1.
 func textOf(cmds []redis.Cmder) string {
-	var b strings.Builder
+	texts := make([]string, len(cmds))
 	for i, cmd := range cmds {
-		if i > 0 {
-			b.WriteString("; ")
+		words := slices.Clone(cmd.Args())
+		words[0] = strings.ToUpper(fmt.Sprint(words[0]))
+		if name := words[0]; name == "EVAL" || name == "EVALSHA" {
+			sha := fmt.Sprint(words[1])
+			if name == "EVAL" {
+				sha = scriptSHA(sha)
+			}
+			words = append([]any{"script " + sha[:6]}, words[3:]...)
 		}
-		writeRequest(&b, cmd.Args())
-		b.WriteString(" → ")
-		b.WriteString(replyOf(cmd))
+		texts[i] = strings.TrimSuffix(fmt.Sprintln(words...), "\n") + " → " + replyOf(cmd)
 	}
-	return b.String()
-}
-
-// writeRequest writes a command as text. It shortens each script to the first digits of its SHA-1.
-func writeRequest(b *strings.Builder, args []any) {
-	name := strings.ToUpper(fmt.Sprint(args[0]))
-	rest := args[1:]
-	if name == "EVAL" || name == "EVALSHA" {
-		sha := fmt.Sprint(args[1])
-		if name == "EVAL" {
-			sha = scriptSHA(sha)
-		}
-		name, rest = "script "+sha[:6], args[3:]
-	}
-	b.WriteString(name)
-	for _, a := range rest {
-		b.WriteByte(' ')
-		fmt.Fprint(b, a)
-	}
+	return strings.Join(texts, "; ")
 }
 
 // replyOf formats a reply as redis-cli does.
@@ -157,16 +144,10 @@ func replyOf(cmd redis.Cmder) string {
 	case *redis.Cmd: // String would omit a reply that has not arrived yet
 		return fmt.Sprint(cmd.Val())
 	case *redis.BoolCmd:
-		switch set := strings.EqualFold(cmd.Name(), "set"); {
-		case set && cmd.Val():
-			return "OK"
-		case set:
-			return "(nil)"
-		case cmd.Val():
-			return "1"
-		default:
-			return "0"
+		if strings.EqualFold(cmd.Name(), "set") {
+			return map[bool]string{true: "OK", false: "(nil)"}[cmd.Val()]
 		}
+		return map[bool]string{true: "1", false: "0"}[cmd.Val()]
 	}
 	text := cmd.String()
 	return text[strings.LastIndex(text, ": ")+2:]

@@ -15,9 +15,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
-
-	"github.com/redis/go-redis/v9"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Setting contains the parameters that all schedules of a search share.
@@ -86,12 +83,9 @@ type counter struct {
 
 // instance is one simulated process of the service under test.
 type instance struct {
-	number    int
-	redis     redis.UniversalClient
-	redlock   []redis.UniversalClient
-	zooKeeper *lock.Ensemble
-	etcd      *clientv3.Client
-	clients   []io.Closer // all clients, to be closed at the end
+	number  int
+	clients lock.Env    // the clients of the lock servers; its other fields are empty
+	closers []io.Closer // all clients, to be closed at the end
 
 	// Each schedule resets these fields.
 	world     *world       // nil between two schedules
@@ -168,23 +162,23 @@ func (inst *instance) connect(nodes []*node) error {
 	for _, n := range nodes {
 		switch s := n.lockServer.(type) {
 		case *zkServer:
-			inst.zooKeeper = s.ensemble(inst)
+			inst.clients.ZooKeeper = s.ensemble(inst)
 		case *etcdServer:
 			client, err := s.client(inst)
 			if err != nil {
 				return err
 			}
-			inst.clients, inst.etcd = append(inst.clients, client), client
+			inst.closers, inst.clients.Etcd = append(inst.closers, client), client
 		case *redisServer:
 			client, err := newClient(inst, s)
 			if err != nil {
 				return err
 			}
-			inst.clients = append(inst.clients, client)
+			inst.closers = append(inst.closers, client)
 			if n.name == "redis" {
-				inst.redis = client
+				inst.clients.Redis = client
 			} else {
-				inst.redlock = append(inst.redlock, client)
+				inst.clients.Redlock = append(inst.clients.Redlock, client)
 			}
 		}
 	}
@@ -198,19 +192,18 @@ const withinSecond = 500 * time.Millisecond
 // env returns the clients, the database and the clock that a strategy uses on one instance. Its
 // tokens and random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
-	return lock.Env{
-		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
-		Orders: w.storeOf(inst), TTL: w.cluster.TTL, Wait: w.cluster.Wait, Log: quiet,
-		Now:   func() time.Time { inst.askedTime.Store(true); return time.Now().Add(withinSecond + inst.ahead) },
-		Token: func() string { return w.newToken(inst) },
-		Rand:  func() float64 { return jitter(inst.number) },
-	}
+	env := inst.clients
+	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
+	env.Now = func() time.Time { inst.askedTime.Store(true); return time.Now().Add(withinSecond + inst.ahead) }
+	env.Token = func() string { return w.newToken(inst) }
+	env.Rand = func() float64 { return jitter(inst.number) }
+	return env
 }
 
 // Close closes the clients and the servers.
 func (c *Cluster) Close() {
 	for _, inst := range c.instances {
-		for _, client := range inst.clients {
+		for _, client := range inst.closers {
 			_ = client.Close()
 		}
 	}

@@ -1,31 +1,30 @@
 package sim
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 )
 
-// appendContents appends one line per key of a Redis server, with the key's value and expiry.
-func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
+// contentsOf returns one line per key of a Redis server, with the key's value and expiry.
+func contentsOf(m *miniredis.Miniredis, now time.Time) string {
+	var b strings.Builder
 	for _, key := range m.Keys() {
-		b = append(b, key...)
-		b = append(b, " = "...)
-		b = appendValue(b, m, key)
+		fmt.Fprintf(&b, "%s = %s", key, valueOf(m, key))
 		if ttl := m.TTL(key); ttl > 0 {
-			b = append(b, " until "...)
-			b = append(b, now.Add(ttl).Sub(epoch).Round(time.Millisecond).String()...)
+			fmt.Fprintf(&b, " until %s", now.Add(ttl).Sub(epoch).Round(time.Millisecond))
 		}
-		b = append(b, '\n')
+		b.WriteByte('\n')
 	}
-	return b
+	return b.String()
 }
 
-// appendValue appends the value of a key. If the value cannot be shown as text, it appends the type
+// valueOf returns the value of a key. If the value cannot be shown as text, valueOf returns the type
 // of the value or the error.
-func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
-	var value string
+func valueOf(m *miniredis.Miniredis, key string) (value string) {
 	var values []string
 	var err error
 	switch kind := m.Type(key); kind {
@@ -49,14 +48,13 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	default:
 		value = "of type " + kind
 	}
-	b = append(b, value...)
 	for _, v := range values {
-		b = append(append(b, v...), ' ')
+		value += v + " "
 	}
 	if err != nil {
-		b = append(b, err.Error()...)
+		value += err.Error()
 	}
-	return b
+	return value
 }
 
 // leaseOf returns the remaining TTL of the string or hash that contains value. A TTL of 0 means
@@ -69,7 +67,7 @@ func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 		if t := n.redis.Type(key); t != "string" && t != "hash" {
 			continue
 		}
-		if mentions(string(appendValue(nil, n.redis, key)), value) {
+		if mentions(valueOf(n.redis, key), value) {
 			return n.redis.TTL(key), true
 		}
 	}

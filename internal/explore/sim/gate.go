@@ -148,11 +148,9 @@ func (g *gate) numberCalls() (fresh []*call) {
 			fresh = append(fresh, c)
 		}
 	}
-	if len(fresh) > 1 {
-		slices.SortFunc(fresh, func(a, b *call) int {
-			return cmp.Or(compareCalls(a, b), strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent)))
-		})
-	}
+	slices.SortFunc(fresh, func(a, b *call) int {
+		return cmp.Or(compareCalls(a, b), strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent)))
+	})
 	for _, c := range fresh {
 		name := [2]string{string(c.phase), c.target}
 		c.actor.counts[name]++

@@ -160,11 +160,9 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 
 // names reports whether value is one of the arguments of the call.
 func (c *call) names(value string) bool {
-	return slices.ContainsFunc(c.sent, func(args []any) bool {
-		return slices.ContainsFunc(args, func(arg any) bool {
-			text, ok := arg.(string)
-			return ok && mentions(text, value)
-		})
+	return slices.ContainsFunc(slices.Concat(c.sent...), func(arg any) bool {
+		text, ok := arg.(string)
+		return ok && mentions(text, value)
 	})
 }
 
@@ -204,19 +202,12 @@ func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
 	}
-	for _, args := range c.sent {
-		for _, arg := range args {
-			if text, ok := arg.(string); ok && strings.Contains(text, tokenPrefix) {
-				return text
-			}
+	for _, arg := range slices.Concat(c.sent...) {
+		if text, ok := arg.(string); ok && strings.Contains(text, tokenPrefix) {
+			return text
 		}
 	}
 	return ""
-}
-
-// onAnyNode reports whether any server still stores an unexpired lease of the actor.
-func (a *actor) onAnyNode() bool {
-	return slices.ContainsFunc(a.leases, serverLease.isValid)
 }
 
 // usesLeases reports whether the strategy's locks are leases from lock servers.

@@ -23,7 +23,6 @@ type luaHost struct {
 	state  *lua.LState
 	calls  *server.Peer // the connection through which scripts call commands
 	reply  *bytes.Buffer
-	writer *bufio.Writer
 	reader *bufio.Reader                 // reads from reply
 	status *lua.LTable                   // the table for status replies; every status reply reuses it
 	bodies map[string]*lua.FunctionProto // the compiled scripts by SHA-1; nil for a script that miniredis must run
@@ -31,8 +30,7 @@ type luaHost struct {
 
 func newLuaHost(s *server.Server) *luaHost {
 	h := &luaHost{server: s, reply: &bytes.Buffer{}, bodies: map[string]*lua.FunctionProto{}}
-	h.writer, h.reader = bufio.NewWriter(h.reply), bufio.NewReader(h.reply)
-	h.calls = server.NewPeer(h.writer)
+	h.calls, h.reader = server.NewPeer(bufio.NewWriter(h.reply)), bufio.NewReader(h.reply)
 	h.state = lua.NewState(lua.Options{SkipOpenLibs: true})
 	for name, open := range map[string]lua.LGFunction{
 		lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable,

@@ -14,7 +14,7 @@ import (
 // Its other methods run only while all goroutines are blocked, so only copiesFor needs the lock.
 type messages struct {
 	mu   sync.Mutex
-	as   schedule.Kind // the kind of the current step; 0 for normal delivery
+	as   schedule.Kind // the kind of the current step, if the step disturbs messages; 0 for normal delivery
 	met  int           // the number of messages published in that step
 	held []heldMessage
 }
@@ -22,11 +22,6 @@ type messages struct {
 type heldMessage struct {
 	to   *conn
 	text []byte
-}
-
-// begin sets how the messages of the next step are delivered.
-func (m *messages) begin(as schedule.Kind) {
-	m.as, m.met = as, 0
 }
 
 // end restores normal delivery. It reports whether the step published any message.

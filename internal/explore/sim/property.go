@@ -526,7 +526,7 @@ func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
 	left := 0
-	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && a.onAnyNode() }) {
+	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && slices.ContainsFunc(a.leases, serverLease.isValid) }) {
 		o.judgeResidue()
 		told := false
 		if told, left = o.probeUntilTaken(); told {

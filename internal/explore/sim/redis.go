@@ -16,9 +16,8 @@ import (
 // redisServer simulates a Redis server. It runs miniredis without a socket.
 type redisServer struct {
 	*node
-	redis  *miniredis.Miniredis
-	server *server.Server
-	lua    *luaHost // runs the scripts and stores those that it has received
+	redis *miniredis.Miniredis
+	lua   *luaHost // runs the scripts and stores those that it has received
 
 	messages messages
 	counters []counter // the counters that locks leave on the server
@@ -39,7 +38,7 @@ func newRedisServer(name string) (*redisServer, error) {
 	}
 	pipe.Close()
 	m.ClockTTL(true)
-	r := &redisServer{redis: m, server: m.Server(), touched: map[*server.Peer]bool{}, lua: newLuaHost(m.Server())}
+	r := &redisServer{redis: m, touched: map[*server.Peer]bool{}, lua: newLuaHost(m.Server())}
 	r.node = &node{name: name, lockServer: r}
 	return r, nil
 }
@@ -71,7 +70,7 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 		n.lua.learn(args[1])
 	}
 	if multi || !n.lua.eval(p, command, args) {
-		n.server.Dispatch(p, args)
+		n.redis.Server().Dispatch(p, args)
 	}
 	p.Flush()
 }
@@ -85,7 +84,7 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	case "EXEC", "DISCARD", "UNWATCH":
 		delete(n.touched, p)
 	}
-	if len(n.touched) == 0 || n.server.IsReadOnlyCommand(command) {
+	if len(n.touched) == 0 || n.redis.Server().IsReadOnlyCommand(command) {
 		return
 	}
 	for other := range n.touched {
@@ -111,12 +110,6 @@ func (n *redisServer) timePassed() {
 	n.dirty = true
 }
 
-// forget deletes all data.
-func (n *redisServer) forget() {
-	n.redis.FlushAll()
-	n.dirty = true
-}
-
 // disconnect closes the connections that have subscriptions.
 func (n *redisServer) disconnect() {
 	n.mu.Lock()
@@ -134,17 +127,10 @@ func (n *redisServer) contents() string {
 	defer n.mu.Unlock()
 	if n.dirty {
 		n.redis.SetTime(n.now())
-		n.data = string(appendContents(nil, n.redis, n.now()))
+		n.data = contentsOf(n.redis, n.now())
 		n.dirty = false
 	}
 	return n.data
-}
-
-// othersMayNotice reports whether other clients, such as subscribers, may notice an operation on
-// the server.
-func (n *node) othersMayNotice() bool {
-	r, ok := n.lockServer.(*redisServer)
-	return !ok || r.subscriberCount() > 0
 }
 
 // subscriberCount returns the number of subscribers. It locks mu, because a timer may remove a

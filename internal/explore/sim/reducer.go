@@ -70,8 +70,11 @@ func (r *reducer) notCommuting() []*call {
 // arrivesEarlier reports whether a late call could also have arrived before the last step, because
 // the two affect different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
-	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.othersMayNotice() {
+	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target {
 		return false
+	}
+	if s, ok := c.node.lockServer.(*redisServer); !ok || s.subscriberCount() > 0 {
+		return false // other clients may notice the call
 	}
 	if slices.Contains(r.alternatives, r.last) {
 		return r.quiet

@@ -66,7 +66,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
 		r, ok := n.lockServer.(*redisServer)
 		if ok {
-			r.messages.begin(s.Kind)
+			r.messages.as, r.messages.met = s.Kind, 0
 		}
 		return ok && x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessagesArrive:
@@ -138,14 +138,16 @@ func (x *execution) forget(n *node, by schedule.Kind) bool {
 	if !ok {
 		return false
 	}
+	lost := catalog.Forgotten
 	if by == schedule.Evicts {
-		x.causes.noteForgotten(n, catalog.Evicted)
-		r.forget()
-		return true
+		lost = catalog.Evicted
 	}
-	x.causes.noteForgotten(n, catalog.Forgotten)
-	r.forget()
-	r.disconnect()
+	x.causes.noteForgotten(n, lost)
+	r.redis.FlushAll()
+	r.dirty = true
+	if by != schedule.Evicts {
+		r.disconnect()
+	}
 	if by == schedule.FailsOver {
 		r.beginCounters()
 	}
