@@ -35,6 +35,7 @@ import (
 // ~ and !~ search for a regular expression, which is a string in double quotes or, without escapes,
 // in backquotes. If the reply lacks the part, no operator matches.
 type Rule struct {
+	text  string
 	terms []term
 }
 
@@ -53,7 +54,6 @@ type test struct {
 	negated  bool   // whether the operator is != or !~
 	want     any    // the expected value: a string, json.Number, bool or nil
 	expected *regexp.Regexp
-	text     string // the rule as the user wrote it, with its prefix
 }
 
 // source names a part of a reply, such as its JSON body.
@@ -79,7 +79,7 @@ const everyElement = -2
 
 // ParseRule parses a rule. The comment on Rule describes the format.
 func ParseRule(text string) (Rule, error) {
-	var r Rule
+	r := Rule{text: strings.TrimSpace(text)}
 	rest := text
 	for {
 		t, after, err := parseTerm(strings.TrimSpace(rest))
@@ -95,14 +95,6 @@ func ParseRule(text string) (Rule, error) {
 		}
 		rest = rest[1:]
 	}
-}
-
-func mustRule(text string) Rule {
-	r, err := ParseRule(text)
-	if err != nil {
-		panic(err)
-	}
-	return r
 }
 
 // errRule lists the forms of a term.
@@ -174,7 +166,6 @@ func parseTest(text string) (t test, rest string, err error) {
 		return t, "", fmt.Errorf("%q: a rule reads one field, not several: choose an element by its index, as in [0]", text)
 	}
 	rest, err = t.parseComparison(text, strings.TrimSpace(rest))
-	t.text = strings.TrimSuffix(text, rest)
 	return t, rest, err
 }
 
@@ -413,22 +404,5 @@ func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	return 0, false
 }
 
-// String returns the rule in the syntax of ParseRule.
-func (r Rule) String() string {
-	words := make([]string, len(r.terms))
-	for i, t := range r.terms {
-		switch {
-		case t.low != t.high:
-			words[i] = strconv.Itoa(t.low/100) + "xx"
-		case t.low > 0:
-			words[i] = strconv.Itoa(t.low)
-		}
-		for _, one := range t.tests {
-			if words[i] != "" {
-				words[i] += "&"
-			}
-			words[i] += one.text
-		}
-	}
-	return strings.Join(words, ",")
-}
+// String returns the rule as the user wrote it.
+func (r Rule) String() string { return r.text }

@@ -28,9 +28,9 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	if err != nil || len(spec.OpenOrders) == 0 {
 		return s, nil, err
 	}
-	open, err := parseOpening(spec.OpenOrders)
-	if err != nil {
-		return nil, nil, &FieldError{"open-orders", err}
+	var open *Opening
+	if err := field("open-orders", &open)(parseOpening(spec.OpenOrders)); err != nil {
+		return nil, nil, err
 	}
 	return s, open, nil
 }

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"grablab/internal/grab"
@@ -93,20 +94,22 @@ const (
 
 // Plain is the default shape for a service other than grabsvc. It assumes that the service may have
 // written something before it replies with status 503.
-var Plain = func() *Shape {
-	s, err := Spec{}.shape()
-	if err != nil {
-		panic(err)
-	}
-	return s
-}()
+var Plain = must(Spec{}.shape())
 
 // Own is the shape of grabsvc. A reply with status 503 proves that grabsvc has written nothing.
 var Own = func() *Shape {
 	s := *Plain
-	s.sure, s.probes = mustRule("503"), "?wait=0"
+	s.sure, s.probes = must(ParseRule("503")), "?wait=0"
 	return &s
 }()
+
+// must returns v. It panics if a constant of this package is invalid.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
 
 // prepare computes the unexported fields.
 func (s *Shape) prepare() {
@@ -222,36 +225,37 @@ func (spec Spec) shape() (*Shape, error) {
 	case s.Method == http.MethodGet:
 		body = ""
 	}
-	var err error
-	for _, f := range []struct {
-		key  string
-		read func() error
-	}{
-		{"path", func() error {
-			s.Path, err = parsePathTemplate(cmp.Or(spec.Path, ownPath), grabSlots...)
-			return err
-		}},
-		{"body", func() error { s.Body, err = ParseTemplate(body, grabSlots...); return err }},
-		{"header", func() error { s.Header, err = parseHeaders(spec.Headers); return err }},
-		{"grabbed", func() error { s.Grabbed, err = ParseRule(cmp.Or(spec.Grabbed, ownGrabbed)); return err }},
-		{"taken", func() error { s.Taken, err = ParseRule(cmp.Or(spec.Taken, ownTaken)); return err }},
-		{"busy", func() error { s.Busy, err = ParseRule(cmp.Or(spec.Busy, ownBusy)); return err }},
-		{"later", func() error {
-			if spec.Later != "" {
-				s.Later, err = ParseLater(spec.Later)
-			}
-			return err
-		}},
-	} {
-		if err := f.read(); err != nil {
-			return nil, &FieldError{f.key, err}
-		}
+	err := cmp.Or(
+		field("path", &s.Path)(parsePathTemplate(cmp.Or(spec.Path, ownPath), grabSlots...)),
+		field("body", &s.Body)(ParseTemplate(body, grabSlots...)),
+		field("header", &s.Header)(parseHeaders(spec.Headers)),
+		field("grabbed", &s.Grabbed)(ParseRule(cmp.Or(spec.Grabbed, ownGrabbed))),
+		field("taken", &s.Taken)(ParseRule(cmp.Or(spec.Taken, ownTaken))),
+		field("busy", &s.Busy)(ParseRule(cmp.Or(spec.Busy, ownBusy))),
+	)
+	if err == nil && spec.Later != "" {
+		err = field("later", &s.Later)(ParseLater(spec.Later))
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := s.check(spec); err != nil {
 		return nil, err
 	}
 	s.prepare()
 	return s, nil
+}
+
+// field returns a function that stores the value of a field, or adds the name of the field to the
+// error.
+func field[T any](name string, into *T) func(T, error) error {
+	return func(v T, err error) error {
+		if err != nil {
+			return &FieldError{name, err}
+		}
+		*into = v
+		return nil
+	}
 }
 
 // check returns an error if two of the user's rules contradict each other, or if requests do not
@@ -292,15 +296,8 @@ func (s *Shape) check(spec Spec) error {
 }
 
 func (s *Shape) has(names ...string) bool {
-	if s.Path.Has(names...) || s.Body.Has(names...) {
-		return true
-	}
-	for _, h := range s.Header {
-		if h.Value.Has(names...) {
-			return true
-		}
-	}
-	return false
+	return s.Path.Has(names...) || s.Body.Has(names...) ||
+		slices.ContainsFunc(s.Header, func(h Header) bool { return h.Value.Has(names...) })
 }
 
 // TellsDrivers reports whether a grab request contains the driver's id.

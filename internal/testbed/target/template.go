@@ -13,6 +13,7 @@ import (
 // Template is a text with placeholders such as {order}. All other braces are plain text, so JSON
 // needs no escaping.
 type Template struct {
+	text  string // the original text
 	parts []part
 }
 
@@ -44,7 +45,7 @@ var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
 // ParseTemplate parses a template. names lists the placeholders that may appear in it.
 func ParseTemplate(text string, names ...string) (Template, error) {
-	var t Template
+	t := Template{text: text}
 	from := 0
 	for _, at := range placeholder.FindAllStringIndex(text, -1) {
 		name := text[at[0]+1 : at[1]-1]
@@ -72,17 +73,7 @@ func (t Template) Has(names ...string) bool {
 }
 
 // String returns the original text.
-func (t Template) String() string {
-	var b strings.Builder
-	for _, p := range t.parts {
-		if p.name != "" {
-			b.WriteString("{" + p.name + "}")
-		} else {
-			b.WriteString(p.text)
-		}
-	}
-	return b.String()
-}
+func (t Template) String() string { return t.text }
 
 // Fill replaces every placeholder with its value.
 func (t Template) Fill(v Values) string {
