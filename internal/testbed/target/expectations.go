@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"grablab/internal/catalog"
-	"grablab/internal/testbed/infile"
 )
 
 // Expectation is the verdict that the user expects for a locking strategy under a fault.
@@ -18,17 +17,7 @@ type Expectation struct {
 
 // ReadExpectations reads a file of expected verdicts. The file has one verdict for each strategy,
 // or one for each strategy and fault.
-func ReadExpectations(path string) ([]Expectation, error) {
-	text, err := infile.Read(path, infile.Small)
-	if err != nil {
-		return nil, err
-	}
-	all, err := parseExpectations(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s:%w", path, err)
-	}
-	return all, nil
-}
+func ReadExpectations(path string) ([]Expectation, error) { return read(path, parseExpectations) }
 
 var verdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.Stuck), string(catalog.Unknown)}
 
@@ -38,27 +27,20 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 		return nil, err
 	}
 	var all []Expectation
-	add := func(strategy, fault string, v value) error {
-		found, _, ok := catalog.FindFault(fault)
-		if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
-			return fmt.Errorf("%v: there is no fault %q%s", v.at(), fault, catalog.Hint(fault, faultNames(), ""))
-		}
-		if !slices.Contains(verdicts, v.text()) {
-			return fmt.Errorf("%v: there is no verdict %q%s", v.at(), v.text(), catalog.Hint(v.text(), verdicts, ""))
-		}
-		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.at().line})
-		return nil
-	}
 	for _, strategy := range root.members() {
+		cells := strategy.members()
 		if _, perFault := strategy.plain.(map[string]any); !perFault {
-			if err := add(strategy.key, string(catalog.NoFault), strategy.value); err != nil {
-				return nil, err
-			}
+			cells = []value{{node: strategy.node, plain: strategy.plain, key: string(catalog.NoFault)}}
 		}
-		for _, fault := range strategy.members() {
-			if err := add(strategy.key, fault.key, fault.value); err != nil {
-				return nil, err
+		for _, cell := range cells {
+			found, _, ok := catalog.FindFault(cell.key)
+			if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
+				return nil, fmt.Errorf("%v: there is no fault %q%s", cell.at(), cell.key, catalog.Hint(cell.key, faultNames(), ""))
 			}
+			if verdict := cell.text(); !slices.Contains(verdicts, verdict) {
+				return nil, fmt.Errorf("%v: there is no verdict %q%s", cell.at(), verdict, catalog.Hint(verdict, verdicts, ""))
+			}
+			all = append(all, Expectation{strategy.key, found.Name, catalog.Verdict(cell.text()), cell.at().line})
 		}
 	}
 	return all, nil

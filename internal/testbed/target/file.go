@@ -44,16 +44,19 @@ type Setting struct {
 
 // ReadFile reads flags of the run command from a target file in YAML or JSON. A key with several
 // values becomes several settings.
-func ReadFile(path string) ([]Setting, error) {
+func ReadFile(path string) ([]Setting, error) { return read(path, parseFile) }
+
+// read reads a file and parses it. Errors of parse begin with LINE:COLUMN.
+func read[T any](path string, parse func(text []byte) ([]T, error)) ([]T, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
 		return nil, err
 	}
-	settings, err := parseFile(text)
+	all, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w", path, err)
 	}
-	return settings, nil
+	return all, nil
 }
 
 // parseFile parses a target file. Errors begin with LINE:COLUMN.
@@ -64,22 +67,18 @@ func parseFile(text []byte) ([]Setting, error) {
 	}
 	var settings []Setting
 	for _, m := range root.members() {
-		values := m.values()
-		for _, v := range values {
+		for i, v := range m.values() {
 			text := v.text()
 			if slices.Contains(secrets, m.key) {
 				if text, err = expand(text); err != nil {
 					return nil, fmt.Errorf("%v: %s: %w", v.at(), m.key, err)
 				}
 			}
-			settings = append(settings, Setting{m.key, text, v.at().line, v.at().column})
-		}
-		if m.key == "targets" || m.key == "target-pid" { // these flags take a list in one value
-			all := settings[len(settings)-len(values):]
-			for _, one := range all[1:] {
-				all[0].Value += "," + one.Value
+			if i > 0 && (m.key == "targets" || m.key == "target-pid") { // these flags take a list in one value
+				settings[len(settings)-1].Value += "," + text
+				continue
 			}
-			settings = settings[:len(settings)-len(all)+1]
+			settings = append(settings, Setting{m.key, text, v.at().line, v.at().column})
 		}
 	}
 	return settings, nil
@@ -110,12 +109,8 @@ var (
 )
 
 func compile(text string) *jsonschema.Schema {
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	c := jsonschema.NewCompiler()
-	if err == nil {
-		err = c.AddResource("schema.json", doc)
-	}
-	if err != nil {
+	if err := c.AddResource("schema.json", must(jsonschema.UnmarshalJSON(strings.NewReader(text)))); err != nil {
 		panic(err)
 	}
 	return c.MustCompile("schema.json")
@@ -128,15 +123,10 @@ type place struct{ line, column int }
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
 // value is a YAML value. plain has the form that a JSON decoder would return. node has the position
-// in the file.
+// in the file. A member of a mapping also has its key.
 type value struct {
 	node  ast.Node
 	plain any
-}
-
-// member is a key of a YAML mapping, with its value.
-type member struct {
-	value
 	key   string
 	keyAt place
 }
@@ -150,12 +140,7 @@ func placeOf(node ast.Node) place {
 
 func (v value) at() place { return placeOf(v.node) }
 
-func (v value) text() string {
-	if v.plain == nil {
-		return ""
-	}
-	return fmt.Sprint(v.plain)
-}
+func (v value) text() string { return fmt.Sprint(v.plain) }
 
 // target returns the YAML node without its anchor.
 func (v value) target() ast.Node {
@@ -175,7 +160,7 @@ func (v value) values() []value {
 	sequence, _ := v.target().(*ast.SequenceNode)
 	all := make([]value, len(list))
 	for i, plain := range list {
-		all[i] = value{v.node, plain}
+		all[i] = value{node: v.node, plain: plain}
 		if sequence != nil {
 			all[i].node = sequence.Values[i]
 		}
@@ -184,11 +169,11 @@ func (v value) values() []value {
 }
 
 // members returns the members of a mapping, in the order of the file.
-func (v value) members() []member {
+func (v value) members() []value {
 	object, _ := v.plain.(map[string]any)
-	var all []member
+	var all []value
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		m := member{value{v.node, object[key]}, key, v.at()}
+		m := value{v.node, object[key], key, v.at()}
 		if mapping, ok := v.target().(ast.MapNode); ok {
 			for pair := mapping.MapRange(); pair.Next(); {
 				if pair.Key().GetToken().Value == key {
@@ -198,16 +183,10 @@ func (v value) members() []member {
 		}
 		all = append(all, m)
 	}
-	slices.SortStableFunc(all, func(a, b member) int {
+	slices.SortStableFunc(all, func(a, b value) int {
 		return cmp.Or(cmp.Compare(a.keyAt.line, b.keyAt.line), cmp.Compare(a.keyAt.column, b.keyAt.column))
 	})
 	return all
-}
-
-// keyAt returns the position of a key in the file.
-func (v value) keyAt(key string) place {
-	members := v.members()
-	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
 // find returns the value at a path of keys and indexes. If there is no such value, find returns the
@@ -215,8 +194,8 @@ func (v value) keyAt(key string) place {
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
-		if i := slices.IndexFunc(members, func(m member) bool { return m.key == word }); i >= 0 {
-			v = members[i].value
+		if i := slices.IndexFunc(members, func(m value) bool { return m.key == word }); i >= 0 {
+			v = members[i]
 		} else if i, err := strconv.Atoi(word); err == nil && i < len(v.values()) {
 			v = v.values()[i]
 		} else {
@@ -271,57 +250,19 @@ func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationEr
 		err = err.Causes[0]
 	}
 	where := root.find(err.InstanceLocation)
-	name := strings.Join(err.InstanceLocation, ".")
+	name := cmp.Or(strings.Join(err.InstanceLocation, "."), "the file")
 	switch k := err.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		key := slices.Min(k.Properties)
-		known := propertiesOf(schema, err.InstanceLocation)
-		return fmt.Errorf("%v: there is no key %q%s", where.keyAt(key), key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
+		known := slices.Sorted(maps.Keys(schema.Properties)) // only the object at the top limits its keys
+		return fmt.Errorf("%v: there is no key %q%s", where.find([]string{key}).keyAt, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""
 		if k.Got == "object" && slices.Contains(k.Want, "string") {
 			hint = ": put text that begins with a brace in quotes"
 		}
-		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at(), orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
-	case *kind.Enum:
-		words := make([]string, len(k.Want))
-		for i, w := range k.Want {
-			words[i] = fmt.Sprint(w)
-		}
-		return fmt.Errorf("%v: %s is %v, and must be one of %s", where.at(), orTop(name), k.Got, strings.Join(words, ", "))
+		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at(), name, k.Got, strings.Join(k.Want, " or "), hint)
 	default:
-		return fmt.Errorf("%v: %s: %s", where.at(), orTop(name), err.ErrorKind.LocalizedString(printer))
+		return fmt.Errorf("%v: %s: %s", where.at(), name, err.ErrorKind.LocalizedString(printer))
 	}
-}
-
-func orTop(name string) string {
-	if name == "" {
-		return "the file"
-	}
-	return name
-}
-
-// propertiesOf returns the keys that the schema allows in the object at this path.
-func propertiesOf(schema *jsonschema.Schema, location []string) []string {
-	for _, word := range location {
-		next := schema.Properties[word]
-		if additional, ok := schema.AdditionalProperties.(*jsonschema.Schema); next == nil && ok {
-			next = additional
-		}
-		if next == nil {
-			return nil
-		}
-		schema = next
-		for _, s := range slices.Concat(schema.OneOf, schema.AnyOf) {
-			if s.Properties != nil {
-				schema = s
-			}
-		}
-	}
-	names := make([]string, 0, len(schema.Properties))
-	for name := range schema.Properties {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
