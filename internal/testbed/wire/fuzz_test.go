@@ -46,16 +46,16 @@ func carry(stream []byte, cut func(int) int, protocol Protocol, prepare func(*se
 	if replies {
 		c.scan = down
 	}
-	c.decide = func(m message, flush func() error, _ func() bool) (fate, error) {
-		if err := flush(); err != nil {
-			return fateCut, err
+	c.decide = func(m message, flush func() error, _ func() bool) bool {
+		if flush() != nil {
+			return false
 		}
 		text := fmt.Sprint(m.failed)
 		if m.text != "" {
 			text = m.text
 		}
 		found = append(found, fmt.Sprintf("%d: %s %d", to.got.Len(), text, m.kind))
-		return fatePass, nil
+		return true
 	}
 	c.run()
 	return to.got.Bytes(), found

@@ -3,13 +3,14 @@ package wire
 import (
 	"context"
 	"errors"
-	"grablab/internal/testbed/wait"
 	"io"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"grablab/internal/testbed/wait"
 )
 
 // link is a client's connection to the proxy, together with the proxy's connection to the server.
@@ -110,9 +111,6 @@ type tapped struct {
 // reply makes the tap's call of send return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
-// isSent reports whether the request's tap has called send.
-func (t *tapped) isSent() bool { return wait.IsOver(t.sent) }
-
 // start runs the tap for a request in the background.
 func (l *link) start(tap Tap, e Event) *tapped {
 	t := &tapped{sent: make(chan struct{}), replied: make(chan error, 1), ended: make(chan struct{})}
@@ -134,86 +132,68 @@ func (l *link) start(tap Tap, e Event) *tapped {
 	return t
 }
 
-// fate is what happens to a message.
-type fate int
-
-const (
-	fatePass fate = iota
-	fateDrop
-	fateCut // drop the message and reset the connection
-)
-
-// fateOf returns what happens to a message after its tap has returned err.
-func fateOf(err error) fate {
-	if errors.Is(err, ErrDropped) {
-		return fateDrop
-	}
-	return fateCut
-}
-
 // send asks the tap what to do with a request, before it sends any part of the request. flush sends
-// the data before the request. present reports whether the client is still connected.
-func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
+// the data before the request. present reports whether the client is still connected. send returns
+// false if the link must be reset.
+func (l *link) send(m message, flush func() error, present func() bool) bool {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
-		if err := flush(); err != nil {
-			return fateCut, err
+		if flush() != nil {
+			return false
 		}
 		l.requests++
-		t := l.start(*tap, Event{Server: l.proxy.cfg.Server, Conn: l.number, N: l.requests, Text: m.text, At: time.Now()})
-		if sent, err := l.awaitSend(t, present); !sent {
-			return fateOf(err), nil
+		t := l.start(*tap, Event{Server: l.proxy.cfg.Server, Conn: l.number, N: l.requests, Text: m.text})
+		if !l.awaitSend(t, present) {
+			return false
 		}
 		m.request.tap = t
 	}
 	if m.kind == asks {
 		l.session.push(m.request)
 	}
-	return fatePass, nil
+	return true
 }
 
-// awaitSend waits until the tap calls send, or returns the tap's error. It also returns when the
-// client disconnects, so that the server learns about the disconnect at once.
-func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
+// awaitSend waits until the tap calls send. It returns false if the tap returns without that. It also
+// returns false when the client disconnects, so that the server learns about the disconnect at once.
+func (l *link) awaitSend(t *tapped, present func() bool) bool {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
 	defer held.Stop()
 	for {
 		select {
 		case <-t.sent:
-			return true, nil
+			return true
 		case <-l.ctx.Done():
-			return false, ErrGone
+			return false
 		case <-t.ended:
-			return t.isSent(), t.err
+			return wait.IsOver(t.sent)
 		case <-held.C:
 			if !present() {
-				return false, ErrGone
+				return false
 			}
 			held.Reset(interval)
 		}
 	}
 }
 
-// deliver asks the tap what to do with a reply, before any part of the reply reaches the client.
-func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
+// deliver asks the tap what to do with a reply, before any part of the reply reaches the client. It
+// returns false if the link must be reset.
+func (l *link) deliver(m message, flush func() error, _ func() bool) bool {
 	t := m.request.tap
 	if t == nil {
-		return fatePass, nil
+		return true
 	}
-	if err := flush(); err != nil {
-		return fateCut, err
+	if flush() != nil {
+		return false
 	}
 	t.reply(m.failed)
 	select {
 	case <-t.ended:
+		return t.err == nil || errors.Is(t.err, t.answer)
 	case <-l.ctx.Done():
-		return fateCut, nil
+		return false
 	}
-	if t.err != nil && !errors.Is(t.err, t.answer) {
-		return fateOf(t.err), nil
-	}
-	return fatePass, nil
 }
 
 // carrier copies data in one direction and finds messages in it.
@@ -221,7 +201,7 @@ type carrier struct {
 	*link
 	scan     scanner
 	from, to net.Conn
-	decide   func(m message, flush func() error, present func() bool) (fate, error)
+	decide   func(m message, flush func() error, present func() bool) bool
 
 	buf        []byte
 	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
@@ -269,15 +249,9 @@ func (c *carrier) forward() bool {
 			}
 			break
 		}
-		if m.kind != noMessage {
-			switch fate, err := c.decide(m, c.flush, c.present); {
-			case err != nil || fate == fateCut:
-				c.reset()
-				return false
-			case fate == fateDrop:
-				c.drain()
-				return false
-			}
+		if m.kind != noMessage && !c.decide(m, c.flush, c.present) {
+			c.reset()
+			return false
 		}
 		c.r += n
 		if n > 0 || m.kind != noMessage {
@@ -345,12 +319,6 @@ func (c *carrier) giveUp(err error) bool {
 	c.plain.Store(true)
 	c.abandon()
 	return true
-}
-
-// drain discards the rest of the stream and closes the connection to the receiver.
-func (c *carrier) drain() {
-	_, _ = io.Copy(io.Discard, c.from)
-	_ = c.to.Close()
 }
 
 // end passes the end of the stream on to the receiver. If the stream ended with an error, it resets

@@ -272,9 +272,7 @@ func TestFates(t *testing.T) {
 		ends bool // the client learns that there is no reply
 	}{
 		{"refused", gate{as: lost, unsent: true}, false, true},
-		{"dropped", gate{as: wire.ErrDropped, unsent: true}, false, false},
 		{"reply lost", gate{as: lost}, true, true},
-		{"reply dropped", gate{as: wire.ErrDropped}, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, _ := redisProxy(t)

@@ -1,9 +1,9 @@
-// Package wire provides proxies that can pause, discard or lose the messages between a client and a
+// Package wire provides proxies that can pause, refuse or lose the messages between a client and a
 // server. They understand Redis (RESP), MySQL, MariaDB and PostgreSQL.
 //
 // A Proxy forwards the connections of a program, in any language, to one server. Each request is an
-// Event. A Tap can hold a request before the proxy sends it or after its reply has come, discard
-// the request, or lose its reply. The bytes pass unchanged, with one exception: the proxy removes
+// Event. A Tap can hold a request before the proxy sends it or after its reply has come, refuse to
+// send the request, or lose its reply. The bytes pass unchanged, with one exception: the proxy removes
 // offers from a MySQL server's greeting that would hide statements, such as TLS and compression. If
 // the proxy cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
 //
@@ -15,16 +15,14 @@ package wire
 import (
 	"context"
 	"errors"
-	"time"
 )
 
 // Event is one request of a client.
 type Event struct {
-	Server string    // the name of the server, as in Config.Server
-	Conn   uint64    // number of the client's connection to the proxy, from 1
-	N      uint64    // number of the request on its connection, from 1; requests without a tap do not count
-	Text   string    // for example "SET grab:7 NX PX" or "UPDATE orders"
-	At     time.Time // when the proxy received the request
+	Server string // the name of the server, as in Config.Server
+	Conn   uint64 // number of the client's connection to the proxy, from 1
+	N      uint64 // number of the request on its connection, from 1; requests without a tap do not count
+	Text   string // for example "SET grab:7 NX PX" or "UPDATE orders"
 }
 
 // Tap decides what happens to a request. It calls send to send the request to the server. It may
@@ -34,15 +32,11 @@ type Event struct {
 // error. Any other error means that there will be no reply.
 //
 // The proxy resets the client's connection if the tap does not send the request, or returns an
-// error that did not come from send. ErrDropped is an exception. ctx ends with the connection.
+// error that did not come from send. ctx ends with the connection.
 //
 // The proxy calls the tap of each request in a new goroutine. Later data in the same direction of
 // the connection waits until the tap lets the request pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
-
-// ErrDropped makes the proxy discard a request, or its reply if the request was already sent. The
-// client gets no answer, because the proxy also discards all later data in that direction.
-var ErrDropped = errors.New("wire: dropped")
 
 // ErrGone means that the connection ended without a reply.
 var ErrGone = errors.New("wire: the connection has ended")
