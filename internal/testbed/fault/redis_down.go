@@ -11,27 +11,23 @@ import (
 
 // redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects a
 // minority of the nodes. The affected drivers release their locks during the outage.
-var redisDown = Fault{
-	Name:       catalog.RedisDown,
-	Hits:       lock.Redis | lock.RedisQuorum,
-	Course:     AtOnce,
-	TTL:        time.Second,
-	ContendFor: 0.5,
-	Lasts:      true,
-	On:         OwnServers,
-	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
-}
+var redisDown = outage(catalog.RedisDown, lock.Redis|lock.RedisQuorum, Target.minority)
 
 // redisDownMost makes a majority of the Redlock nodes unreachable for a while.
-var redisDownMost = Fault{
-	Name:       catalog.RedisDownMost,
-	Hits:       lock.RedisQuorum,
-	Course:     AtOnce,
-	TTL:        time.Second,
-	ContendFor: 0.5,
-	Lasts:      true,
-	On:         OwnServers,
-	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
+var redisDownMost = outage(catalog.RedisDownMost, lock.RedisQuorum, Target.majority)
+
+// outage returns a fault that makes servers unreachable for a while.
+func outage(name catalog.Fault, hits lock.Backend, servers func(Target) []string) Fault {
+	return Fault{
+		Name:       name,
+		Hits:       hits,
+		Course:     AtOnce,
+		TTL:        time.Second,
+		ContendFor: 0.5,
+		Lasts:      true,
+		On:         OwnServers,
+		Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(servers(t)) },
+	}
 }
 
 // refuse prepares a fault in which the proxies to these servers refuse connections.

@@ -12,25 +12,22 @@ import (
 
 // redisRestart restarts Redis, which deletes all locks there (F20 in docs/failure-modes.md). With
 // Redlock, it restarts a minority of the nodes.
-var redisRestart = Fault{
-	Name:       catalog.RedisRestart,
-	Hits:       lock.Redis | lock.RedisQuorum,
-	TTL:        3 * time.Second,
-	ContendFor: 0.3,
-	On:         OwnServers,
-	Severs:     true,
-	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
-}
+var redisRestart = loss(catalog.RedisRestart, lock.Redis|lock.RedisQuorum, Target.minority)
 
 // redisRestartMost restarts a majority of the Redlock nodes, which deletes all locks there.
-var redisRestartMost = Fault{
-	Name:       catalog.RedisRestartMost,
-	Hits:       lock.RedisQuorum,
-	TTL:        3 * time.Second,
-	ContendFor: 0.3,
-	On:         OwnServers,
-	Severs:     true,
-	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
+var redisRestartMost = loss(catalog.RedisRestartMost, lock.RedisQuorum, Target.majority)
+
+// loss returns a fault that restarts servers, which deletes their data.
+func loss(name catalog.Fault, hits lock.Backend, servers func(Target) []string) Fault {
+	return Fault{
+		Name:       name,
+		Hits:       hits,
+		TTL:        3 * time.Second,
+		ContendFor: 0.3,
+		On:         OwnServers,
+		Severs:     true,
+		Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(servers(t))}} }),
+	}
 }
 
 // restart returns a step that restarts the servers, which deletes their data.

@@ -18,73 +18,58 @@ const (
 
 // masterKilled kills a Redis master before its replica has the latest writes (F17 in
 // docs/failure-modes.md). The Cluster or the Sentinels notice the failure and promote the replica.
-var masterKilled = Fault{
+var masterKilled = ofTopology(Fault{
 	Name:       catalog.MasterKilled,
-	Hits:       lock.Redis,
 	TTL:        outlastsPromotion,
 	ContendFor: findMaster,
-	On:         RealServers,
 	Severs:     true,
-	NotForeign: aimsAtOurs,
-	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
-		return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
-	}),
-}
+}, func(_ Target, redis *stack.Topology) Strike {
+	return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
+})
 
 // masterPartition cuts a Redis master off from clients and other servers (F39 in
 // docs/failure-modes.md). The affected drivers continue before the master returns.
-var masterPartition = Fault{
+var masterPartition = ofTopology(Fault{
 	Name:       catalog.MasterPartition,
-	Hits:       lock.Redis,
 	Course:     BeforeHeal,
 	TTL:        outlastsPromotion,
 	ContendFor: findMaster,
-	On:         RealServers,
 	Severs:     true,
-	NotForeign: aimsAtOurs,
-	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
-		return Strike{Before: stepWithoutHeal(redis.Lag), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return redis.Freeze(ctx) }}
-	}),
-}
+}, func(_ Target, redis *stack.Topology) Strike {
+	return Strike{Before: stepWithoutHeal(redis.Lag), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return redis.Freeze(ctx) }}
+})
 
 // sentinelFailover replaces the master in a planned failover. The locks survive, because the new
 // master has received all writes.
-var sentinelFailover = Fault{
+var sentinelFailover = ofTopology(Fault{
 	Name:       catalog.SentinelFailover,
-	Hits:       lock.Redis,
 	TTL:        20 * time.Second,
 	ContendFor: 0.2,
-	On:         RealServers,
 	Severs:     true,
-	NotForeign: aimsAtOurs,
-	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
-		return Strike{Do: stepWithoutHeal(redis.SwitchOver)}
-	}),
-}
+}, func(_ Target, redis *stack.Topology) Strike {
+	return Strike{Do: stepWithoutHeal(redis.SwitchOver)}
+})
 
 // slotMoves moves the locks of a Redis Cluster to another master.
-var slotMoves = Fault{
+var slotMoves = ofTopology(Fault{
 	Name:       catalog.SlotMoves,
-	Hits:       lock.Redis,
 	TTL:        20 * time.Second,
 	ContendFor: 0.2,
-	On:         RealServers,
-	NotForeign: aimsAtOurs,
-	Prepare: onTopology(func(t Target, redis *stack.Topology) Strike {
-		return Strike{Do: stepWithoutHeal(func(ctx context.Context) error { return redis.MoveSlots(ctx, t.Keys()) })}
-	}),
-}
+}, func(t Target, redis *stack.Topology) Strike {
+	return Strike{Do: stepWithoutHeal(func(ctx context.Context) error { return redis.MoveSlots(ctx, t.Keys()) })}
+})
 
-const aimsAtOurs = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"
-
-// onTopology returns a Prepare function for a fault of several Redis servers that work together.
-// Prepared.Close replaces the servers.
-func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
-	return func(_ context.Context, t Target) (Prepared, error) {
+// ofTopology returns a fault of several Redis servers that work together. Prepared.Close replaces the
+// servers.
+func ofTopology(f Fault, strike func(Target, *stack.Topology) Strike) Fault {
+	f.Hits, f.On = lock.Redis, RealServers
+	f.NotForeign = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"
+	f.Prepare = func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology
 		if redis == nil {
 			return Prepared{}, fmt.Errorf("%w: this fault needs several Redis servers, but the stack has only one: use -redis-topology", stack.ErrRefused)
 		}
 		return Prepared{Strikes: []Strike{strike(t, redis)}, Close: redis.Rebuild}, nil
 	}
+	return f
 }
