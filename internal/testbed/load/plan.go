@@ -85,7 +85,7 @@ func (p *Plan) take() (Request, bool) {
 	p.sent++
 	return Request{
 		Target: p.targets[next%len(p.targets)],
-		Order:  p.first + int64(p.orders[i]),
+		Order:  p.Order(i),
 		Driver: int64(p.queue[k]) + 1,
 	}, true
 }
@@ -105,20 +105,18 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	if cfg.Together {
 		together = p.drivers
 	}
-	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
+	return openLoop{noRate{}, p, ctx, timer, interval, uint64(together)}
 }
 
 // openLoop is a pacer with a fixed schedule. The schedule does not depend on when earlier requests
 // end.
 type openLoop struct {
 	noRate
+	plan     *Plan
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0 sends all requests at once
-	share    Share
-	together uint64 // how many consecutive requests of the whole plan are due at the same time
-	total    uint64
-	ended    func() bool
+	together uint64        // how many consecutive requests of the whole plan are due at the same time
 }
 
 // tick is the shortest interval between due times. A fast load sends several requests per tick,
@@ -126,7 +124,7 @@ type openLoop struct {
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
-	n = uint64(p.share.at(int(n)))
+	n = uint64(p.plan.share.at(int(n)))
 	d := time.Duration(n-n%p.together) * p.interval
 	if p.interval < tick {
 		d = (d + tick - 1).Truncate(tick)
@@ -137,7 +135,7 @@ func (p openLoop) due(n uint64) time.Duration {
 // Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late, which
 // would increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
-	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
+	if hits >= uint64(p.plan.Requests()) || p.ctx.Err() != nil || p.plan.isEnded() {
 		return 0, true
 	}
 	if ahead := p.due(hits) - elapsed; ahead > 0 {
