@@ -151,15 +151,12 @@ func (s Source) In(header http.Header, body []byte) (ids []string) {
 		list = []any{got}
 	}
 	for _, one := range list {
-		var text string
-		switch one := one.(type) {
-		case string:
-			text = one
-		case json.Number:
-			text = one.String()
+		switch one.(type) {
+		case string, json.Number:
 		default:
 			return nil
 		}
+		text := fmt.Sprint(one)
 		if s.expected == nil {
 			ids = append(ids, text)
 			continue
