@@ -41,7 +41,7 @@ func (s *benchSettings) flags() []flags.Flag {
 		flags.New("stack", "KIND", "which servers to use: "+stack.Local+", "+stack.External, flags.One(&s.Stack.Kind, parseBenchStack)),
 	}, serverFlags(&s.Stack), []flags.Flag{
 		flags.New("out", "DIR", "result folder (default: results/TIME-bench)", flags.One(&s.out, flags.NonEmpty)),
-		formatFlag(&s.format, benchFormats),
+		formatFlag(&s.format, formatNames(benchFormats)),
 		flags.New("check", "", "exit with 3 if a bound is missed, or if a lock had two holders", flags.Switch(&s.check)),
 		flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 	})
@@ -97,17 +97,17 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
+	defer out.close()
 	if s.Exe, err = os.Executable(); err != nil {
 		return err
 	}
-	defer out.release()
 	res, err := lockbench.Run(ctx, s.Config, out.saveBench)
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
 // conclude prints the result of a benchmark. It returns an error that sets the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
-	if len(res.Slices) == 0 {
+	if out.begun = len(res.Slices) > 0; !out.begun {
 		return notBegun(err, "round", out, stderr)
 	}
 	if err := renderAs(stdout, benchFormats, s.format, res); err != nil {
@@ -117,11 +117,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 		fmt.Fprintf(stdout, "\nresults in %s\n", relative(out.path))
 	}
 	switch {
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "interrupted: the results of %d of %d rounds are kept\n", res.Rounds, res.Config.Rounds)
-		return exitInterrupted
 	case err != nil:
-		return err
+		return orInterrupted(err, stderr, ": the results of %d of %d rounds are kept", res.Rounds, res.Config.Rounds)
 	case s.check && len(res.Wrong()) > 0:
 		for _, wrong := range res.Wrong() {
 			fmt.Fprintln(stderr, wrong)
@@ -141,24 +138,16 @@ func (f *folder) saveBench(r *lockbench.Result) error {
 }
 
 func benchHelp(w io.Writer, topic string) {
-	help("bench", newBenchSettings().flags)(w, topic)
-	var cases, peers [][2]string
-	for _, c := range lockbench.Cases {
-		cases = append(cases, [2]string{c.Name, c.About})
-	}
-	for _, c := range lockbench.Subjects() {
-		if c.Peer {
-			peers = append(peers, [2]string{c.Name, c.Title})
-		}
-	}
-	fmt.Fprint(w, "\nCases\n")
-	flags.PrintTable(w, cases)
-	fmt.Fprint(w, "\nPeers\n")
-	flags.PrintTable(w, peers)
+	help("bench", newBenchSettings().flags())(w, topic)
+	peers := slices.DeleteFunc(lockbench.Subjects(), func(c lockbench.Subject) bool { return !c.Peer })
+	printSections(w, []section{
+		{"Cases", mapped(lockbench.Cases, func(c lockbench.Case) [2]string { return [2]string{c.Name, c.About} })},
+		{"Peers", mapped(peers, func(c lockbench.Subject) [2]string { return [2]string{c.Name, c.Title} })},
+	})
 }
 
 func caseNames() []string {
-	return namesOf(lockbench.Cases, func(c lockbench.Case) string { return c.Name })
+	return mapped(lockbench.Cases, func(c lockbench.Case) string { return c.Name })
 }
 
 func parseCases(text string) ([]lockbench.Case, error) {

@@ -97,9 +97,9 @@ func TestBadResultAnywhere(t *testing.T) {
 			return benched(res, err)
 		}, exitAssert, 0, true},
 		{"compared results", func(bad int, _ error) error {
-			s := showSettings{paths: []string{rush}}
+			s := showSettings{names: []string{rush}}
 			for i := range names {
-				s.paths = append(s.paths, []string{rush, worse}[bad>>i&1])
+				s.names = append(s.names, []string{rush, worse}[bad>>i&1])
 			}
 			return s.compare(t.Context(), io.Discard, io.Discard)
 		}, exitAssert, 0, false},

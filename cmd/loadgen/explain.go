@@ -16,7 +16,6 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/peers"
 	"grablab/internal/measure/lockbench"
-	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/fault"
 )
 
@@ -35,34 +34,41 @@ type explainer struct {
 
 // explainers returns an explainer for each kind of names.
 func explainers() []explainer {
+	one := func(s lock.Strategy) []string { return []string{s.Name} }
 	return []explainer{
-		{"failure mode", namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }), explainMode},
-		{"fault", namesOf(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), explainFault},
-		{"property", namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }), explainProperty},
-		{"strategy", strategyNames(), explainStrategy},
-		explainerOf("library with options", peers.WithOptions, nameOf, func(s lock.Strategy) explanation {
+		explainerOf("failure mode", catalog.Modes, func(m catalog.Mode) []string { return []string{m.ID} }, explainMode),
+		{"fault", mapped(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), func(name string) (explanation, bool) {
+			f, note, ok := catalog.FindFault(name)
+			return explainFault(f, note), ok
+		}},
+		{"property", mapped(catalog.Properties, func(p catalog.Property) string { return p.Name }), func(name string) (explanation, bool) {
+			p, note, ok := catalog.FindProperty(name)
+			return explainProperty(p, note), ok
+		}},
+		explainerOf("strategy", everyStrategy(), one, explainStrategy),
+		explainerOf("library with options", peers.WithOptions, one, func(s lock.Strategy) explanation {
 			return explanation{s.Name + ", a library's lock with options: " + s.Title, [][2]string{{"source", s.Source}}}
 		}),
-		explainerOf("case", lockbench.Cases, func(c lockbench.Case) string { return c.Name }, func(c lockbench.Case) explanation {
+		explainerOf("case", lockbench.Cases, func(c lockbench.Case) []string { return []string{c.Name} }, func(c lockbench.Case) explanation {
 			return explanation{c.Name + ", a case of the benchmark: " + c.About, nil}
 		}),
-		explainerOf("verdict", catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) }, func(v catalog.VerdictEntry) explanation {
+		explainerOf("verdict", catalog.Verdicts, func(v catalog.VerdictEntry) []string { return []string{string(v.Verdict)} }, func(v catalog.VerdictEntry) explanation {
 			return explanation{string(v.Verdict) + ", a verdict: " + v.When, nil}
 		}),
-		words("word", catalog.Words),
-		words("heading or mark", catalog.Columns),
+		explainerOf("word", catalog.Words, namesOfWord, explainWord),
+		explainerOf("heading or mark", catalog.Columns, namesOfWord, explainWord),
 		{"strike point", nil, explainPoint},
-		explainerOf("command", shownCommands(), func(c command) string { return c.name }, func(c command) explanation {
+		explainerOf("command", shownCommands(), func(c command) []string { return []string{c.name} }, func(c command) explanation {
 			return explanation{c.name + ", a command: " + c.about, [][2]string{{"help", "loadgen " + c.name + " -h"}}}
 		}),
 	}
 }
 
-// explainerOf returns an explainer for the elements of a list. name and explain return the name and
-// the explanation of an element.
-func explainerOf[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
-	return explainer{what, namesOf(list, name), func(wanted string) (e explanation, ok bool) {
-		i := slices.IndexFunc(list, func(x T) bool { return name(x) == wanted })
+// explainerOf returns an explainer for the elements of a list. names returns the name of an element
+// and its aliases.
+func explainerOf[T any](what string, list []T, names func(T) []string, explain func(T) explanation) explainer {
+	return explainer{what, slices.Concat(mapped(list, names)...), func(wanted string) (e explanation, ok bool) {
+		i := slices.IndexFunc(list, func(x T) bool { return slices.Contains(names(x), wanted) })
 		if i < 0 {
 			return e, false
 		}
@@ -70,42 +76,24 @@ func explainerOf[T any](what string, list []T, name func(T) string, explain func
 	}}
 }
 
-// words returns an explainer for the words that appear in tables. A word may have aliases.
-func words(what string, all []catalog.Word) explainer {
-	var names []string
-	for _, w := range all {
-		names = append(append(names, w.Name), w.Aliases...)
+func namesOfWord(w catalog.Word) []string { return append([]string{w.Name}, w.Aliases...) }
+
+// explainWord explains a word or a mark that appears in tables.
+func explainWord(w catalog.Word) explanation {
+	kind := "word"
+	if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
+		kind = "mark"
 	}
-	return explainer{what, names, func(name string) (e explanation, ok bool) {
-		for _, w := range all {
-			if w.Name == name || slices.Contains(w.Aliases, name) {
-				kind := "word"
-				if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
-					kind = "mark"
-				}
-				return explanation{fmt.Sprintf("%s, a %s of the tables: %s", w.Name, kind, w.Meaning), nil}, true
-			}
-		}
-		return e, false
-	}}
+	return explanation{fmt.Sprintf("%s, a %s of the tables: %s", w.Name, kind, w.Meaning), nil}
 }
 
-func parseExplain(args []string) ([]string, error) {
-	line, err := flags.Parse(nil, args)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(line.Args) == 0:
-		return nil, flags.Usage("explain: no name was given: add one, as in loadgen explain F11; -h lists all names")
-	}
-	return line.Args, nil
-}
+var parseExplain = parseShow(nil, 1, "explain: no name was given: add one, as in loadgen explain F11; -h lists all names")
 
-// explainAll prints the explanation of each name, separated by empty lines.
-func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
+// explain prints the explanation of each name, separated by empty lines.
+func (s showSettings) explain(_ context.Context, stdout, _ io.Writer) error {
 	var all []explanation
 	var unknown []error
-	for _, name := range names {
+	for _, name := range s.names {
 		found, err := explain(name)
 		if err != nil {
 			unknown = append(unknown, err)
@@ -128,8 +116,7 @@ func explainHelp(w io.Writer, topic string) {
 	help("explain", nil)(w, topic)
 	for _, k := range explainers() {
 		if len(k.all) > 0 {
-			fmt.Fprintf(w, "\n%s\n", k.what)
-			flags.PrintTable(w, [][2]string{{"", flags.Join(k.all)}})
+			printSections(w, []section{{k.what, [][2]string{{"", flags.Join(k.all)}}}})
 		}
 	}
 }
@@ -137,6 +124,9 @@ func explainHelp(w io.Writer, topic string) {
 // explain returns the explanations of a name, or of an entry of the result table. If there are
 // none, the error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
+	if modeID.MatchString(name) {
+		name = strings.ToUpper(name)
+	}
 	var known []string
 	for _, k := range explainers() {
 		known = append(known, k.all...)
@@ -191,40 +181,21 @@ func explainParts(parts []string) (found []explanation) {
 }
 
 func (e explanation) print(w io.Writer) {
-	for _, line := range workshop.Wrap(e.head, 100) {
+	for _, line := range catalog.Wrap(e.head, 100) {
 		fmt.Fprintln(w, line)
 	}
-	widest := 0
-	for _, l := range e.lines {
-		widest = max(widest, len(l[0]))
-	}
-	for _, l := range e.lines {
-		if l[1] == "" {
-			continue
-		}
-		for i, line := range workshop.Wrap(l[1], 100-widest-4) {
-			label := l[0]
-			if i > 0 {
-				label = ""
-			}
-			fmt.Fprintf(w, "  %-*s  %s\n", widest, label, line)
-		}
-	}
+	flags.PrintTable(w, slices.DeleteFunc(e.lines, func(l [2]string) bool { return l[1] == "" }))
 }
 
-func explainMode(name string) (e explanation, ok bool) {
-	m, ok := catalog.FindMode(strings.ToUpper(name))
-	if !ok {
-		return e, false
-	}
-	breaks := slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken), func(s lock.Strategy) bool { return !slices.Contains(s.Breaks, m.ID) })
+func explainMode(m catalog.Mode) explanation {
+	breaks := slices.DeleteFunc(everyStrategy(), func(s lock.Strategy) bool { return !slices.Contains(s.Breaks, m.ID) })
 	return explanation{m.ID + ", a failure mode: " + m.Name, [][2]string{
 		{"steps", m.Steps},
 		{"cure", m.Cure + " (" + m.In + ")"},
 		{"shown by", m.ShownBy},
-		{"strategies", strings.Join(namesOf(breaks, nameOf), ", ")},
+		{"strategies", strings.Join(mapped(breaks, nameOf), ", ")},
 		{"source", m.Source},
-	}}, true
+	}}
 }
 
 // shownCommands returns the commands that the help lists. The others are for internal use.
@@ -232,20 +203,16 @@ func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
 
-func explainFault(name string) (e explanation, ok bool) {
-	f, note, ok := catalog.FindFault(name)
-	if !ok {
-		return e, false
-	}
+func explainFault(f catalog.FaultEntry, note string) explanation {
 	expected := func(v catalog.Verdict) string {
-		return strings.Join(namesOf(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) != v }), nameOf), ", ")
+		return strings.Join(mapped(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) != v }), nameOf), ", ")
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
 		{"name", note},
 		{"played by", "loadgen " + strings.Join(f.By.Commands(), ", loadgen ")},
 		{"unsafe under it", expected(catalog.Unsafe)},
 		{"stuck under it", expected(catalog.Stuck)},
-	}}, true
+	}}
 }
 
 // expectedInRun returns the expected verdict of a run of the strategy under the fault. The verdict
@@ -257,22 +224,14 @@ func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	return s.Expected(name)
 }
 
-func explainProperty(name string) (e explanation, ok bool) {
-	p, note, ok := catalog.FindProperty(name)
-	if !ok {
-		return e, false
-	}
+func explainProperty(p catalog.Property, note string) explanation {
 	return explanation{p.Name + ", a property: " + p.About, [][2]string{
 		{"name", note},
 		{"checked by", "loadgen " + strings.Join(p.By.Commands(), ", loadgen ")},
-	}}, true
+	}}
 }
 
-func explainStrategy(name string) (e explanation, ok bool) {
-	st, err := lock.Find(name)
-	if err != nil {
-		return e, false
-	}
+func explainStrategy(st lock.Strategy) explanation {
 	under := func(v catalog.Verdict) string {
 		var faults []string
 		for _, f := range catalog.RunFaults {
@@ -299,7 +258,7 @@ func explainStrategy(name string) (e explanation, ok bool) {
 		{"sometimes fails", checks(st.Flaky)},
 		{"not explored", st.Unexplorable},
 		{"source", st.Source},
-	}}, true
+	}}
 }
 
 // checks lists the conformance tests that a strategy is known to fail, with the reasons.
@@ -311,8 +270,9 @@ func checks(failing map[string]string) string {
 	return strings.Join(all, "; ")
 }
 
-func strategyNames() []string {
-	return namesOf(slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken), nameOf)
+// everyStrategy returns all strategies, including libraries and known-broken locks.
+func everyStrategy() []lock.Strategy {
+	return slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken)
 }
 
 func explainPoint(name string) (e explanation, ok bool) {

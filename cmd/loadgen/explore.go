@@ -12,6 +12,8 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/flags"
+	"grablab/internal/grab"
+	"grablab/internal/order"
 	"grablab/internal/present/report"
 )
 
@@ -52,8 +54,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("faults", "A,B,…", "faults that may happen: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
 		flags.New("fault-count", "K", "largest number of faults in one schedule", flags.One(&s.FaultCount, flags.WholeNumber(0, explore.MaxFaultCount))),
 		flags.New("property", "A,B,…", "properties to check (default all): "+flags.Join(explore.Properties), flags.One(&s.Properties, s.parseProperties)),
-		flags.New("guard", "NAME", "condition under which the winner is written (default: the strategy's own)", flags.One(&s.Guard, parseGuard)),
-		flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, parseOnLost)),
+		flags.New("guard", "NAME", "condition under which the winner is written (default: the strategy's own)", flags.One(&s.Guard, flags.OneOf(order.Guards...))),
+		flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 		flags.New("ttl", "D", "lifetime of a lock without renewal, in virtual time", flags.One(&s.TTL, flags.AtLeast(time.Millisecond))),
 		flags.New("work", "D", "time that a driver works between the read and the write, in virtual time", flags.One(&s.Work, flags.AtLeast(0))),
 		flags.New("nodes", "N", "number of Redlock nodes", flags.One(&s.Nodes, flags.WholeNumber(explore.DefaultNodes, explore.MaxNodes))),
@@ -66,7 +68,7 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("seed", "N", "this flag has no effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
 		flags.New("replay", "FILE", "run the schedule in FILE and show its steps, with another strategy if -strategies names one", flags.One(&s.replay, flags.NonEmpty)),
 		flags.New("out", "DIR", "folder for the schedules that break something", flags.One(&s.out, flags.NonEmpty)),
-		formatFlag(&s.format, exploreFormats),
+		formatFlag(&s.format, formatNames(exploreFormats)),
 		flags.New("no-timing", "", "leave out figures that differ from call to call", flags.Switch(&s.noTiming)),
 		flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 	}
@@ -116,7 +118,7 @@ func (s *exploreSettings) choose() error {
 	if s.format == "mermaid" && len(chosen) != 1 {
 		return flags.Usage("-format mermaid: a diagram shows the failure of one strategy; choose it with -strategies")
 	}
-	s.Strategies = namesOf(chosen, nameOf)
+	s.Strategies = mapped(chosen, nameOf)
 	return nil
 }
 

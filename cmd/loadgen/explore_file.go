@@ -27,9 +27,6 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy is a strategy in the user's file: its name, and the Go variable that declares it.
-type ownStrategy struct{ variable, name string }
-
 // ownBuild describes a worker program that contains the user's strategies and runs schedules with
 // them.
 type ownBuild struct {
@@ -45,15 +42,14 @@ func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 //
 // The strategies run only in the worker program, which also describes them to this program.
 func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
-	own, err := declaredStrategies(file)
-	if err != nil {
+	var variables []string
+	if variables, b.names, err = declaredStrategies(file); err != nil {
 		return b, flags.Usage("-file: %w", err)
 	}
-	b.names = namesOf(own, func(o ownStrategy) string { return o.name })
 	if b.dir, err = os.MkdirTemp("", "loadgen-explore-"); err != nil {
 		return b, err
 	}
-	if b.exe, err = buildWith(ctx, b.dir, file, own); err == nil {
+	if b.exe, err = buildWith(ctx, b.dir, file, variables); err == nil {
 		err = b.register(file)
 	}
 	if err = cmp.Or(ctx.Err(), err); err != nil {
@@ -72,48 +68,46 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declaredStrategies returns the strategies that a file declares. It finds package variables with a
-// Strategy literal and a literal Name.
-func declaredStrategies(file string) ([]ownStrategy, error) {
+// declaredStrategies returns the variables of the strategies that a file declares, and the names of
+// these strategies. It finds package variables with a Strategy literal and a literal Name.
+func declaredStrategies(file string) (variables, names []string, err error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
-		return nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
+		return nil, nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
 	}
 	text, err := infile.Read(file, infile.Small)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if f.Name.Name != "lock" {
-		return nil, fmt.Errorf("%s belongs to package %s: change its first line to package lock", file, f.Name.Name)
+		return nil, nil, fmt.Errorf("%s belongs to package %s: change its first line to package lock", file, f.Name.Name)
 	}
 	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
-		return nil, errors.Join(err, fmt.Errorf("the go command does not compile %s for %s/%s: change the name of the file or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
+		return nil, nil, errors.Join(err, fmt.Errorf("the go command does not compile %s for %s/%s: change the name of the file or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
 	}
-	var own []ownStrategy
 	ast.Inspect(f, func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok {
 			for i, value := range v.Values {
 				if name := strategyName(value); name != "" && v.Names[i].Name != "_" {
-					own = append(own, ownStrategy{v.Names[i].Name, name})
+					variables, names = append(variables, v.Names[i].Name), append(names, name)
 				}
 			}
 		}
 		_, inFunc := n.(*ast.FuncDecl)
 		return !inFunc
 	})
-	if len(own) == 0 {
-		return nil, fmt.Errorf(`%s declares no strategy: add one, such as var mine = Strategy{Name: "mine", …}`, file)
+	if len(names) == 0 {
+		return nil, nil, fmt.Errorf(`%s declares no strategy: add one, such as var mine = Strategy{Name: "mine", …}`, file)
 	}
-	for i, o := range own {
-		_, err := lock.Find(o.name)
-		if err == nil || slices.ContainsFunc(own[:i], func(other ownStrategy) bool { return other.name == o.name }) {
-			return nil, fmt.Errorf("%s: there is already a strategy %q: choose another name for yours", file, o.name)
+	for i, name := range names {
+		if _, err := lock.Find(name); err == nil || slices.Contains(names[:i], name) {
+			return nil, nil, fmt.Errorf("%s: there is already a strategy %q: choose another name for yours", file, name)
 		}
 	}
-	return own, nil
+	return variables, names, nil
 }
 
 // strategyName returns the Name in a Strategy literal, or "" for any other expression.
@@ -139,12 +133,12 @@ var errNoTree = errors.New("-file needs Go and the source of Grab Lab to compile
 
 // buildWith builds the worker program in dir and returns its path. If the build fails, the error
 // contains the compiler's output.
-func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
+func buildWith(ctx context.Context, dir, file string, variables []string) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
 		return "", flags.Usage("%w", errNoTree)
 	}
-	overlay, err := writeOverlay(dir, strings.TrimSpace(string(out)), file, own)
+	overlay, err := writeOverlay(dir, strings.TrimSpace(string(out)), file, variables)
 	if err != nil {
 		return "", err
 	}
@@ -172,8 +166,8 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 }
 
 // writeOverlay writes a build overlay that adds the user's file to package lock, and a file that
-// registers its strategies. Compiler errors show the user's path.
-func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
+// registers the strategies in these variables. Compiler errors show the user's path.
+func writeOverlay(dir, lockDir, file string, variables []string) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
 		return "", err
@@ -182,7 +176,6 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	if err != nil {
 		return "", err
 	}
-	variables := namesOf(own, func(o ownStrategy) string { return o.variable })
 	files := map[string]string{
 		"explore_register.go": fmt.Sprintf("package lock\n\nfunc init() { Strategies = append(Strategies, %s) }\n", strings.Join(variables, ", ")),
 	}

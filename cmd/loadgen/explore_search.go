@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/explore"
+	"grablab/internal/explore/bubble"
 	"grablab/internal/flags"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/infile"
@@ -64,17 +65,13 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 
 // notSearched prints why no schedule has run. It returns an error that sets the exit code.
 func notSearched(err error, stderr io.Writer) error {
-	if errors.Is(err, context.Canceled) {
-		fmt.Fprintln(stderr, "interrupted before the first schedule")
-		return exitInterrupted
-	}
 	if stack := explore.StackOf(err); stack != "" {
 		fmt.Fprintf(stderr, "%s\n\n", stack)
 	}
 	if errors.Is(err, explore.ErrConfig) {
-		err = flags.Usage("%s", strings.TrimPrefix(err.Error(), explore.ErrConfig.Error()+": "))
+		return flags.Usage("%w", withoutPrefix(err, explore.ErrConfig))
 	}
-	return err
+	return orInterrupted(err, stderr, " before the first schedule")
 }
 
 // conclude saves the failing schedules and prints the results. It returns an error that sets the
@@ -91,14 +88,10 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	if err := errors.Join(s.render(stdout, results), unsaved); err != nil {
 		return err
 	}
-	switch {
-	case interrupted:
-		fmt.Fprintln(stderr, "interrupted: these are the results so far")
-		return exitInterrupted
-	case slices.ContainsFunc(results, explore.Result.IsUnexpected):
+	if !interrupted && slices.ContainsFunc(results, explore.Result.IsUnexpected) {
 		return exitAssert
 	}
-	return nil
+	return orInterrupted(err, stderr, ": these are the results so far")
 }
 
 // save saves the schedule of every failure.
@@ -236,3 +229,11 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 }
 
 const progressEvery = 5 * time.Second
+
+// exploreWorkerCommand is a hidden command. Child processes run it to execute schedules for
+// explore.
+const exploreWorkerCommand = "explore-worker"
+
+func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {
+	return exitCode(bubble.Main(func(bubble explore.Bubble) int { return conclude(explore.Work(bubble), stderr) }))
+}

@@ -12,6 +12,7 @@ import (
 	"grablab/internal/measure/shard"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
+	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
@@ -68,7 +69,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) stand for groups. With -targets: the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
 			flags.New("faults", "A,B,…", "faults to inject, one at a time. Each strategy runs once under each fault. The word all means every fault (default none)", flags.One(&s.Faults, s.parseFaults)),
 			flags.New("only", "STRATEGY/FAULT", "run only this cell, which is one strategy under one fault (repeatable)", flags.Many(&s.Only, s.parseCell)),
-			flags.New("at", "POINT", `inject faults only at this point of a grab, such as "before claim 1" or "waiting: after acquire 2". Reports name the points`, flags.One(&s.At, parseAt)),
+			flags.New("at", "POINT", `inject faults only at this point of a grab, such as "before claim 1" or "waiting: after acquire 2". Reports name the points`, flags.One(&s.At, flags.Pointer(fault.ParsePoint))),
 			flags.New("schedule", "FILE", "replay the schedule in FILE on real servers, step by step, instead of a normal run. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
 			flags.New("seed", "N", "seed that determines the sequence of orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		}},
@@ -101,9 +102,9 @@ func (s *settings) groups() []flagGroup {
 			flags.New("work", "D", "time that a driver works between the read and the write", flags.One(&s.Work, flags.AtLeast(0))),
 			flags.New("ttl", "D", "lifetime of a lock without renewal", flags.One(&s.TTL, flags.AtLeast(time.Millisecond))),
 			flags.New("wait", "D", "longest time that a driver waits for the lock; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
-			flags.New("guard", "NAME", "condition under which the winner is written: "+flags.Join(order.GuardNames())+" (default: the strategy's own)", flags.One(&s.Guard, parseGuard)),
+			flags.New("guard", "NAME", "condition under which the winner is written: "+flags.Join(order.Guards)+" (default: the strategy's own)", flags.One(&s.Guard, flags.OneOf(order.Guards...))),
 			flags.New("per-driver", "N", "units that one driver may take of an order with several units", flags.One(&s.PerDriver, flags.WholeNumber(1, order.MaxStock))),
-			flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, parseOnLost)),
+			flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 			flags.New("clock-offset", "D", "how far the wall clock of the second instance is ahead", flags.One(&s.ClockOffset, flags.Duration)),
 		}},
 		{"Output", []flags.Flag{
@@ -132,7 +133,7 @@ func (s *settings) flags() (all []flags.Flag) {
 // target file.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
-		flags.New("service", "COMMAND", "command that starts one instance of your service. loadgen runs it once for each instance, with the servers of -stack local behind proxies. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
+		flags.New("service", "COMMAND", "command that starts one instance of your service. loadgen runs it once for each instance, with the servers of -stack local behind proxies. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, flags.Pointer(fleet.ParseService))),
 		flags.New("ready", "PATH", "with -service: an instance is ready once this path answers 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
 		flags.New("migrate", "STEP", `with -service: step that prepares the empty database before the instances start (repeatable): "sql: STATEMENT"; a command with {db_host} and so on; or "service", which starts one instance first to do it`, flags.Many(&s.migrations, fleet.ParseMigration)),
 		flags.New("targets", "URL,URL", "base URLs of running instances, if loadgen should not start any; or a registry that lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
@@ -140,12 +141,12 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("target-file", "FILE", "YAML file with the flags that describe your service (targets, path, body, header, grabbed, …). The command line overrides it", flags.One(&s.targetFile, readable)),
 		flags.New("path", "TEMPLATE", "path of the grab, with {order} and {driver} (default /orders/{order}/grab)", flags.One(&s.spec.Path, flags.Checked(target.CheckPath))),
 		flags.New("method", "NAME", "method of the grab (default POST)", flags.One(&s.spec.Method, target.ParseMethod)),
-		flags.New("body", "TEMPLATE", `body of the grab (default {"driver_id":{driver}})`, flags.One(&s.spec.Body, parseBody)),
+		flags.New("body", "TEMPLATE", `body of the grab (default {"driver_id":{driver}})`, flags.One(&s.spec.Body, flags.Pointer(flags.Checked(target.CheckBody)))),
 		flags.New("header", "NAME: VALUE", "header of the grab, with {order} and {driver} (repeatable)", flags.Many(&s.spec.Headers, flags.Checked(target.CheckHeader))),
-		flags.New("grabbed", "RULE", "answers that mean that the driver has won. RULE lists HTTP statuses or JSON fields, such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Checked(checkRule))),
-		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Checked(checkRule))),
-		flags.New("busy", "RULE", "answers (status codes by default) that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Checked(checkRule))),
-		flags.New("later", "RULE -> PLACE", "answers that arrive before the result. PLACE is the path of the result, or the part of the answer that contains its URL, such as '202 -> header:Location'", flags.One(&s.spec.Later, flags.Checked(checkLater))),
+		flags.New("grabbed", "RULE", "answers that mean that the driver has won. RULE lists HTTP statuses or JSON fields, such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Valid(target.ParseRule))),
+		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Valid(target.ParseRule))),
+		flags.New("busy", "RULE", "answers (status codes by default) that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Valid(target.ParseRule))),
+		flags.New("later", "RULE -> PLACE", "answers that arrive before the result. PLACE is the path of the result, or the part of the answer that contains its URL, such as '202 -> header:Location'", flags.One(&s.spec.Later, flags.Valid(target.ParseLater))),
 		flags.New("first-order", "ID", "id of the first order, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
 		flags.New("probe-drivers", "FIRST", "id of the first driver who tries an order after the load. Each further order and each retry uses the next id (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),
 		flags.New("open-orders", "CALL", `call that opens orders: METHOD PATH BODY -> FIELD, such as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or with {first} and {last} (repeatable)`, flags.Many(&s.spec.OpenOrders, flags.Checked(target.CheckOpening))),

@@ -17,12 +17,13 @@ import (
 	"grablab/internal/present/report"
 
 	"github.com/gofrs/flock"
+	"github.com/google/renameio/v2"
 )
 
 // folder is the result folder of a run. Only one process at a time may write to it.
 type folder struct {
 	path string       // absolute path
-	made bool         // whether this process created the folder, so that discard may remove it
+	made bool         // whether this process created the folder, so that close may remove it
 	link string       // symbolic link that save updates to point to the folder; empty for none
 	lock *flock.Flock // locked while this process writes to the folder; nil once released
 
@@ -69,7 +70,7 @@ func namedFolder(out string) (*folder, error) {
 				advice += ", or continue that run with loadgen run -resume"
 			}
 			err := flags.Usage("%s has the results of another run: %s", out, advice)
-			return nil, errors.Join(err, f.release())
+			return nil, errors.Join(err, f.close())
 		}
 	}
 	return f, nil
@@ -139,16 +140,22 @@ func (f *folder) isCurrent(name string) (bool, error) {
 	return os.SameFile(found, locked), errors.Join(err, lockErr)
 }
 
-// release unlocks the folder. A second call does nothing.
-func (f *folder) release() error {
+// close unlocks the folder. It also removes a new folder if the run has not started. A second call
+// does nothing.
+func (f *folder) close() error {
 	if f.lock == nil {
 		return nil
 	}
 	defer func() { f.lock = nil }()
-	return removeLocked(filepath.Join(f.path, lockName), f.lock)
+	unneeded := filepath.Join(f.path, lockName)
+	if f.made && !f.begun {
+		unneeded = f.path
+	}
+	// In the opposite order, another process could lock the path and lose its files.
+	return errors.Join(os.RemoveAll(unneeded), f.lock.Close())
 }
 
-// begin records that the run has started, so that discard keeps the folder.
+// begin records that the run has started, so that close keeps the folder.
 func (f *folder) begin() { f.begun = true }
 
 const (
@@ -165,7 +172,7 @@ func (f *folder) save(run *experiment.Run) error {
 	if f.link == "" {
 		return nil
 	}
-	if err := replaceLink(filepath.Base(f.path), f.link); err != nil {
+	if err := renameio.Symlink(filepath.Base(f.path), f.link); err != nil {
 		return fmt.Errorf("result folder: %w", err)
 	}
 	return nil
@@ -183,13 +190,4 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 		}
 	}
 	return nil
-}
-
-// discard unlocks the folder. It also removes a new folder if the run has not started.
-func (f *folder) discard() error {
-	if !f.made {
-		return f.release()
-	}
-	defer func() { f.lock = nil }()
-	return removeLocked(f.path, f.lock)
 }

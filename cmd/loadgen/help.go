@@ -21,8 +21,8 @@ var helpTexts embed.FS
 
 // help returns a function that prints the help of a command. The function replaces {flags} in the
 // text with tables of the flags.
-func help(command string, all func() []flags.Flag) func(w io.Writer, topic string) {
-	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all()) }) }
+func help(command string, all []flags.Flag) func(w io.Writer, topic string) {
+	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all) }) }
 }
 
 func printHelp(w io.Writer, name string, table func()) {
@@ -38,12 +38,22 @@ func printHelp(w io.Writer, name string, table func()) {
 	fmt.Fprint(w, after)
 }
 
+// section is a table in the help with a heading.
+type section struct {
+	title string
+	rows  [][2]string
+}
+
+func printSections(w io.Writer, sections []section) {
+	for _, s := range sections {
+		fmt.Fprintf(w, "\n%s\n", s.title)
+		flags.PrintTable(w, s.rows)
+	}
+}
+
 // overview prints what loadgen does, with examples and a list of commands.
 func overview(w io.Writer) {
-	var rows [][2]string
-	for _, c := range shownCommands() {
-		rows = append(rows, [2]string{c.name, c.about})
-	}
+	rows := mapped(shownCommands(), func(c command) [2]string { return [2]string{c.name, c.about} })
 	printHelp(w, "overview", func() { flags.PrintTable(w, rows) })
 }
 
@@ -54,56 +64,35 @@ var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets
 // the names that they accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
-	fmt.Fprint(w, `Usage: loadgen [run] [flags]
-
-Starts servers and two instances, sends grabs with every chosen strategy under every chosen
-fault, checks the ledger, prints a table and writes a result folder.
-
-`)
-	if topic != "all" {
+	printHelp(w, "run", func() {
+		if topic == "all" {
+			printSections(w, s.helpSections())
+			return
+		}
+		fmt.Fprintln(w)
 		flags.Print(w, slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(commonFlags, f.Name) }))
 		fmt.Fprint(w, "\nloadgen run -h all lists every flag, scenario, strategy and fault, and the exit codes.\n")
-		return
-	}
+	})
+}
+
+// helpSections returns all flags of the run command, and the names that they accept.
+func (s *settings) helpSections() (all []section) {
 	for _, g := range s.groups() {
-		fmt.Fprintf(w, "%s\n", g.title)
-		flags.Print(w, g.flags)
-		fmt.Fprintln(w)
+		all = append(all, section{g.title, flags.Rows(g.flags)})
 	}
-	var scenarios, faults [][2]string
-	for _, sc := range experiment.Scenarios {
-		scenarios = append(scenarios, [2]string{sc.Name, sc.About})
-	}
-	for _, f := range catalog.Faults {
-		if f.By&catalog.Run != 0 {
-			faults = append(faults, [2]string{string(f.Name), f.About})
-		}
-	}
-	for _, section := range []struct {
-		title string
-		rows  [][2]string
-	}{
-		{"Scenarios", scenarios},
-		{"Strategies", titles(lock.Strategies)},
-		{"Peers: locks of libraries with their default options. The word all does not include peers", titles(lock.Peers)},
-		{"Faults", faults},
-		{"Exit codes", [][2]string{
+	title := func(s lock.Strategy) [2]string { return [2]string{s.Name, s.Title} }
+	faults := slices.DeleteFunc(slices.Clone(catalog.Faults), func(f catalog.FaultEntry) bool { return f.By&catalog.Run == 0 })
+	return append(all,
+		section{"Scenarios", mapped(experiment.Scenarios, func(sc experiment.Scenario) [2]string { return [2]string{sc.Name, sc.About} })},
+		section{"Strategies", mapped(lock.Strategies, title)},
+		section{"Peers: locks of libraries with their default options. The word all does not include peers", mapped(lock.Peers, title)},
+		section{"Faults", mapped(faults, func(f catalog.FaultEntry) [2]string { return [2]string{string(f.Name), f.About} })},
+		section{"Exit codes", [][2]string{
 			{"0", "done"},
 			{"1", "loadgen itself failed"},
 			{"2", "bad usage"},
 			{"3", "an -assert did not hold, a cell is worse than in -baseline, or the schedule did not have the result that its file expects"},
 			{"130", "interrupted; the results so far are kept"},
 		}},
-	} {
-		fmt.Fprintf(w, "%s\n", section.title)
-		flags.PrintTable(w, section.rows)
-		fmt.Fprintln(w)
-	}
-}
-
-func titles(strategies []lock.Strategy) (rows [][2]string) {
-	for _, s := range strategies {
-		rows = append(rows, [2]string{s.Name, s.Title})
-	}
-	return rows
+	)
 }

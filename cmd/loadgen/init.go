@@ -58,12 +58,9 @@ func parseInit(args []string) (*initSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range describingFlags() {
-		for _, arg := range line.Flags {
-			if value, ok := strings.CutPrefix(arg, "-"+f.Name+"="); ok {
-				s.answers[f.Name] = append(s.answers[f.Name], value)
-			}
-		}
+	for _, arg := range line.Flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		s.answers[name] = append(s.answers[name], value)
 	}
 	if _, err := os.Stat(s.out); !errors.Is(err, fs.ErrNotExist) {
 		return nil, flags.Usage("-out %s: the file already exists: choose another name", s.out)

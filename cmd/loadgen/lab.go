@@ -12,7 +12,6 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/order"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/stack"
@@ -77,14 +76,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	cfg.Explore = func(ctx context.Context, asked lab.Search) (report.Found, error) { return s.search(ctx, worker, asked) }
 	cfg.Fill = s.fill
 	cfg.Workshop = s.workshopOf()
-	err = lab.Serve(ctx, cfg)
-	switch {
-	case errors.Is(err, order.ErrBadDSN), errors.Is(err, stack.ErrRefused):
-		return flags.Usage("%w", err)
-	case err != nil:
-		return err
-	}
-	return nil
+	return refusal(lab.Serve(ctx, cfg))
 }
 
 // search explores the schedules of one strategy for the page.
@@ -117,13 +109,7 @@ func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (er
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if out.begun {
-			err = errors.Join(err, out.release())
-		} else {
-			err = errors.Join(err, out.discard())
-		}
-	}()
+	defer func() { err = errors.Join(err, out.close()) }()
 	_, err = experiment.Execute(ctx, of.Config, func(run *experiment.Run) error {
 		to.Cell(relative(out.path), run)
 		return out.save(run)

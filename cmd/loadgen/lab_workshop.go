@@ -103,11 +103,9 @@ func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	go func() { // standard input ends when the lab closes it or dies
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
+		stop()
 	}()
 	var done stepDone
 	var err error
@@ -115,17 +113,15 @@ func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if refused := (workshop.RefusedError{}); errors.As(err, &refused) {
 		done.Refused, err = refused.Why, nil
 	}
-	if err == nil {
-		var text []byte
-		if text, err = json.Marshal(done); err == nil {
-			err = os.WriteFile(args[0], text, 0o600)
-		}
-	}
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case err != nil:
 		return err
 	}
-	return nil
+	text, err := json.Marshal(done)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(args[0], text, 0o600)
 }

@@ -245,14 +245,14 @@ func TestOutInUse(t *testing.T) {
 			t.Errorf("%q: said %q, want %q", args, &stderr, want)
 		}
 	}
-	if err := first.discard(); err != nil {
+	if err := first.close(); err != nil {
 		t.Fatal(err)
 	}
 	second, err := newFolder(out, "rush", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.discard(); err != nil {
+	if err := second.close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {

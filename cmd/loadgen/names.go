@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,11 +15,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/order"
 	"grablab/internal/service/registry"
-	"grablab/internal/testbed/fault"
-	"grablab/internal/testbed/fleet"
-	"grablab/internal/testbed/target"
 )
 
 // These limits keep a run feasible. Opening a million orders alone takes a minute.
@@ -29,33 +26,11 @@ const (
 	maxRate     = 1e6
 )
 
-func parseService(text string) (*fleet.Service, error) {
-	s, err := fleet.ParseService(text)
-	return &s, err
-}
-
 func parseReady(text string) (string, error) {
 	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
 		return "", errors.New("must be a path that begins with a slash, such as /healthz")
 	}
 	return text, nil
-}
-
-func checkRule(text string) error {
-	_, err := target.ParseRule(text)
-	return err
-}
-
-func checkLater(text string) error {
-	_, err := target.ParseLater(text)
-	return err
-}
-
-func parseBody(text string) (*string, error) { return &text, target.CheckBody(text) }
-
-func parseAt(text string) (*fault.Point, error) {
-	p, err := fault.ParsePoint(text)
-	return &p, err
 }
 
 // readable returns the file name, or an error if the file cannot be opened.
@@ -70,10 +45,7 @@ func readable(name string) (string, error) {
 // bearer returns the token, or an error if the token is not safe in an HTTP header.
 func bearer(text string) (string, error) {
 	text, err := flags.NonEmpty(text)
-	if err == nil {
-		err = grab.CheckToken(text)
-	}
-	return text, err
+	return text, cmp.Or(err, grab.CheckToken(text))
 }
 
 func parseRate(text string) (float64, error) {
@@ -101,15 +73,6 @@ func parseProbeDrivers(text string) (int64, error) {
 	return n, nil
 }
 
-func parseOnLost(text string) (grab.OnLost, error) {
-	return flags.OneOf(grab.Abort, grab.Ignore)(text)
-}
-
-func parseGuard(text string) (order.Guard, error) {
-	name, err := flags.OneOf(order.GuardNames()...)(text)
-	return order.Guard(name), err
-}
-
 func parseAssert(text string) (experiment.Assert, error) {
 	a, err := experiment.ParseAssert(text)
 	switch {
@@ -122,7 +85,7 @@ func parseAssert(text string) (experiment.Assert, error) {
 }
 
 func scenarioNames() []string {
-	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
+	return mapped(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
 // chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service
@@ -167,7 +130,7 @@ func nameOf(s lock.Strategy) string { return s.Name }
 func findStrategy(name string) (lock.Strategy, error) {
 	s, err := lock.Find(name)
 	if err != nil {
-		return s, flags.Unknown("strategy", name, namesOf(slices.Concat(lock.Strategies, lock.Peers), nameOf), "core", "all", "peers")
+		return s, flags.Unknown("strategy", name, mapped(slices.Concat(lock.Strategies, lock.Peers), nameOf), "core", "all", "peers")
 	}
 	return s, nil
 }
@@ -258,11 +221,11 @@ func parseTargets(text string) ([]string, error) {
 	return list, nil
 }
 
-// namesOf returns the name of each element of the list.
-func namesOf[T any](list []T, name func(T) string) []string {
-	names := make([]string, len(list))
+// mapped returns the result of f for each element of the list.
+func mapped[T, R any](list []T, f func(T) R) []R {
+	results := make([]R, len(list))
 	for i, x := range list {
-		names[i] = name(x)
+		results[i] = f(x)
 	}
-	return names
+	return results
 }

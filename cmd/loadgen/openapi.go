@@ -46,18 +46,8 @@ func readOpenAPI(path string) (map[string]string, error) {
 				continue
 			}
 			found["method"] = strings.ToUpper(method)
-			found["path"] = parameter.ReplaceAllStringFunc(p, func(word string) string {
-				if driverWords.MatchString(word) {
-					return "{driver}"
-				}
-				return "{order}"
-			})
-			found["body"] = api.body(op, func(field string) string {
-				if driverWords.MatchString(field) {
-					return "{driver}"
-				}
-				return "{order}"
-			})
+			found["path"] = parameter.ReplaceAllStringFunc(p, grabPlaceholder)
+			found["body"] = api.body(op, grabPlaceholder)
 		}
 	}
 	if found["path"] == "" {
@@ -81,6 +71,14 @@ func readOpenAPI(path string) (map[string]string, error) {
 		found["open-orders"] = strings.Join(strings.Fields("POST "+p+" "+body+" -> ."+field), " ")
 	}
 	return found, nil
+}
+
+// grabPlaceholder returns the placeholder for a parameter or a field of the call that grabs.
+func grabPlaceholder(word string) string {
+	if driverWords.MatchString(word) {
+		return "{driver}"
+	}
+	return "{order}"
 }
 
 // object follows a path of field names into a JSON object. It returns the object there, or nil.

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 
 	"grablab/internal/flags"
+
+	"github.com/google/renameio/v2"
 )
 
 // format is a named way to write a result of type T.
@@ -15,12 +19,11 @@ type format[T any] struct {
 }
 
 func formatNames[T any](formats []format[T]) []string {
-	return namesOf(formats, func(f format[T]) string { return f.name })
+	return mapped(formats, func(f format[T]) string { return f.name })
 }
 
-// formatFlag returns the -format flag for these formats. The first format is the default.
-func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
-	names := formatNames(formats)
+// formatFlag returns the -format flag for formats with these names. The first one is the default.
+func formatFlag(name *string, names []string) flags.Flag {
 	*name = names[0]
 	return flags.New("format", "NAME", "format of standard output: "+flags.Join(names), flags.One(name, flags.OneOf(names...)))
 }
@@ -28,6 +31,19 @@ func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
 // renderAs writes x in the named format, or in the first format if name is empty.
 func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
 	return formats[max(slices.Index(formatNames(formats), name), 0)].render(w, x)
+}
+
+// renderAll writes all elements in the named format. It separates texts by empty lines.
+func renderAll[T any](w io.Writer, formats []format[T], name string, all []T) error {
+	for i, x := range all {
+		if i > 0 && name != "json" {
+			fmt.Fprintln(w)
+		}
+		if err := renderAs(w, formats, name, x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // notes are messages for the user, such as the new name of a fault.
@@ -44,3 +60,16 @@ func (n notes) print(stderr io.Writer) {
 		fmt.Fprintln(stderr, line)
 	}
 }
+
+// orInterrupted returns err. If the user has interrupted the command, it returns exitInterrupted
+// instead, and prints what is left.
+func orInterrupted(err error, stderr io.Writer, left string, args ...any) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	fmt.Fprintf(stderr, "interrupted"+left+"\n", args...)
+	return exitInterrupted
+}
+
+// replaceFile writes a file atomically.
+func replaceFile(path string, data []byte) error { return renameio.WriteFile(path, data, 0o644) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	defer out.release()
+	defer out.close()
 	warn := func(err error) { fmt.Fprintf(s.Log, "cannot send traces: %v\n", err) }
 	if s.Trace, err = trace.Dial(ctx, s.OTLP, "loadgen", "", warn); err != nil {
 		return err
@@ -49,9 +50,15 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
-// open prepares the result folder. The caller must release it.
+// open prepares a new result folder, or the folder of the run that is resumed. The caller must close it.
 func (s *settings) open() (*folder, error) {
-	out, err := s.folder()
+	var out *folder
+	var err error
+	if s.Resume == nil {
+		out, err = newFolder(s.Out, s.Scenario, time.Now())
+	} else {
+		out, err = takeFolder(s.Out)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -59,17 +66,9 @@ func (s *settings) open() (*folder, error) {
 		s.Stack.Logs = out.path
 	}
 	if s.Exe, err = os.Executable(); err != nil {
-		return nil, errors.Join(err, out.release())
+		return nil, errors.Join(err, out.close())
 	}
 	return out, nil
-}
-
-// folder returns a new result folder, or the folder of the run that is resumed.
-func (s *settings) folder() (*folder, error) {
-	if s.Resume == nil {
-		return newFolder(s.Out, s.Scenario, time.Now())
-	}
-	return takeFolder(s.Out)
 }
 
 // untilSignal returns a context that ends at the first signal, so that the command can clean up. A
@@ -99,15 +98,10 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 // folder and returns an error that sets the exit code. unit is the word for one measurement, such
 // as "cell", in the message to the user.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
-	failed := out.discard()
-	switch {
-	case errors.Is(err, context.Canceled) && failed == nil:
-		fmt.Fprintf(stderr, "interrupted before the first %s ended, so there are no results\n", unit)
-		return exitInterrupted
-	case errors.Is(err, context.Canceled):
-		return failed
+	if failed := out.close(); failed != nil {
+		return errors.Join(refusal(err), failed)
 	}
-	return errors.Join(refusal(err), failed)
+	return orInterrupted(refusal(err), stderr, " before the first %s ended, so there are no results", unit)
 }
 
 // refusal turns err into a usage error if the user can correct the mistake.
@@ -129,13 +123,9 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	if err := errors.Join(s.print(run, out, stdout), s.tellCI(run, cases, stderr)); err != nil {
 		return err
 	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "interrupted: the results of %d of %d tests are kept; to continue, use -resume %s\n",
+	if err != nil {
+		return orInterrupted(err, stderr, ": the results of %d of %d tests are kept; to continue, use -resume %s",
 			len(run.Cells), max(len(run.Cells), len(s.Plan())), relative(out.path))
-		return exitInterrupted
-	case err != nil:
-		return err
 	}
 	for _, ended := range run.Ended {
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)
@@ -176,4 +166,47 @@ func relative(path string) string {
 		return rest
 	}
 	return path
+}
+
+// tellCI writes a JUnit file for CI systems. On GitHub Actions, it also writes a summary and
+// annotations.
+func (s *settings) tellCI(run *experiment.Run, cases []report.Case, stderr io.Writer) error {
+	var errs []error
+	if s.junit != "" {
+		errs = append(errs, writeJUnit(s.junit, run, cases))
+	}
+	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
+		errs = append(errs, appendSummary(path, run, cases))
+	}
+	if os.Getenv("GITHUB_ACTIONS") == "true" {
+		errs = append(errs, report.Annotations(stderr, cases))
+	}
+	return errors.Join(errs...)
+}
+
+func writeJUnit(path string, run *experiment.Run, cases []report.Case) error {
+	var b bytes.Buffer
+	err := report.JUnit(&b, run, cases)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = replaceFile(path, b.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("-junit: %w", err)
+	}
+	return nil
+}
+
+// appendSummary appends to the summary file, which may contain the output of earlier commands.
+func appendSummary(path string, run *experiment.Run, cases []report.Case) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		err = errors.Join(report.StepSummary(f, run, cases), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)
+	}
+	return nil
 }

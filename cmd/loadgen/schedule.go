@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
@@ -20,12 +18,8 @@ import (
 // property.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
-	switch {
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "interrupted before the schedule ended, so there is no result")
-		return exitInterrupted
-	case err != nil:
-		return err
+	if err != nil {
+		return orInterrupted(err, stderr, " before the schedule ended, so there is no result")
 	}
 	return concludeSchedule(stdout, cfg, forced)
 }
@@ -60,11 +54,11 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 		s.Property = property.Name
 		notes.add(note)
 	case s.Property != "":
-		known := namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name })
+		known := mapped(catalog.Properties, func(p catalog.Property) string { return p.Name })
 		return s, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
 	}
 	if _, ok := catalog.FindMode(s.Mode); s.Mode != "" && !ok {
-		known := namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID })
+		known := mapped(catalog.Modes, func(m catalog.Mode) string { return m.ID })
 		return s, fmt.Errorf("%s: %w", file, flags.Unknown("failure mode", s.Mode, known))
 	}
 	return s, nil
@@ -76,9 +70,10 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg, err = configOf(s.schedule, text, &s.notes); err != nil {
+	if cfg.Schedule, err = parseSchedule(s.schedule, text, &s.notes); err != nil {
 		return cfg, err
 	}
+	cfg.Lines = schedule.StepLines(string(text))
 	if s.given("strategies") {
 		cfg.Strategy = s.Strategies[0]
 		return cfg, nil
@@ -87,38 +82,23 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns the configuration of a replay, without the strategy.
-func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
-	cfg.Schedule, err = parseSchedule(file, text, notes)
-	cfg.Lines = schedule.StepLines(string(text))
-	return cfg, err
-}
-
 // concludeSchedule prints the result of a replay. It returns exitAssert if the file predicts
 // another outcome.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
-	sentences, asExpected := conclusion(cfg, f)
-	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))
-	if !asExpected {
-		return exitAssert
-	}
-	return nil
-}
-
-// conclusion describes the result of a replay in sentences, and reports whether the file predicts
-// this result.
-func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"
 	if f.Violated {
 		verb = "violates"
 	}
-	sentences = append(sentences, fmt.Sprintf("%s %s %s: %s", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why))
+	fmt.Fprintf(w, "\n%s %s %s: %s\n", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why)
 	if f.LeftOut > 0 {
-		sentences = append(sentences, fmt.Sprintf("%d of %d steps were left out, because %s does not reach these steps", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name))
+		fmt.Fprintf(w, "%d of %d steps were left out, because %s does not reach these steps\n", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name)
 	}
 	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && sameStrategy && f.Violated {
-		sentences = append(sentences, fmt.Sprintf("%s: %s", mode.ID, mode.Name), fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In))
+		fmt.Fprintf(w, "%s: %s\ncure: %s (%s)\n", mode.ID, mode.Name, mode.Cure, mode.In)
 	}
-	return sentences, sameStrategy == f.Violated
+	if sameStrategy != f.Violated {
+		return exitAssert
+	}
+	return nil
 }

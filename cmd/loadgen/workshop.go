@@ -109,22 +109,10 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 		w.stdin = os.Stdin
 	}
 	err := w.run(ctx, stdout, stderr)
-	switch {
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "interrupted: your progress is kept")
-		return exitInterrupted
-	case errors.Is(err, workshop.ErrAnswer):
-		err = flags.Usage("%s", answerError(err))
+	if errors.Is(err, workshop.ErrAnswer) {
+		return flags.Usage("%w", withoutPrefix(err, workshop.ErrAnswer))
 	}
-	if err != nil {
-		return err
-	}
-	return nil
-}
-
-// answerError explains why an answer cannot be judged.
-func answerError(err error) string {
-	return strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
+	return orInterrupted(err, stderr, ": your progress is kept")
 }
 
 func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -155,7 +143,7 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
-		if err := errors.Join(removeFile(path), os.RemoveAll(filepath.Join(resultsDir, workshop.Folder))); err != nil {
+		if err := errors.Join(os.RemoveAll(path), os.RemoveAll(filepath.Join(resultsDir, workshop.Folder))); err != nil {
 			return nil, err
 		}
 	}
@@ -186,13 +174,6 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	return s, nil
 }
 
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 // exercise continues an exercise. It asks for a prediction, runs the commands, and then asks the
 // questions. It stops early if there is no one to ask.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
@@ -219,7 +200,7 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 		}
 		switch err := s.Predict(e, line); {
 		case errors.Is(err, workshop.ErrAnswer):
-			fmt.Fprintln(s.Out, answerError(err))
+			fmt.Fprintln(s.Out, withoutPrefix(err, workshop.ErrAnswer))
 		case err != nil:
 			return err
 		}
@@ -240,7 +221,7 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 		if err = s.Answer(ctx, e, given); answers || !errors.Is(err, workshop.ErrAnswer) {
 			return err
 		}
-		fmt.Fprintf(s.Out, "%s\n\n", answerError(err))
+		fmt.Fprintf(s.Out, "%v\n\n", withoutPrefix(err, workshop.ErrAnswer))
 	}
 }
 
@@ -405,8 +386,8 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	o.Explored, err = s.explore(ctx, stderr)
 	if err != nil {
 		if s.file != "" && ctx.Err() == nil {
-			why := withoutPrefix(err, flags.ErrUsage).Error()
-			return o, workshop.RefusedError{Why: strings.TrimPrefix(why, explore.ErrConfig.Error()+": ")}
+			why := withoutPrefix(withoutPrefix(err, flags.ErrUsage), explore.ErrConfig)
+			return o, workshop.RefusedError{Why: why.Error()}
 		}
 		return o, err
 	}

@@ -185,8 +185,8 @@ func (r recorder) Set(text string) error {
 
 // IsBoolFlag reports whether the flag takes no value.
 func (r recorder) IsBoolFlag() bool {
-	_, ok := r.Value.(toggle)
-	return ok
+	v, ok := r.Value.(interface{ IsBoolFlag() bool })
+	return ok && v.IsBoolFlag()
 }
 
 // String returns the current value. It also works on a zero recorder, as package flag requires.

@@ -11,8 +11,10 @@ import (
 const lineWidth = 100
 
 // Print prints all flags that are not hidden, with their help texts and defaults.
-func Print(w io.Writer, flags []Flag) {
-	var rows [][2]string
+func Print(w io.Writer, flags []Flag) { PrintTable(w, Rows(flags)) }
+
+// Rows returns a table row for each flag that is not hidden.
+func Rows(flags []Flag) (rows [][2]string) {
 	for _, f := range flags {
 		if f.About == "" {
 			continue
@@ -23,7 +25,7 @@ func Print(w io.Writer, flags []Flag) {
 		}
 		rows = append(rows, [2]string{strings.TrimSpace("-" + f.Name + " " + f.Arg), about})
 	}
-	PrintTable(w, rows)
+	return rows
 }
 
 // PrintTable prints names and descriptions in two columns. It wraps long descriptions.

@@ -22,27 +22,27 @@ type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
 	get   func() T // returns the default for the help; nil if there is none to show
+	// isSwitch tells package flag that the flag takes no argument.
+	isSwitch bool
 }
 
 // One returns a flag.Value that stores its value in *p. A repeated flag overwrites the value.
 func One[T any](p *T, parse Parser[T]) flag.Value {
-	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
+	return value[T]{parse: parse, set: func(v T) { *p = v }, get: func() T { return *p }}
 }
 
 // Many returns a flag.Value that appends each value to *p.
 func Many[T any](p *[]T, parse Parser[T]) flag.Value {
-	return value[T]{parse, func(v T) { *p = append(*p, v) }, nil}
+	return value[T]{parse: parse, set: func(v T) { *p = append(*p, v) }}
 }
 
 // Switch returns a flag.Value that takes no argument and sets *on.
 func Switch(on *bool) flag.Value {
-	return toggle{value[bool]{parseSwitch, func(v bool) { *on = v }, nil}}
+	return value[bool]{parse: parseSwitch, set: func(v bool) { *on = v }, isSwitch: true}
 }
 
-type toggle struct{ value[bool] }
-
-// IsBoolFlag tells package flag that the flag takes no value.
-func (toggle) IsBoolFlag() bool { return true }
+// IsBoolFlag implements an optional interface of package flag.
+func (v value[T]) IsBoolFlag() bool { return v.isSwitch }
 
 func parseSwitch(text string) (bool, error) {
 	on, err := strconv.ParseBool(text)
@@ -87,6 +87,22 @@ func NonEmpty(text string) (string, error) {
 // Checked returns a Parser that accepts text if check returns nil.
 func Checked(check func(string) error) Parser[string] {
 	return func(text string) (string, error) { return text, check(text) }
+}
+
+// Valid returns a Parser that accepts text if parse returns no error.
+func Valid[T any](parse func(string) (T, error)) Parser[string] {
+	return func(text string) (string, error) {
+		_, err := parse(text)
+		return text, err
+	}
+}
+
+// Pointer returns a Parser for a pointer to a value.
+func Pointer[T any](parse Parser[T]) Parser[*T] {
+	return func(text string) (*T, error) {
+		v, err := parse(text)
+		return &v, err
+	}
 }
 
 // OneOf returns a Parser that accepts only the given names.

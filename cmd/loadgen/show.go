@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"grablab/internal/flags"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/present/compare"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/infile"
+	"grablab/internal/testbed/target"
+)
+
+// runFormats lists the output formats of a run. The first one is the default.
+var runFormats = []format[*experiment.Run]{
+	{"text", report.Text},
+	{"markdown", report.Markdown},
+	{"html", report.HTML},
+	{"json", report.JSON},
+}
+
+// showSettings holds the arguments of a command that shows something about each of its names.
+type showSettings struct {
+	names  []string // names to explain, or paths of results
+	format string
+}
+
+// flags returns the -format flag, or nothing for a command with a single format.
+func (s *showSettings) flags(formats []string) []flags.Flag {
+	if formats == nil {
+		return nil
+	}
+	return []flags.Flag{formatFlag(&s.format, formats)}
+}
+
+// parseShow returns a function that parses the -format flag and at least this many names. missing
+// is the error for fewer names.
+func parseShow(formats []string, least int, missing string) func([]string) (showSettings, error) {
+	return func(args []string) (s showSettings, err error) {
+		line, err := flags.Parse(s.flags(formats), args)
+		switch {
+		case err != nil:
+			return s, err
+		case len(line.Args) < least:
+			return s, flags.Usage("%s", missing)
+		}
+		s.names = line.Args
+		return s, nil
+	}
+}
+
+var parseReport = parseShow(formatNames(runFormats), 1, "report: no result folder was given: name one, as in loadgen report results/latest")
+
+// report prints each run, separated by empty lines.
+func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
+	runs, err := s.runs()
+	if err != nil {
+		return err
+	}
+	return renderAll(stdout, runFormats, s.format, runs)
+}
+
+// runs loads the run in each result folder.
+func (s showSettings) runs() (runs []*experiment.Run, err error) {
+	for _, dir := range s.names {
+		run, err := report.Load(dir)
+		if err != nil {
+			return nil, flags.Usage("%w", withoutPrefix(err, report.ErrNoRun))
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// compareFormats lists the output formats of compare. The first one is the default.
+var compareFormats = []format[*compare.Comparison]{
+	{"text", report.ComparedText},
+	{"markdown", report.ComparedMarkdown},
+	{"json", report.ComparedJSON},
+}
+
+var parseCompare = parseShow(formatNames(compareFormats), 2, "compare: two results are needed: name the old one first, as in loadgen compare results/reference-rush-local results/latest")
+
+// compare prints the differences between each result and the first one. It returns exitAssert if a
+// result is worse than the first.
+func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
+	var all []*compare.Comparison
+	for _, path := range s.names[1:] {
+		c, err := comparison(s.names[0], path)
+		if err != nil {
+			return flags.Usage("%w", err)
+		}
+		all = append(all, c)
+	}
+	if err := renderAll(stdout, compareFormats, s.format, all); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, (*compare.Comparison).Worse) {
+		return exitAssert
+	}
+	return nil
+}
+
+// comparison compares two runs or two benchmarks. It returns an error if one result is a run and
+// the other a benchmark.
+func comparison(old, now string) (*compare.Comparison, error) {
+	oldRun, oldBench, err := loadResult(old)
+	if err != nil {
+		return nil, err
+	}
+	newRun, newBench, err := loadResult(now)
+	switch {
+	case err != nil:
+		return nil, err
+	case oldRun != nil && newRun != nil:
+		return compare.Runs(old, oldRun, now, newRun), nil
+	case oldBench != nil && newBench != nil:
+		return compare.Benches(old, oldBench, now, newBench), nil
+	case oldRun != nil:
+		return nil, fmt.Errorf("%s is a run and %s is a benchmark: compare two results of the same kind", old, now)
+	default:
+		return nil, fmt.Errorf("%s is a benchmark and %s is a run: compare two results of the same kind", old, now)
+	}
+}
+
+// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
+// other.
+func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	isBench := false
+	if info.IsDir() {
+		_, runErr := os.Stat(filepath.Join(path, report.File))
+		_, benchErr := os.Stat(filepath.Join(path, lockbench.File))
+		if runErr != nil && benchErr != nil {
+			return nil, nil, fmt.Errorf("%s has neither %s nor %s: name a result folder", path, report.File, lockbench.File)
+		}
+		isBench = runErr != nil
+	} else if isBench, err = holdsBench(path); err != nil {
+		return nil, nil, err
+	}
+	if isBench {
+		r, err := lockbench.Load(path)
+		return nil, r, withoutPrefix(err, lockbench.ErrNoBench)
+	}
+	r, err := report.Load(path)
+	return r, nil, withoutPrefix(err, report.ErrNoRun)
+}
+
+// holdsBench returns true if the file contains a benchmark, and false if it contains a run. It
+// returns an error if the file contains neither.
+func holdsBench(path string) (bool, error) {
+	b, err := infile.Read(path, infile.Record)
+	if err != nil {
+		return false, err
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(b, &keys); err != nil {
+		return false, fmt.Errorf("%s cannot be read as %s or %s: %w", path, report.File, lockbench.File, err)
+	}
+	if keys["cells"] == nil && keys["rows"] == nil {
+		return false, fmt.Errorf("%s contains no results: name a %s or a %s", path, report.File, lockbench.File)
+	}
+	return keys["rows"] != nil, nil
+}
+
+// readBaseline reads the earlier result that the -baseline flag names: a result folder, a run.json
+// or a file of verdicts.
+func (s *settings) readBaseline() error {
+	if s.baselinePath == "" {
+		return nil
+	}
+	info, err := os.Stat(s.baselinePath)
+	if err == nil && (info.IsDir() || filepath.Base(s.baselinePath) == report.File) {
+		var run *experiment.Run
+		if run, err = report.Load(s.baselinePath); err == nil {
+			s.baseline = report.BaselineOf(run)
+		}
+	} else if err == nil {
+		var verdicts []target.Expectation
+		if verdicts, err = target.ReadExpectations(s.baselinePath); err == nil {
+			s.baseline = report.NewBaseline(verdicts)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("-baseline: %w", withoutPrefix(err, report.ErrNoRun))
+	}
+	return nil
+}
+
+// checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
+// there is one.
+func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
+	if s.baseline == nil {
+		return nil
+	}
+	for _, c := range cases {
+		if c.Cell != nil && (c.Result == report.Failed || c.Result == report.Unknown) {
+			fmt.Fprintf(stderr, "this test has a worse verdict than in the baseline: %s: %s\n", c.Name, c.Why)
+			err = exitAssert
+		}
+	}
+	if names := s.baseline.NotRun(cases); len(names) > 0 {
+		fmt.Fprintf(stderr, "this test is in the baseline, but was not run: %s\n", strings.Join(names, ", "))
+	}
+	return err
+}
+
+var parseBaseline = parseShow(nil, 1, "baseline: no result folder was given: name one, as in loadgen baseline results/latest")
+
+// baseline prints the verdicts of all results as a file for run -baseline.
+func (s showSettings) baseline(_ context.Context, stdout, _ io.Writer) error {
+	runs, err := s.runs()
+	if err != nil {
+		return err
+	}
+	return report.WriteBaseline(stdout, runs)
+}
