@@ -160,12 +160,12 @@ func TestWorkerDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.close()
-			if _, err := p.run(Cases[3], "setnx", []int64{1}, 10*time.Millisecond); err != nil {
+			if _, err := p.run(Cases[3], "setnx", 1, 10*time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
 			killed := make(chan error, 1)
 			time.AfterFunc(when, func() { killed <- p.processes[1].Signal(syscall.SIGKILL) })
-			_, err = p.run(Cases[3], "setnx", []int64{2}, time.Second)
+			_, err = p.run(Cases[3], "setnx", 2, time.Second)
 			if kill := <-killed; kill != nil {
 				t.Fatal(kill)
 			}
