@@ -191,7 +191,7 @@ func TestContradictsTheHeader(t *testing.T) {
 		"the run has stack embedded, but here it is local":     func(r *Run, _ *Cell) { r.Environment.Stack = "embedded" },
 		"its orders have 3 units, but those of the run have 5": func(_ *Run, c *Cell) { c.Sale.Stock = 3 },
 		"its orders have 5 units, but those of the run have 1": func(r *Run, _ *Cell) { r.Config.Stock = 0 },
-		"it has 3 repetitions, but the run has 2":              func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
+		"it has 3 repetitions, but the run has 2 of them":      func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
 		"it was interrupted, although the run is complete":     func(_ *Run, c *Cell) { c.Interrupted = true },
 	} {
 		r := run()
