@@ -194,7 +194,7 @@ function draw(d, width) {
   // Draw the axis, with labels wherever there is room, and the folds.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
-    const placed = [], wide = (at) => (at === length ? 1.4 : at === 0 ? 1.1 : 1); // the first and the last label are on one side of their lines
+    const placed = [], wide = (at) => (at > length - 30 ? 1.4 : at === 0 ? 1.1 : 1); // these labels are on one side of their lines
     for (const t of [0, d.lost, d.end, ...turns(d), ...times].filter(Number.isFinite)) {
       const at = x(t);
       if (placed.some(([, other]) => Math.abs(other - at) < Math.max(wide(other), wide(at)) * space)) continue;
