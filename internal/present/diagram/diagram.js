@@ -388,7 +388,8 @@ export function picture() {
         canvas.replaceChildren();
         const besides = Math.max(...[...projector.children, ...element.children].map((c) => c.getBoundingClientRect().bottom)) + projector.scrollTop + 12;
         const larger = Math.min(width / NARROW, (innerHeight - besides) / drawn.root.getAttribute("height"));
-        if (larger > scale) [scale, drawn] = [larger, draw(d, width / larger)];
+        const fits = Math.max(larger, p.reserve ? LEAST_LARGER : LARGER); // the steps below the drawing must not be cut off
+        if (fits !== scale) [scale, drawn] = [fits, draw(d, width / fits)];
       }
       for (const name of ["width", "height"]) drawn.root.setAttribute(name, Math.floor(drawn.root.getAttribute(name) * scale));
       const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled with the mouse and with keys
@@ -418,7 +419,7 @@ export function picture() {
 
 // project shows a drawing in full screen with larger text, or ends that. The arrow keys select a
 // step.
-const LARGER = 1.5;
+const LARGER = 1.5, LEAST_LARGER = 1.25;
 function project(box) {
   const starts = box.classList.toggle("projector");
   const focus = box.querySelector(".stepper") || box.querySelector(".full");

@@ -48,15 +48,34 @@ func TestProjector(t *testing.T) {
 		p.Press(kb.Home)
 		p.Await("steps after a click on the drawing", `/^step 1 of/.test(document.querySelector(".projector .stepper output").textContent)`)
 		p.Press(kb.Escape)
+
+		browsertest.Eval[bool](p, fiveDrivers)
+		p.Await("the drawing", `document.querySelector("#found > figure svg[role=img]")`)
+		browsertest.Eval[bool](p, `(document.querySelector("#found > figure .full").click(), true)`)
+		p.Await("the full screen of five drivers", `document.querySelector(".projector .legend li:nth-child(5)")`)
+		p.Screenshot(fmt.Sprintf("projector-five-%d", look.Height))
+		if wrong := browsertest.Eval[string](p, cutOff); wrong != "" {
+			t.Errorf("%d px high, five drivers: %s", look.Height, wrong)
+		}
 	}
 }
+
+// fiveDrivers shows an order of five drivers with a long explanation and a long state.
+const fiveDrivers = `import("./diagram.js").then(({ figure }) => {
+	const driver = (n) => ({ name: "driver " + n, marks: ["read", "sent", "denied", "released", "won", "second", "late", "leaseend"].map((k, i) => ({ k, a: n + 7 * i })) });
+	const lanes = [{ name: "8004", rows: [driver(1), driver(2), driver(3)] }, { name: "8005", rows: [driver(4), driver(5)] }];
+	const steps = [{ at: 20, clock: "20 ms", who: "driver 1", text: "writes itself as the winner", believed: "has won the order", true: "driver 1 inside without the lock; order grabbed 2 times: by driver 3 and driver 1", lost: true }];
+	const text = { en: "Driver 1 was paused at 1 ms; its lease ran out at 1,000 ms; driver 3 got the lock at 1,041 ms; driver 3 won at 1,048 ms; driver 1 wrote at 1,196 ms without noticing." };
+	document.getElementById("found").replaceChildren(figure({ title: "five drivers", scale: "ms", end: 70, lost: 20, lanes, steps, cause: { text, arrows: [] } }));
+	return true;
+})`
 
 // cutOff names the part of the full screen that is cut off or covers another part.
 const cutOff = `(() => {
 	const parts = ["figcaption", "svg[role=img]", ".why", ".legend", ".stepper", ".now"].map((name) => [name, document.querySelector(".projector " + name).getBoundingClientRect()]);
 	for (const [name, r] of parts) {
 		if (r.height < 20) return name + " is hidden";
-		if (r.bottom > innerHeight || r.right > innerWidth || r.top < 0) return name + " is cut off at " + document.querySelector(".projector output").textContent;
+		if (r.bottom > innerHeight || r.right > innerWidth || r.top < 0) return name + " is cut off at " + document.querySelector(".projector output").textContent + ": it ends at " + r.bottom;
 		for (const [other, o] of parts) if (other !== name && r.left < o.right && o.left < r.right && r.top < o.bottom && o.top < r.bottom) return name + " covers " + other;
 	}
 	return "";
