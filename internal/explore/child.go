@@ -167,42 +167,33 @@ func (c *child) receive() (reply, error) {
 // Execute runs a task in the child process. If a strategy ends the process, Execute starts a new one.
 func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	r, err := c.ask(request{Do: execute, Task: task})
-	var end *endedError
-	if errors.As(err, &end) {
+	if end, ok := errors.AsType[*endedError](err); ok {
 		return c.traceOfCrash(task, end)
 	}
 	return r.Trace, err
 }
 
-// traceOfCrash returns the trace of a task that ended the process. It also starts a new process.
+// traceOfCrash returns the trace of a task that ended or hung the process. It executes the task again
+// to find the last step, and then starts a new process.
 func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
-	t := &search.Trace{Steps: task.Steps, Impossible: -1, Hung: end.hung}
-	if err := c.retrace(task, t); err != nil {
+	if err := c.start(); err != nil {
 		return nil, err
+	}
+	t := &search.Trace{Steps: task.Steps, Impossible: -1, Hung: end.hung}
+	var last search.Trace
+	r, err := c.ask(request{Do: retrace, Task: task})
+	for err == nil && r.Trace != nil {
+		last = *r.Trace
+		r, err = c.receive()
+	}
+	switch {
+	case err == nil: // the process did not end this time
+		_ = c.close()
+	case len(last.Steps) >= len(t.Steps):
+		t.Steps, t.Points = last.Steps, last.Points
 	}
 	t.Broken = []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: end.how, Stack: end.stack}}
 	return t, c.start()
-}
-
-// retrace executes a task again to find the step at which the process ends or hangs. The child sends its
-// trace before each step.
-func (c *child) retrace(task search.Task, t *search.Trace) error {
-	if err := c.start(); err != nil {
-		return err
-	}
-	var last *search.Trace
-	r, err := c.ask(request{Do: retrace, Task: task})
-	for err == nil && r.Trace != nil {
-		last = r.Trace
-		r, err = c.receive()
-	}
-	if err == nil { // the process did not end this time
-		return c.close()
-	}
-	if last != nil && len(last.Steps) >= len(t.Steps) {
-		t.Steps, t.Points = last.Steps, last.Points
-	}
-	return nil
 }
 
 func (c *child) replay(steps []schedule.Step) (sim.Record, error) {

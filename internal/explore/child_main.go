@@ -20,15 +20,11 @@ import (
 //
 // Work does not use standard input or output, because a strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
-	pipes := proc.Passed(2) // child.connect passes these two pipes
-	return work(bubble, pipes[0], pipes[1], own)
-}
-
-func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) error {
 	defer deepStacks()()
-	s := &server{in: gob.NewDecoder(in), out: gob.NewEncoder(out)}
+	pipes := proc.Passed(2) // child.connect passes these two pipes
+	in, s := gob.NewDecoder(pipes[0]), &server{out: gob.NewEncoder(pipes[1])}
 	var o opening
-	if err := s.in.Decode(&o); err != nil {
+	if err := in.Decode(&o); err != nil {
 		return err
 	}
 	o.Config.Own = own
@@ -43,7 +39,7 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 	err := s.send(reply{Actors: s.local.cluster.Actors})
 	for err == nil {
 		var r request
-		if err = s.in.Decode(&r); err == nil {
+		if err = in.Decode(&r); err == nil {
 			err = s.answer(r)
 		}
 	}
@@ -80,7 +76,6 @@ func deepStacks() (end func()) {
 type server struct {
 	local    *local
 	patience time.Duration
-	in       *gob.Decoder
 
 	mu  sync.Mutex // guards out
 	out *gob.Encoder

@@ -30,8 +30,7 @@ func (e *endedError) Unwrap() error { return ErrEnded }
 // StackOf returns the stack of the goroutines that made the process end or hang. err must wrap
 // ErrEnded. StackOf returns "" if the stack is unknown.
 func StackOf(err error) string {
-	var end *endedError
-	if errors.As(err, &end) {
+	if end, ok := errors.AsType[*endedError](err); ok {
 		return end.stack
 	}
 	return ""

@@ -223,8 +223,7 @@ func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, 
 		if err == nil {
 			r, err = search(ctx, bubble, cfg, set, progress)
 		}
-		var why *unexplorableError
-		if errors.As(err, &why) && len(cfg.Strategies) > 1 {
+		if why, ok := errors.AsType[*unexplorableError](err); ok && len(cfg.Strategies) > 1 {
 			r, err = Result{Strategy: name, Guard: set.Guard, Verdict: catalog.Unknown, Reason: why.reason}, nil
 		}
 		if err != nil {
@@ -267,14 +266,16 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 			Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: time.Since(began),
 		}
 	}
-	searchCfg := cfg.search()
-	if cfg.byClaim {
+	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, First: cfg.First, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
+	switch {
+	case cfg.byClaim:
 		searchCfg.Kind = func(steps []schedule.Step) string {
 			return fmt.Sprint(claimsUnder(cfg, set, faultsIn(steps, cfg.Faults)))
 		}
+	case cfg.Everything:
+		searchCfg.Kind = kindOf
 	}
-	var ended *endedError
-	if errors.As(err, &ended) {
+	if ended, ok := errors.AsType[*endedError](err); ok {
 		r := endedAlone(result(search.Summary{}), set, ended)
 		r.Failures = judgeClaims(cfg, set, r.Failures)
 		return r, nil
@@ -306,14 +307,6 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	r, err := confirmed.conclude(result(summary), summary)
 	r.Failures = judgeClaims(cfg, set, r.Failures)
 	return r, err
-}
-
-func (c Config) search() search.Config {
-	cfg := search.Config{Bounds: c.bounds(), Properties: c.Properties, First: c.First, NoMerge: c.NoMerge, Schedules: c.Schedules}
-	if c.Everything {
-		cfg.Kind = kindOf
-	}
-	return cfg
 }
 
 func closeAll(workers []worker) {

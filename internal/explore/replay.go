@@ -172,8 +172,7 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	if err == nil {
 		went, err = workers[0].replay(sched.Steps)
 	}
-	var ended *endedError
-	if errors.As(err, &ended) {
+	if ended, ok := errors.AsType[*endedError](err); ok {
 		went, err = ended.record(sched.Steps), nil
 	}
 	if err != nil {

@@ -124,8 +124,7 @@ func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
 }
 
 func errorText(err error) string {
-	var api *lua.ApiError
-	if errors.As(err, &api) && api.Object != nil {
+	if api, ok := errors.AsType[*lua.ApiError](err); ok && api.Object != nil {
 		return strings.SplitN(api.Object.String(), "\n", 2)[0]
 	}
 	return "ERR " + strings.SplitN(err.Error(), "\n", 2)[0]
