@@ -289,10 +289,7 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	if header.Get("Content-Type") == "" {
 		header.Set("Content-Type", "application/json")
 	}
-	a, err := f.send(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
-	if err == nil && a.Status/100 != 2 {
-		err = statusError(a.Status, a.Body)
-	}
+	a, err := f.do(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
 	if err != nil {
 		return nil, "", fmt.Errorf("fleet: %s %s: %w", f.open.Method, path, err)
 	}

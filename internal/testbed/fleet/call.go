@@ -50,25 +50,24 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 	}
 	got, err := f.do(ctx, method, url, sent, jsonHeader)
 	if raw, ok := answer.(*json.RawMessage); ok {
-		*raw = got
+		*raw = got.Body
 		return err
 	}
 	if err != nil || answer == nil {
 		return err
 	}
-	return json.Unmarshal(got, answer)
+	return json.Unmarshal(got.Body, answer)
 }
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// do sends a request and returns the body of the reply. If the status is not 2xx, it returns a
-// *StatusError.
-func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {
+// do sends a request and returns the reply. If the status is not 2xx, it returns a *StatusError.
+func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) (Answer, error) {
 	a, err := f.send(ctx, method, url, body, header)
 	if err == nil && a.Status/100 != 2 {
 		err = statusError(a.Status, a.Body)
 	}
-	return a.Body, err
+	return a, err
 }
 
 func statusError(code int, body []byte) *StatusError {
@@ -188,12 +187,12 @@ func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Coun
 }
 
 func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.MetricFamily, error) {
-	text, err := f.do(ctx, http.MethodGet, in.URL+"/metrics", nil, http.Header{})
+	a, err := f.do(ctx, http.MethodGet, in.URL+"/metrics", nil, http.Header{})
 	if err != nil {
 		return nil, err
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(bytes.NewReader(text))
+	return parser.TextToMetricFamilies(bytes.NewReader(a.Body))
 }
 
 // total returns the sum of a metric over all of its labels, or NaN if the metric is missing.

@@ -110,15 +110,20 @@ func (in *Instance) connect(u Setup) (err error) {
 		}
 		in.Client = in.wires.holds.Client()
 	}
-	to, routed := u.Routes[in.index]
-	if !routed {
-		to = in.fleet.stack.Addresses
-	}
+	to := in.servers(u)
 	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
 		in.args = nil // force a restart, because a client may count the replicas of a master only when it starts
 	}
 	in.wires.lead(to)
 	return nil
+}
+
+// servers returns the addresses at which the instance reaches its servers.
+func (in *Instance) servers(u Setup) stack.Addresses {
+	if to, routed := u.Routes[in.index]; routed {
+		return to
+	}
+	return in.fleet.stack.Addresses
 }
 
 // end stops the process. It ignores errors from a user's service, because it may have to kill a
@@ -161,7 +166,7 @@ func (in *Instance) chooseAddr() error {
 
 // pickAddr returns the wanted address if it is free, and any free address otherwise.
 func (in *Instance) pickAddr() (string, error) {
-	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !isTaken(addr) && in.reserve() {
+	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !proc.Taken(addr) && in.reserve() {
 		return addr, nil
 	}
 	return proc.FreeAddr()
@@ -189,15 +194,6 @@ func (in *Instance) unreserve() {
 	}
 }
 
-func isTaken(addr string) bool {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return true
-	}
-	_ = l.Close()
-	return false
-}
-
 // saysTaken reports whether the log of a service says that its port is in use. Testing the port is
 // not enough, because an outgoing connection may have used it for a moment.
 func saysTaken(log string) bool {
@@ -213,10 +209,7 @@ const firstStrategy = "none"
 
 // arguments returns the arguments that start an instance of this program.
 func (in *Instance) arguments(u Setup) []string {
-	to, routed := u.Routes[in.index]
-	if !routed {
-		to = in.fleet.stack.Addresses
-	}
+	to := in.servers(u)
 	cfg := in.fleet.cfg
 	args := []string{
 		Command, "-addr", in.addr, "-instance", in.ID, "-db", to.DSN, "-events", in.events,
@@ -251,14 +244,14 @@ func (in *Instance) arguments(u Setup) []string {
 }
 
 func (in *Instance) start(ctx context.Context) error {
-	proc, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
+	p, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
 	if err != nil {
 		return fmt.Errorf("fleet: instance %s: %w", in.ID, err)
 	}
-	in.proc = proc
+	in.proc = p
 	if err := in.awaitReady(ctx); err != nil {
-		_ = proc.Stop(0)
-		return fmt.Errorf("fleet: instance %s: %w\n%s", in.ID, err, proc.LogTail())
+		_ = p.Stop(0)
+		return fmt.Errorf("fleet: instance %s: %w\n%s", in.ID, err, p.LogTail())
 	}
 	return nil
 }
@@ -269,12 +262,7 @@ func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
 	}
-	select {
-	case <-in.proc.Done():
-		return false
-	default:
-		return true
-	}
+	return !wait.IsOver(in.proc.Done())
 }
 
 const (
@@ -305,7 +293,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, errPortTaken):
 			return err
-		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (isTaken(in.addr) || saysTaken(in.proc.LogTail()))):
+		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (proc.Taken(in.addr) || saysTaken(in.proc.LogTail()))):
 			return errPortTaken
 		case !in.alive():
 			return errors.New("it exited before it was ready: see its output for the reason")
@@ -384,7 +372,7 @@ const (
 
 // startAgain starts the instance as soon as its port is free.
 func (in *Instance) startAgain(ctx context.Context) error {
-	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
+	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !proc.Taken(in.addr), nil })
 	if err == nil && !free {
 		err = fmt.Errorf("fleet: cannot restart instance %s: %w", in.ID, errPortTaken)
 	}

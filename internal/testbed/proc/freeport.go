@@ -21,7 +21,7 @@ func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
 			addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(below-lowest)))
-			if listen(addr) == nil {
+			if !Taken(addr) {
 				return addr, nil
 			}
 		}
@@ -34,13 +34,14 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// listen returns an error if this process cannot listen on addr.
-func listen(addr string) error {
+// Taken reports whether this process cannot listen on addr, because another process does.
+func Taken(addr string) bool {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return err
+		return true
 	}
-	return l.Close()
+	_ = l.Close()
+	return false
 }
 
 // ephemeral returns the first port of the system's range for outgoing connections. If the system
