@@ -39,33 +39,25 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
-	for _, p := range a.places() {
-		switch {
-		case p.server != w.Server:
-		case p.server == "db":
-			*p.addr = strings.Replace(*p.addr, dsnAddr(*p.addr), w.Addr, 1)
-		default:
-			*p.addr = w.Addr
-		}
+	if place := a.place(w.Server); place != nil {
+		*place = strings.Replace(*place, a.Of(w.Server), w.Addr, 1)
 	}
 }
 
 // Of returns the address of a server, or "" if the stack does not run that server. If Sentinels
 // watch the server, the result is NAME@ADDR: the master's name and a Sentinel's address.
 func (a Addresses) Of(server string) string {
-	if server == "redis" && len(a.Sentinel) > 0 {
+	place := a.place(server)
+	switch {
+	case server == "redis" && len(a.Sentinel) > 0:
 		return watchedName(a.SentinelMaster, a.Sentinel[0])
+	case place == nil:
+		return ""
+	case server == "db":
+		return dsnAddr(*place)
+	default:
+		return *place
 	}
-	for _, p := range a.places() {
-		switch {
-		case p.server != server:
-		case server == "db":
-			return dsnAddr(*p.addr)
-		default:
-			return *p.addr
-		}
-	}
-	return ""
 }
 
 // Dial connects to a server. If Sentinels watch the server, Dial asks a Sentinel for the address of
@@ -114,6 +106,17 @@ func (a *Addresses) places() []place {
 	return all
 }
 
+// place returns a pointer to the address of a server, or to the DSN of the database. It returns nil
+// if the stack does not run that server.
+func (a *Addresses) place(server string) *string {
+	for _, p := range a.places() {
+		if p.server == server {
+			return p.addr
+		}
+	}
+	return nil
+}
+
 // IsPostgres reports whether the database is a PostgreSQL server.
 func (a Addresses) IsPostgres() bool { return isPostgres(a.DSN) }
 
@@ -145,14 +148,8 @@ func (s *Stack) address(server string) (string, error) {
 	if server == "redis" && s.Topology != nil {
 		return "", fmt.Errorf("%w: the Redis of this stack has several servers, and this fault needs a single one: use -redis-topology %s", ErrRefused, catalog.SingleRedis)
 	}
-	for _, p := range s.places() {
-		switch {
-		case p.server != server:
-		case server == "db":
-			return dsnAddr(*p.addr), nil
-		default:
-			return *p.addr, nil
-		}
+	if addr := s.Of(server); addr != "" {
+		return addr, nil
 	}
 	if server == "db" && s.DSN != "" {
 		return "", fmt.Errorf("%w: the database of the embedded stack is a file, not a server: use -stack local", ErrRefused)

@@ -121,16 +121,14 @@ func inStep(ctx context.Context, master, addr string) error {
 
 // sentinel describes how to start the Sentinel. It is ready once it is able to promote the replica.
 func (rep *Replica) sentinel(exe string) server {
-	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
-		client := newSentinel(addr)
-		defer client.Close()
-		return knowsReplica(ctx, client, rep.Master, rep.Addr)
+	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, sentinel *redis.SentinelClient) error {
+		return knowsReplica(ctx, sentinel, rep.Master, rep.Addr)
 	})
 }
 
 // sentinelServer describes how to start a Sentinel that watches a master. quorum is the number of
 // Sentinels that must agree to a failover. The Sentinel is ready once known returns nil.
-func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
+func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(context.Context, *redis.SentinelClient) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
 		name: name,
@@ -148,7 +146,9 @@ sentinel failover-timeout %[3]s %[7]d
 		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
 			info, err := askOwnRedis(ctx, addr, pid)
 			if err == nil {
-				err = known(ctx, addr)
+				client := newSentinel(addr)
+				defer client.Close()
+				err = known(ctx, client)
 			}
 			return info, err
 		},
@@ -180,14 +180,12 @@ func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, rep
 }
 
 func (rep *Replica) detour(a *Addresses) {
-	for _, p := range a.places() {
-		switch {
-		case p.server != rep.Server:
-		case p.server == "redis":
-			a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Master
-		default:
-			*p.addr = watchedName(rep.Master, rep.Sentinel)
-		}
+	switch place := a.place(rep.Server); {
+	case place == nil:
+	case rep.Server == "redis":
+		a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Master
+	default:
+		*place = watchedName(rep.Master, rep.Sentinel)
 	}
 }
 

@@ -76,10 +76,8 @@ func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
 }
 
 func (r *Route) detour(a *Addresses) {
-	for _, p := range a.places() {
-		if p.server == r.Server {
-			*p.addr = strings.Replace(*p.addr, r.upstream, r.Addr, 1)
-		}
+	if place := a.place(r.Server); place != nil {
+		*place = strings.Replace(*place, r.upstream, r.Addr, 1)
 	}
 }
 
