@@ -2,14 +2,18 @@
 package browsertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"grablab/internal/testbed/wait"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -120,24 +124,13 @@ func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if look.Width == 0 {
-		look.Width = 1280
-	}
-	if look.Height == 0 {
-		look.Height = 900
-	}
-	scheme, motion := "light", "no-preference"
-	if look.Dark {
-		scheme = "dark"
-	}
-	if look.Calm {
-		motion = "reduce"
-	}
+	scheme := map[bool]string{false: "light", true: "dark"}[look.Dark]
+	motion := map[bool]string{false: "no-preference", true: "reduce"}[look.Calm]
 	call(p, network.Enable, network.EnableParams{})
 	call(p, runtime.Enable, cdp.Empty{})
 	call(p, log.Enable, cdp.Empty{})
 	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // needed because other pages are open at the same time
-	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(look.Width), Height: int64(look.Height), DeviceScaleFactor: 1})
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(cmp.Or(look.Width, 1280)), Height: int64(cmp.Or(look.Height, 900)), DeviceScaleFactor: 1})
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}},
 	})
@@ -177,29 +170,24 @@ func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 // Focus moves the keyboard focus to the element with this CSS selector.
 func (p *Page) Focus(selector string) {
 	p.t.Helper()
-	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Focus(chromedp.CSS(selector)) })
+	p.find(selector, chromedp.Focus)
 }
 
 // Click clicks the element with this CSS selector.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
-	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
+	p.find(selector, chromedp.Click)
 }
 
 // find performs an action on an element. If the page replaces the element meanwhile, find tries
 // again with the new one.
-func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
+func (p *Page) find(selector string, action func(chromedp.CSS, ...chromedp.QueryOption) chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
 		for {
-			err = chromedp.Do(ctx, action())
-			if err == nil || !isReplacedElement(err) {
+			err = chromedp.Do(ctx, action(chromedp.CSS(selector)))
+			if err == nil || !isReplacedElement(err) || !wait.For(ctx, 20*time.Millisecond) {
 				return none, err
-			}
-			select {
-			case <-ctx.Done():
-				return none, err
-			case <-time.After(20 * time.Millisecond):
 			}
 		}
 	})
@@ -207,12 +195,8 @@ func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 
 // isReplacedElement reports whether the error means that an element is no longer on the page.
 func isReplacedElement(err error) bool {
-	for _, text := range []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"} {
-		if strings.Contains(err.Error(), text) {
-			return true
-		}
-	}
-	return false
+	texts := []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"}
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // Eval returns the value of a JavaScript expression on the page.
