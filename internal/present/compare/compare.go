@@ -118,17 +118,14 @@ func (c *Comparison) count(a Answer) (n int) {
 
 // Summary returns the result of the comparison in one sentence.
 func (c *Comparison) Summary() string {
-	slower, faster, unknown := c.count(Slower), c.count(Faster), c.count(NotKnown)
+	unknown := c.count(NotKnown)
 	var parts []string
 	if c.Kind == ofRuns && len(c.Changes) > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d verdicts changed", len(c.Changes), c.Cells))
 	}
-	for _, part := range []struct {
-		n    int
-		what string
-	}{{slower, "slower"}, {faster, "faster"}} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d of %d costs %s", part.n, len(c.Costs), part.what))
+	for _, a := range []Answer{Slower, Faster} {
+		if n := c.count(a); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %d costs %s", n, len(c.Costs), a))
 		}
 	}
 	if len(parts) == 0 {

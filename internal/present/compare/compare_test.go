@@ -350,7 +350,7 @@ func TestSettingsDiffer(t *testing.T) {
 			set(&b, first)
 			return &experiment.Run{Cells: []experiment.Cell{a, b, cellOf("only in "+either(first, "old", "new"), catalog.NoFault, catalog.Safe, "", 1)}}
 		}
-		if got := settings(run(true), run(false)); !slices.Equal(got, []string{want}) {
+		if got := Runs("", run(true), "", run(false)).Unlike; !slices.Equal(got, []string{want}) {
 			t.Errorf("%q, want only %q", got, want)
 		}
 	}

@@ -17,64 +17,59 @@ const (
 
 // Runs compares the verdicts and costs of two test runs. The report names the runs by their paths.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
-	c := begin(ofRuns)
-	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
-	c.New = Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete}
-	c.Unlike = append(environments(old.Environment, now.Environment), configs(old.Config, now.Config)...)
-	c.Unlike = append(c.Unlike, settings(old, now)...)
-	for _, b := range now.Cells {
-		if find(old, b) == nil {
-			c.OnlyNew = append(c.OnlyNew, nameOf(b))
-		}
-	}
-	for _, a := range old.Cells {
-		b := find(now, a)
-		if b == nil {
-			c.OnlyOld = append(c.OnlyOld, nameOf(a))
-			continue
+	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
+	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
+	pair(c, old.Cells, now.Cells, nameOf, func(a, b experiment.Cell) {
+		for _, text := range settings(a, b) {
+			if !slices.Contains(c.Unlike, text) {
+				c.Unlike = append(c.Unlike, text)
+			}
 		}
 		c.Cells++
-		if verdictText(a) != verdictText(*b) {
-			c.Changes = append(c.Changes, Change{nameOf(a), verdictText(a), verdictText(*b), b.Reason})
+		if verdictText(a) != verdictText(b) {
+			c.Changes = append(c.Changes, Change{nameOf(a), verdictText(a), verdictText(b), b.Reason})
 		}
 		if a.Fault == catalog.NoFault {
-			c.Costs = append(c.Costs, costsOf(a, *b)...)
+			c.Costs = append(c.Costs, costsOf(a, b)...)
 		}
-	}
+	})
 	c.judge()
 	return c
 }
 
 // Benches compares two benchmarks, for each lock and each case.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
-	c := begin(ofBenches)
-	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
-	c.New = Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete}
-	c.Unlike = append(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS)...)
-	before, after := old.Costs(), now.Costs()
-	same := func(a lockbench.Cost) func(lockbench.Cost) bool {
-		return func(b lockbench.Cost) bool { return a.Strategy == b.Strategy && a.Case == b.Case }
-	}
-	for _, b := range after {
-		if !slices.ContainsFunc(before, same(b)) {
-			c.OnlyNew = append(c.OnlyNew, b.Strategy+"/"+b.Case)
-		}
-	}
-	for _, a := range before {
-		i := slices.IndexFunc(after, same(a))
-		if i < 0 {
-			c.OnlyOld = append(c.OnlyOld, a.Strategy+"/"+a.Case)
-			continue
-		}
-		c.Costs = append(c.Costs, costOf(a, after[i]))
-	}
+	c := begin(ofBenches, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
+	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS))...)
+	name := func(x lockbench.Cost) string { return x.Strategy + "/" + x.Case }
+	pair(c, old.Costs(), now.Costs(), name, func(a, b lockbench.Cost) { c.Costs = append(c.Costs, costOf(a, b)) })
 	c.judge()
 	return c
 }
 
-func begin(kind string) *Comparison {
+func begin(kind string, old, now Side) *Comparison {
 	return &Comparison{
-		Schema: Schema, Kind: kind, Unlike: []string{}, Changes: []Change{}, OnlyOld: []string{}, OnlyNew: []string{}, Costs: []Cost{},
+		Schema: Schema, Kind: kind, Old: old, New: now, Unlike: []string{}, Changes: []Change{}, OnlyOld: []string{}, OnlyNew: []string{}, Costs: []Cost{},
+	}
+}
+
+// pair calls both for each name that is in the old and in the new list, and records the names that
+// only one list has.
+func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, b T)) {
+	find := func(list []T, like T) int {
+		return slices.IndexFunc(list, func(x T) bool { return name(x) == name(like) })
+	}
+	for _, b := range now {
+		if find(old, b) < 0 {
+			c.OnlyNew = append(c.OnlyNew, name(b))
+		}
+	}
+	for _, a := range old {
+		if i := find(now, a); i >= 0 {
+			both(a, now[i])
+		} else {
+			c.OnlyOld = append(c.OnlyOld, name(a))
+		}
 	}
 }
 
@@ -162,15 +157,6 @@ func knownValues(x *float64) []float64 {
 	return []float64{*x}
 }
 
-func find(r *experiment.Run, like experiment.Cell) *experiment.Cell {
-	for i, c := range r.Cells {
-		if c.Strategy == like.Strategy && c.Fault == like.Fault {
-			return &r.Cells[i]
-		}
-	}
-	return nil
-}
-
 func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
@@ -199,24 +185,12 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings lists the differences between the settings of two runs. It looks only at tests that both
-// runs have.
-func settings(old, now *experiment.Run) (unlike []string) {
-	for _, a := range old.Cells {
-		b := find(now, a)
-		if b == nil {
-			continue
-		}
-		for _, text := range slices.Concat(
-			differ("guard", a.Guard, b.Guard), differ("on-lost", a.OnLost, b.OnLost), differ("work ms", number(a.WorkMS), number(b.WorkMS)),
-			differ("TTL ms", number(a.TTLMS), number(b.TTLMS)), differ("wait ms", number(a.WaitMS), number(b.WaitMS)),
-		) {
-			if !slices.Contains(unlike, text) {
-				unlike = append(unlike, text)
-			}
-		}
-	}
-	return unlike
+// settings lists the differences between the settings of two tests.
+func settings(a, b experiment.Cell) []string {
+	return slices.Concat(
+		differ("guard", a.Guard, b.Guard), differ("on-lost", a.OnLost, b.OnLost), differ("work ms", number(a.WorkMS), number(b.WorkMS)),
+		differ("TTL ms", number(a.TTLMS), number(b.TTLMS)), differ("wait ms", number(a.WaitMS), number(b.WaitMS)),
+	)
 }
 
 func number(x *float64) string {
