@@ -8,67 +8,64 @@ import (
 	"regexp"
 	"strings"
 
-	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 	"grablab/internal/present/whichlock"
 )
 
 // files returns a generator function for each document that is fully generated.
-func (g generator) files() map[string]func() (string, error) {
+func files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
-		"docs/failure-modes.md": g.template("failure-modes"),
-		"docs/strategies.md":    g.template("strategies"),
-		"docs/handout.md":       func() (string, error) { return g.handout("en") },
-		"docs/handout.zh.md":    func() (string, error) { return g.handout("zh") },
-		"docs/handout.ja.md":    func() (string, error) { return g.handout("ja") },
-		"docs/which-lock.md":    g.whichLock,
+		"docs/failure-modes.md": fromTemplate("failure-modes"),
+		"docs/strategies.md":    fromTemplate("strategies"),
+		"docs/handout.md":       handout("en"),
+		"docs/handout.zh.md":    handout("zh"),
+		"docs/handout.ja.md":    handout("ja"),
+		"docs/which-lock.md":    fromResults(whichlock.Write),
 	}
 }
 
 // blocks returns a generator function for each generated section of other documents.
-func (g generator) blocks() map[string]func() (string, error) {
+func blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
-		"rush":         func() (string, error) { return g.runText("reference-rush-embedded") },
-		"article":      func() (string, error) { return g.runText("reference-article-local") },
-		"matrix":       g.matrix,
-		"choose":       g.choose,
-		"faults":       g.template("faults"),
-		"properties":   g.template("properties"),
-		"mutate":       func() (string, error) { return g.fencedFile("results/mutate.txt") },
-		"wider":        g.template("wider"),
-		"bench-bounds": g.benchBounds,
-		"costs":        g.template("costs"),
-		"verdicts":     g.template("verdicts"),
-		"words":        g.template("words"),
-		"libraries":    g.template("libraries"),
+		"rush":         func() (string, error) { return runText("reference-rush-embedded") },
+		"article":      func() (string, error) { return runText("reference-article-local") },
+		"matrix":       matrix,
+		"choose":       fromResults(whichlock.Short),
+		"faults":       fromTemplate("faults"),
+		"properties":   fromTemplate("properties"),
+		"mutate":       fencedFile("results/mutate.txt"),
+		"wider":        fromTemplate("wider"),
+		"bench-bounds": benchBounds,
+		"costs":        fromTemplate("costs"),
+		"verdicts":     fromTemplate("verdicts"),
+		"words":        fromTemplate("words"),
+		"libraries":    fromTemplate("libraries"),
 
-		"target-file":  func() (string, error) { return g.fencedFile("docs/target.yaml") },
-		"expectations": func() (string, error) { return g.fencedFile("docs/expectations.yaml") },
+		"target-file":  fencedFile("docs/target.yaml"),
+		"expectations": fencedFile("docs/expectations.yaml"),
 
-		"workshop-times":   g.workshopBlock("workshop-times"),
-		"workshop-answers": g.workshopBlock("workshop-answers"),
+		"workshop-times":   workshopBlock("workshop-times"),
+		"workshop-answers": workshopBlock("workshop-answers"),
 	}
 }
 
 func fenced(text string) string { return "```text\n" + strings.Trim(text, "\n") + "\n```\n" }
 
-func (g generator) read(path string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(g.root, path))
+func read(path string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, path))
 	return string(text), err
 }
 
-func (g generator) fencedFile(path string) (string, error) {
-	text, err := g.read(path)
-	return fenced(text), err
-}
-
-func (g generator) loadRun(folder string) (*experiment.Run, error) {
-	return report.Load(filepath.Join(g.root, "results", folder))
+func fencedFile(path string) func() (string, error) {
+	return func() (string, error) {
+		text, err := read(path)
+		return fenced(text), err
+	}
 }
 
 // runText returns the text report of a reference run.
-func (g generator) runText(folder string) (string, error) {
-	run, err := g.loadRun(folder)
+func runText(folder string) (string, error) {
+	run, err := report.Load(filepath.Join(root, "results", folder))
 	if err != nil {
 		return "", err
 	}
@@ -78,8 +75,8 @@ func (g generator) runText(folder string) (string, error) {
 }
 
 // matrix returns the table of verdicts and its legend, as loadgen prints them.
-func (g generator) matrix() (string, error) {
-	text, err := g.runText("reference-matrix-local")
+func matrix() (string, error) {
+	text, err := runText("reference-matrix-local")
 	if err != nil {
 		return "", err
 	}
@@ -91,39 +88,21 @@ func (g generator) matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// choose returns the README's table of recommended strategies.
-func (g generator) choose() (string, error) {
-	sources, err := whichlock.Load(g.root)
-	if err != nil {
-		return "", err
+// fromResults returns a function that writes a text from the results of the recommended locks.
+func fromResults(write func(whichlock.Sources) (string, error)) func() (string, error) {
+	return func() (string, error) {
+		sources, err := whichlock.Load(root)
+		if err != nil {
+			return "", err
+		}
+		return write(sources)
 	}
-	return whichlock.Short(sources), nil
-}
-
-// facts returns the content of factsFile.
-func (g generator) facts() (string, error) {
-	sources, err := whichlock.Load(g.root)
-	if err != nil {
-		return "", err
-	}
-	text, err := whichlock.FactsOf(sources)
-	return string(text), err
-}
-
-func (g generator) whichLock() (string, error) {
-	sources, err := whichlock.Load(g.root)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	err = whichlock.Write(&b, sources)
-	return b.String(), err
 }
 
 // benchBounds returns the list of limits that the benchmark report checks.
-func (g generator) benchBounds() (string, error) {
+func benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
-	text, err := g.read(report)
+	text, err := read(report)
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +119,7 @@ type cost struct{ What, pattern, Bound, Measured string }
 
 // costs reads the figures in results/prove.txt. If several lines match a pattern, the last one
 // counts.
-func (g generator) costs() ([]cost, error) {
+func costs() ([]cost, error) {
 	costs := []cost{
 		{What: "acquire and release of `setnx`, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},
 		{What: "time from a release until a waiter of `watchdog` holds the lock, in round trips", pattern: `in round trips ([\d.]+ \[[^]]+\])`, Bound: "3"},
@@ -150,7 +129,7 @@ func (g generator) costs() ([]cost, error) {
 		{What: "peak memory of `loadgen` over 1,000,000 requests", pattern: `peak memory of loadgen (\d+ MiB)`, Bound: "200 MiB"},
 		{What: "CPU time for recording all events of a grab", pattern: `CPU time of recording one grab: ([\d.]+ us, [\d.]+ to [\d.]+)`},
 	}
-	text, err := g.read("results/prove.txt")
+	text, err := read("results/prove.txt")
 	if err != nil {
 		return nil, err
 	}

@@ -9,10 +9,8 @@ import (
 	"testing"
 )
 
-var docs = generator{"../../.."}
-
 // generated generates the documents once, because that takes long.
-var generated = sync.OnceValues(docs.generate)
+var generated = sync.OnceValues(generate)
 
 func TestDocumentsAreCurrent(t *testing.T) {
 	texts, err := generated()
@@ -23,7 +21,7 @@ func TestDocumentsAreCurrent(t *testing.T) {
 		t.Fatalf("generated %d documents, want at least 15", len(texts))
 	}
 	for path, want := range texts {
-		if got, err := os.ReadFile(filepath.Join(docs.root, path)); err != nil || string(got) != want {
+		if got, err := os.ReadFile(filepath.Join(root, path)); err != nil || string(got) != want {
 			t.Errorf("%s is stale (%v): run make generate", path, err)
 		}
 	}

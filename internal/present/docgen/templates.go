@@ -21,54 +21,48 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a function that executes a template. The methods below provide its data.
-func (g generator) template(name string) func() (string, error) {
-	return func() (string, error) { return g.execute(name, nil) }
+// fromTemplate returns a function that executes a template. The functions below provide its data.
+func fromTemplate(name string) func() (string, error) {
+	return func() (string, error) { return execute(name, nil) }
 }
 
-func (g generator) execute(name string, data any) (string, error) {
-	parsed, err := template.New(name).Funcs(g.functions()).ParseFS(templateFiles, "templates/*.tmpl")
-	if err != nil {
-		return "", err
-	}
+func execute(name string, data any) (string, error) {
 	var b strings.Builder
-	err = parsed.ExecuteTemplate(&b, name, data)
+	err := templates.ExecuteTemplate(&b, name, data)
 	return b.String(), err
 }
 
-func (g generator) functions() template.FuncMap {
-	return template.FuncMap{
-		"verdicts":    func() any { return catalog.Verdicts },
-		"words":       func() any { return catalog.Words },
-		"properties":  func() any { return catalog.Properties },
-		"modes":       func() any { return catalog.Modes },
-		"faults":      func() any { return catalog.Faults },
-		"wider":       func() any { return explore.Wider },
-		"inSearch":    func() any { return searchClaims() },
-		"ours":        func() any { return lock.Strategies },
-		"peers":       func() any { return lock.Peers },
-		"knownBroken": func() any { return lock.KnownBroken },
-		"costs":       g.costs,
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"verdicts":    func() any { return catalog.Verdicts },
+	"words":       func() any { return catalog.Words },
+	"properties":  func() any { return catalog.Properties },
+	"modes":       func() any { return catalog.Modes },
+	"faults":      func() any { return catalog.Faults },
+	"wider":       func() any { return explore.Wider },
+	"inSearch":    searchClaims,
+	"ours":        func() any { return lock.Strategies },
+	"peers":       func() any { return lock.Peers },
+	"knownBroken": func() any { return lock.KnownBroken },
+	"costs":       costs,
 
-		"version":      g.version,
-		"schedule":     g.schedule,
-		"strikePoints": strikePoints,
-		"serversOf":    serversOf,
-		"expected":     expected,
-		"programs":     func(by catalog.Programs) string { return "`" + strings.Join(by.Commands(), "`, `") + "`" },
-		"brokenBy":     brokenBy,
-		"modeLinks":    modeLinks,
-		"linkModes":    linkModes,
-		"numbered":     numbered,
-		"shownBy":      shownBy,
-		"cell":         cell,
-		"item":         item,
-		"sentence":     sentence,
-		"join":         func(names []string) string { return strings.Join(names, ", ") },
-		"base":         path.Base,
-		"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
-	}
-}
+	"version":      version,
+	"schedule":     schedule,
+	"strikePoints": strikePoints,
+	"serversOf":    serversOf,
+	"expected":     expected,
+	"programs":     func(by catalog.Programs) string { return "`" + strings.Join(by.Commands(), "`, `") + "`" },
+	"brokenBy":     brokenBy,
+	"modeLinks":    modeLinks,
+	"linkModes":    linkModes,
+	"numbered":     numbered,
+	"shownBy":      shownBy,
+	"cell":         cell,
+	"item":         item,
+	"sentence":     sentence,
+	"join":         func(names []string) string { return strings.Join(names, ", ") },
+	"base":         path.Base,
+	"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
+}).ParseFS(templateFiles, "templates/*.tmpl"))
 
 // item formats a text as an entry of a Markdown list, in lines of at most 110 characters.
 func item(mark, text string) string {
@@ -130,8 +124,8 @@ func shownBy(ways string) string {
 }
 
 // version returns the version of a module in go.mod.
-func (g generator) version(module string) (string, error) {
-	mod, err := g.read("go.mod")
+func version(module string) (string, error) {
+	mod, err := read("go.mod")
 	if err != nil {
 		return "", err
 	}
@@ -144,9 +138,9 @@ func (g generator) version(module string) (string, error) {
 
 // schedule returns the name of the file with the shortest schedule that leads to a failure mode, or
 // "" if there is none.
-func (g generator) schedule(mode string) string {
+func schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
-	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
+	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 		return ""
 	}
 	return file
@@ -156,10 +150,10 @@ func brokenBy(mode string) string {
 	var names []string
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
 		if slices.Contains(s.Breaks, mode) {
-			names = append(names, "`"+s.Name+"`")
+			names = append(names, s.Name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return whichlock.QuoteNames(names)
 }
 
 // strikePoints says at which steps of a request a fault can be injected. It returns "" if the fault
@@ -196,13 +190,13 @@ func searchClaims() (rows []searchRow) {
 		for _, c := range s.InSearch {
 			names := make([]string, len(c.Faults))
 			for i, f := range c.Faults {
-				names[i] = "`" + string(f) + "`"
+				names[i] = string(f)
 			}
 			is := "also finds what `run` finds under `" + string(c.As) + "`"
 			if c.As == catalog.NoFault {
 				is = "finds no failure"
 			}
-			rows = append(rows, searchRow{strings.Join(names, ", "), s.Name, is, c.Why})
+			rows = append(rows, searchRow{whichlock.QuoteNames(names), s.Name, is, c.Why})
 		}
 	}
 	return rows

@@ -28,13 +28,13 @@ var intros = map[string]string{
 	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
 }
 
-func (g generator) lesson(lang string) (lesson, error) {
+func lessonIn(lang string) (lesson, error) {
 	texts, err := workshop.Load(lang)
 	if err != nil {
 		return lesson{}, err
 	}
 	l := lesson{Exercises: workshop.Exercises, Intro: intros[lang], texts: texts}
-	b, err := g.read("internal/present/workshop/testdata/facts.json")
+	b, err := read("internal/present/workshop/testdata/facts.json")
 	if err == nil {
 		err = json.Unmarshal([]byte(b), &l.facts)
 	}
@@ -59,24 +59,26 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// handout returns the worksheet for students, without the answers.
-func (g generator) handout(lang string) (string, error) {
-	l, err := g.lesson(lang)
-	if err != nil {
-		return "", err
-	}
-	for _, f := range l.facts { // the workshop draws different values for each student
-		f["drivers"], f["instances"], f["ttl"] = "N", "N", "N"
-	}
-	return g.execute("handout", l)
-}
-
-func (g generator) workshopBlock(name string) func() (string, error) {
+// handout writes the worksheet for students, without the answers.
+func handout(lang string) func() (string, error) {
 	return func() (string, error) {
-		l, err := g.lesson("en")
+		l, err := lessonIn(lang)
+		for _, f := range l.facts { // the workshop draws different values for each student
+			f["drivers"], f["instances"], f["ttl"] = "N", "N", "N"
+		}
 		if err != nil {
 			return "", err
 		}
-		return g.execute(name, l)
+		return execute("handout", l)
+	}
+}
+
+func workshopBlock(name string) func() (string, error) {
+	return func() (string, error) {
+		l, err := lessonIn("en")
+		if err != nil {
+			return "", err
+		}
+		return execute(name, l)
 	}
 }

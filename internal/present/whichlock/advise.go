@@ -1,7 +1,6 @@
 package whichlock
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"encoding/json"
@@ -53,7 +52,7 @@ func KnownFacts() (f Facts, err error) {
 }
 
 // FactsOf computes the facts from the test results and encodes them for facts.json.
-func FactsOf(s Sources) ([]byte, error) {
+func FactsOf(s Sources) (string, error) {
 	p := &page{Sources: s}
 	f := Facts{
 		Run: "results/" + matrixFolder + " and results/" + uniqueFolder, RunCommit: s.Matrix.Environment.Commit + " and " + s.Unique.Environment.Commit,
@@ -72,14 +71,8 @@ func FactsOf(s Sources) ([]byte, error) {
 		}
 		f.Options = append(f.Options, o)
 	}
-	if err := errors.Join(p.problems...); err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", " ")
-	err := e.Encode(f)
-	return b.Bytes(), err
+	text, err := json.MarshalIndent(f, "", " ")
+	return string(text) + "\n", errors.Join(append(p.problems, err)...)
 }
 
 // Option returns the option for a strategy, or an empty one if there is none.

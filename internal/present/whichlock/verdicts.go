@@ -33,9 +33,14 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// underFaults returns the results under a fault that satisfy a condition.
-func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
-	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
+// faults returns the names of the faults under which the result of a strategy satisfies a condition.
+func (p *page) faults(name string, matches func(experiment.Cell) bool) (names []string) {
+	for _, c := range p.cells(name) {
+		if c.Fault != catalog.NoFault && matches(c) {
+			names = append(names, string(c.Fault))
+		}
+	}
+	return names
 }
 
 func isTwice(c experiment.Cell) bool   { return c.Verdict == catalog.Unsafe }
@@ -45,29 +50,18 @@ func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 
-// faultsOf returns the names of the faults of these results.
-func faultsOf(cells []experiment.Cell) []string {
-	var names []string
-	for _, c := range cells {
-		names = append(names, string(c.Fault))
-	}
-	return names
-}
-
 // Twice returns the faults under which an order was grabbed twice.
-func (p *page) Twice(name string) []string { return faultsOf(underFaults(p.cells(name), isTwice)) }
+func (p *page) Twice(name string) []string { return p.faults(name, isTwice) }
 
 // TwoInside returns the faults under which two drivers held the lock at once, although no order was
 // grabbed twice.
-func (p *page) TwoInside(name string) []string {
-	return faultsOf(underFaults(p.cells(name), onlyTwoIn))
-}
+func (p *page) TwoInside(name string) []string { return p.faults(name, onlyTwoIn) }
 
 // Stuck returns the faults after which an order can no longer be grabbed.
-func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells(name), isStuck)) }
+func (p *page) Stuck(name string) []string { return p.faults(name, isStuck) }
 
 // Striking returns the faults that can affect a strategy.
-func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
+func (p *page) Striking(name string) []string { return p.faults(name, isStruck) }
 
 // PlainLoad returns the result of a strategy under load without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
@@ -185,8 +179,8 @@ func ModeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
 
-// quoteNames formats names as code, separated by commas.
-func quoteNames(names []string) string {
+// QuoteNames formats names as code, separated by commas.
+func QuoteNames(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}

@@ -12,7 +12,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,9 +72,10 @@ func Load(root string) (Sources, error) {
 
 func load(root string) (s Sources, err error) {
 	results := filepath.Join(root, "results")
-	targets := []**experiment.Run{&s.Matrix, &s.Unique, &s.Libraries, &s.Ignoring} // in the same order as in Runs
-	for i, source := range s.Runs() {
-		if *targets[i], err = report.Load(filepath.Join(results, source.Folder)); err != nil {
+	for folder, run := range map[string]**experiment.Run{
+		matrixFolder: &s.Matrix, uniqueFolder: &s.Unique, librariesFolder: &s.Libraries, ignoringFolder: &s.Ignoring,
+	} {
+		if *run, err = report.Load(filepath.Join(results, folder)); err != nil {
 			return s, err
 		}
 	}
@@ -111,34 +111,33 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write writes the page as Markdown. It returns an error if the sources do not support a sentence
+// Write returns the page as Markdown. It returns an error if the sources do not support a sentence
 // on the page.
-func Write(w io.Writer, s Sources) error {
+func Write(s Sources) (string, error) {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
 		"claim":    p.claim,
 		"modeLink": ModeLink,
-		"names":    quoteNames,
+		"names":    QuoteNames,
 		"guide":    func() any { return Guide },
 		"list":     func(names ...string) []string { return names },
 	}).Parse(pageTemplate)
 	if err != nil {
-		return fmt.Errorf("whichlock: %w", err)
+		return "", fmt.Errorf("whichlock: %w", err)
 	}
 	for _, name := range p.Names() {
-		if unknown := underFaults(p.cells(name), isUnknown); len(unknown) > 0 {
-			p.fail("the verdict of %s is unknown under %s", name, quoteNames(faultsOf(unknown)))
+		if unknown := p.faults(name, isUnknown); len(unknown) > 0 {
+			p.fail("the verdict of %s is unknown under %s", name, QuoteNames(unknown))
 		}
 	}
 	var b strings.Builder
 	if err := parsed.Execute(&b, p); err != nil {
-		return errors.Join(append(p.problems, fmt.Errorf("whichlock: %w", err))...)
+		p.fail("%w", err)
 	}
 	if err := errors.Join(p.problems...); err != nil {
-		return err
+		return "", err
 	}
-	_, err = io.WriteString(w, b.String())
-	return err
+	return b.String(), nil
 }
 
 // page provides the data for the template. Its methods collect problems, so that Write can report
@@ -162,7 +161,7 @@ func (p *page) claim(condition any, sentence string) string {
 
 // Short returns the README's table of recommended strategies, which shows what breaks each of them
 // and what it costs.
-func Short(s Sources) string {
+func Short(s Sources) (string, error) {
 	p := &page{Sources: s}
 	var b strings.Builder
 	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
@@ -177,7 +176,7 @@ func Short(s Sources) string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(twice, ", "), strings.Join(p.Stuck(name), ", "), cost)
 	}
-	return b.String()
+	return b.String(), errors.Join(p.problems...)
 }
 
 // strategy returns the strategy with this name. If there is none, it records a problem.
