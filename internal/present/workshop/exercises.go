@@ -20,7 +20,7 @@ var Exercises = []Exercise{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
 		Show:      []Step{{Run: "-scenario article -strategies none -seed {seed}", Measure: cell("shown", "none", "none")}},
 		Claims:    []Claim{{"shown.verdict", "unsafe"}, {"shown.grabs", "20"}, {"shown.double", "19"}},
-		Questions: []Question{{Points: 2, Judge: count(2, "check.double", mistake{"drivers", "winners"}, mistake{"0", "checked"}, mistake{"1", "pair"})}},
+		Questions: []Question{{Points: 2, judge: count("check.double", mistake{"drivers", "winners"}, mistake{"0", "checked"}, mistake{"1", "pair"})}},
 		Check:     []Step{{Run: "-scenario article -strategies none -drivers {drivers} -seed {seed}", Measure: cell("check", "none", "none")}},
 	},
 	{
@@ -31,8 +31,8 @@ var Exercises = []Exercise{
 		},
 		Claims: []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
 		Questions: []Question{
-			{Points: 1, Judge: count(1, "check.grabs", mistake{"1", "lock"}, mistake{"2", "pair"}, mistake{"20", "useless"})},
-			{Points: 1, Choices: yesNo, Judge: provesNothing},
+			{Points: 1, judge: count("check.grabs", mistake{"1", "lock"}, mistake{"2", "pair"}, mistake{"20", "useless"})},
+			{Points: 1, Choices: yesNo, judge: provesNothing},
 		},
 		Check: []Step{{Run: "-scenario article -strategies mutex -instances {instances} -seed {seed}", Measure: cell("check", "mutex", "none")}},
 	},
@@ -42,7 +42,7 @@ var Exercises = []Exercise{
 			{Run: "-strategies setnx-nottl,setnx -faults crash -seed {seed}", Measure: all(cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash"))},
 		},
 		Claims:    []Claim{{"nottl.verdict", "stuck"}, {"shown.verdict", "safe"}},
-		Questions: []Question{{Points: 2, Judge: longestWait}},
+		Questions: []Question{{Points: 2, judge: longestWait}},
 		Check: []Step{
 			{Run: "-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", Measure: cell("check", "setnx", "crash")},
 		},
@@ -52,7 +52,7 @@ var Exercises = []Exercise{
 		Show: []Step{{Run: "explore -strategies setnx-expire,setnx -faults crash -property stuck",
 			Measure: all(search("expire", "setnx-expire"), search("setnx", "setnx"))}},
 		Claims:    []Claim{{"expire.verdict", "stuck"}, {"expire.mode", "F4"}, {"expire.steps", "5"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"}},
-		Questions: []Question{{Points: 2, File: true, Edits: "expire.schedule", Judge: oneLineMore}},
+		Questions: []Question{{Points: 2, File: true, Edits: "expire.schedule", judge: oneLineMore}},
 		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
 	},
 	{
@@ -62,7 +62,7 @@ var Exercises = []Exercise{
 			{Run: "explore -strategies setnx-del -property lease-exclusive -faults slow -actors 3", Measure: search("three", "setnx-del")},
 		},
 		Claims:    []Claim{{"two.verdict", "safe"}, {"two.complete", "true"}, {"three.verdict", "unsafe"}, {"three.mode", "F5"}},
-		Questions: []Question{{Points: 2, Judge: count(2, "three.steps", mistake{"three.released", "deleted"}, mistake{"5", "second"})}},
+		Questions: []Question{{Points: 2, judge: count("three.steps", mistake{"three.released", "deleted"}, mistake{"5", "second"})}},
 	},
 	{
 		Number: 6, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
@@ -76,7 +76,7 @@ var Exercises = []Exercise{
 			{"getdel.verdict", "unsafe"}, {"getdel.mode", "F6"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"},
 			{"watch.verdict", "safe"}, {"watch.complete", "true"}, {"load.verdict", "safe"}, {"flushed.noscript", "NOSCRIPT"}, {"flushed.released", "1"},
 		},
-		Questions: []Question{{Points: 1, Judge: pausedAfter}, {Points: 1, Judge: count(1, "check.released", mistake{"1", "anyone"})}},
+		Questions: []Question{{Points: 1, judge: pausedAfter}, {Points: 1, judge: count("check.released", mistake{"1", "anyone"})}},
 		Check:     []Step{{Run: "workshop -script-flush -unlock-as u2", Measure: scripts("check")}},
 	},
 	{
@@ -91,7 +91,7 @@ var Exercises = []Exercise{
 			{"near.verdict", "safe"}, {"near.setnx.verdict", "safe"}, {"far.verdict", "unsafe"}, {"far.setnx.verdict", "safe"},
 			{"seconds.verdict", "unsafe"}, {"ms.verdict", "safe"},
 		},
-		Questions: []Question{{Points: 2, Aim: around, Judge: smallestOffset}},
+		Questions: []Question{{Points: 2, Aim: around, judge: smallestOffset}},
 		Try:       &Step{Run: clocks + " -strategies setnx-getset -clock-offset {try}ms", Measure: cell("try", "setnx-getset", "none")},
 		Check: []Step{
 			{Run: clocks + " -strategies setnx-getset -clock-offset {below}ms", Measure: cell("below", "setnx-getset", "none")},
@@ -108,7 +108,7 @@ var Exercises = []Exercise{
 			}},
 		},
 		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"forced.rows", "2"}},
-		Questions: []Question{{Points: 1, Choices: pointsOfGrab, Judge: whereStopped}, {Points: 1, Judge: count(1, "check.rows", mistake{"2", "same"}, mistake{"0", "nobody"})}},
+		Questions: []Question{{Points: 1, Choices: pointsOfGrab, judge: whereStopped}, {Points: 1, judge: count("check.rows", mistake{"2", "same"}, mistake{"0", "nobody"})}},
 		Check: []Step{
 			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Servers: true, Measure: forced("check"), Instead: []Step{
 				{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")},
@@ -130,7 +130,7 @@ var Exercises = []Exercise{
 			{"redis-restart.watchdog.verdict", "unsafe"}, {"redis-restart.redlock.verdict", "safe"}, {"redis-restart.redlock-miswired.verdict", "unsafe"},
 			{"twice.verdict", "unsafe"}, {"twice.mode", "F20"}, {"thrice.breaks", "0"}, {"failover.watchdog.verdict", "unsafe"},
 		},
-		Questions: []Question{{Points: 2, Fields: nineFields, Choices: nineVerdicts, Judge: sixCells}},
+		Questions: []Question{{Points: 2, Fields: nineFields, Choices: nineVerdicts, judge: sixCells}},
 		Check:     []Step{{Run: nodes + " -faults amnesia", Measure: threeCells("amnesia")}},
 	},
 	{
@@ -145,7 +145,7 @@ var Exercises = []Exercise{
 			{"fenced.double", "0"}, {"half.verdict", "unsafe"}, {"half.mode", "F34"},
 			{"whole.verdict", "safe"}, {"whole.complete", "true"},
 		},
-		Questions: []Question{{Points: 1, File: true, Edits: "half.schedule", Judge: linesMoved}, {Points: 1, Choices: yesNo, Judge: overlapsRemain}},
+		Questions: []Question{{Points: 1, File: true, Edits: "half.schedule", judge: linesMoved}, {Points: 1, Choices: yesNo, judge: overlapsRemain}},
 		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
 	},
 	{
@@ -153,11 +153,11 @@ var Exercises = []Exercise{
 		Show: []Step{{Run: "-strategies none,mysql-cas,setnx,redlock -orders 20 -drivers 10 -seed {seed}", Measure: all(
 			cell("none", "none", "none"), cell("cas", "mysql-cas", "none"), cell("setnx", "setnx", "none"), cell("redlock", "redlock", "none"))}},
 		Claims:    []Claim{{"none.verdict", "unsafe"}, {"cas.verdict", "safe"}, {"setnx.verdict", "safe"}, {"redlock.verdict", "safe"}},
-		Questions: []Question{{Points: 1, Judge: commandsOver}, {Points: 1, Judge: count(1, "cas.double", mistake{"cas.near_misses", "work"}, mistake{"none.double", "guard"})}},
+		Questions: []Question{{Points: 1, judge: commandsOver}, {Points: 1, judge: count("cas.double", mistake{"cas.near_misses", "work"}, mistake{"none.double", "guard"})}},
 	},
 	{
 		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3, Own: true,
-		Questions: []Question{{Points: 3, File: true, Aim: notRefused, Judge: ownLock}},
+		Questions: []Question{{Points: 3, File: true, judge: ownLock}},
 		Check:     []Step{{Run: "explore -file {file} " + ownBounds, Measure: judgeOwnLock}},
 	},
 }

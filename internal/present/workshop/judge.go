@@ -25,9 +25,6 @@ const (
 	offsetTolerance   = 60 // in ms, in both directions
 )
 
-func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
-func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
-
 // bareNumber removes words and units around a number: "step 10" becomes "10", and "3.4x" becomes
 // "3.4".
 func bareNumber(word string) string {
@@ -78,9 +75,75 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missingFact returns an error about a fact that no command has measured.
-func missingFact(fact string) (Mark, error) {
-	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
+// answer reads the words of an answer, and the facts that it is judged by. err is the first problem:
+// a word that is no valid answer, or a fact that no command has measured.
+type answer struct {
+	words  []string
+	facts  Facts
+	err    error
+	points int // the points of an answer that is only partly right
+}
+
+// Judge compares an answer with the facts. The error wraps ErrAnswer if the answer is not valid.
+func (q Question) Judge(words []string, f Facts) (Mark, error) {
+	a := &answer{words: words, facts: f}
+	m := Mark{Why: q.judge(a), Points: a.points}
+	if m.Why == right {
+		m.Points = q.Points
+	}
+	if a.err != nil {
+		return Mark{}, a.err
+	}
+	return m, nil
+}
+
+func (a *answer) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// read returns what parse makes of the first word.
+func read[T any](a *answer, parse func(string) (T, error)) T {
+	x, err := parse(a.words[0])
+	a.fail(err)
+	return x
+}
+
+func (a *answer) missing(fact string) { a.fail(fmt.Errorf("%w: %s", errMeasure, fact)) }
+
+// fact returns the value of a fact.
+func (a *answer) fact(name string) string {
+	value, ok := a.facts[name]
+	if !ok {
+		a.missing(name)
+	}
+	return value
+}
+
+// number returns the value of a fact that is a number.
+func (a *answer) number(name string) float64 {
+	x, ok := a.facts.number(name)
+	if !ok {
+		a.missing(name)
+	}
+	return x
+}
+
+// reason explains an answer for which it holds.
+type reason struct {
+	holds bool
+	why   string // right, or the mistaken belief that leads to the answer
+}
+
+// first returns the first reason that holds. It returns other if none does.
+func first(reasons []reason) string {
+	for _, r := range reasons {
+		if r.holds {
+			return r.why
+		}
+	}
+	return other
 }
 
 // mistake is a wrong answer and the belief that leads to it. figure is a number or the name of a
@@ -89,135 +152,78 @@ type mistake struct{ figure, belief string }
 
 // count returns a function that compares an answer with a measured number. For a wrong answer, it
 // looks for the misconception behind it.
-func count(points int, fact string, mistakes ...mistake) func(words []string, f Facts) (Mark, error) {
-	return func(words []string, f Facts) (Mark, error) {
-		n, err := parseWhole(words[0])
-		if err != nil {
-			return Mark{}, err
-		}
-		want, ok := f.number(fact)
-		switch {
-		case !ok:
-			return missingFact(fact)
-		case float64(n) == want:
-			return rightFor(points)
-		}
+func count(fact string, mistakes ...mistake) func(*answer) string {
+	return func(a *answer) string {
+		n := read(a, parseWhole)
+		reasons := []reason{{float64(n) == a.number(fact), right}}
 		for _, m := range mistakes {
-			if cmp.Or(f[m.figure], m.figure) == strconv.Itoa(n) {
-				return wrongBy(m.belief)
-			}
+			reasons = append(reasons, reason{cmp.Or(a.facts[m.figure], m.figure) == strconv.Itoa(n), m.belief})
 		}
-		return wrongBy(other)
+		return first(reasons)
 	}
 }
 
 // provesNothing judges the second question of exercise 2: is the first run safe?
-func provesNothing(words []string, f Facts) (Mark, error) {
-	word, err := yesOrNo(words[0])
-	switch {
-	case err != nil:
-		return Mark{}, err
-	case f["one.verdict"] == "":
-		return missingFact("one.verdict")
-	case (word == "yes") == (f["one.verdict"] == string(catalog.Safe)):
-		return rightFor(1)
-	}
-	return wrongBy("passed")
+func provesNothing(a *answer) string {
+	isYes := read(a, yesOrNo) == "yes"
+	return first([]reason{{isYes == (a.fact("one.verdict") == string(catalog.Safe)), right}, {true, "passed"}})
 }
 
 // longestWait judges exercise 3: how long do drivers wait for the lock of a dead driver?
-func longestWait(words []string, f Facts) (Mark, error) {
-	ms, err := decimal(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	want, ok := f.number("check.waited")
-	if !ok {
-		return missingFact("check.waited")
-	}
-	ttl, _ := f.number("ttl")
+func longestWait(a *answer) string {
+	ms, want := read(a, decimal), a.number("check.waited")
+	ttl, _ := a.facts.number("ttl")
 	near := func(x float64) bool { return math.Abs(ms-x) <= waitTolerance*x }
-	switch {
-	case near(want):
-		return rightFor(2)
-	case ms < 100:
-		return wrongBy("freed")
-	case near(1000):
-		return wrongBy("before")
-	case near(10000):
-		return wrongBy("patience")
-	case near(ttl * 500):
-		return wrongBy("half")
-	}
-	return wrongBy(other)
+	return first([]reason{
+		{near(want), right},
+		{ms < 100, "freed"},
+		{near(1000), "before"},
+		{near(10000), "patience"},
+		{near(ttl * 500), "half"},
+	})
 }
 
 // oneLineMore judges exercise 4, in which the user adds one step to a schedule.
-func oneLineMore(_ []string, f Facts) (Mark, error) {
-	was, is, err := bothSchedules(f, "expire.schedule")
-	switch {
-	case err != nil:
-		return Mark{}, err
-	case was.Header() != is.Header():
-		return wrongBy("header")
-	case !slices.ContainsFunc(is.lines, func(s string) bool { return s == "A dies" }):
-		return wrongBy("alive")
-	case len(is.lines) != len(was.lines)+1 || !isSubsequence(was.lines, is.lines):
-		return wrongBy("lines")
-	case f["handed.skipped"] != "":
-		return wrongBy("skipped")
-	case f["handed.key"] != "true":
-		return wrongBy("key")
-	case f["handed.breaks"] != "":
-		return wrongBy("breaks")
-	}
-	return rightFor(2)
+func oneLineMore(a *answer) string {
+	was, is, err := bothSchedules(a.facts, "expire.schedule")
+	a.fail(err)
+	return first([]reason{
+		{was.Header() != is.Header(), "header"},
+		{!slices.Contains(is.lines, "A dies"), "alive"},
+		{len(is.lines) != len(was.lines)+1 || !isSubsequence(was.lines, is.lines), "lines"},
+		{a.facts["handed.skipped"] != "", "skipped"},
+		{a.facts["handed.key"] != "true", "key"},
+		{a.facts["handed.breaks"] != "", "breaks"},
+		{true, right},
+	})
 }
 
 // pausedAfter judges the first question of exercise 6: after which step is driver A paused?
-func pausedAfter(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	paused, ok := f.number("getdel.paused")
-	if !ok {
-		return missingFact("getdel.paused")
-	}
-	del, _ := f.number("getdel.released")
-	switch float64(n) {
-	case paused - 1:
-		return rightFor(1)
-	case paused:
-		return wrongBy("itself")
-	case paused - 2:
-		return wrongBy("asked")
-	case del:
-		return wrongBy("deleted")
-	}
-	return wrongBy(other)
+func pausedAfter(a *answer) string {
+	n, paused := float64(read(a, parseWhole)), a.number("getdel.paused")
+	released, _ := a.facts.number("getdel.released")
+	return first([]reason{
+		{n == paused-1, right},
+		{n == paused, "itself"},
+		{n == paused-2, "asked"},
+		{n == released, "deleted"},
+	})
 }
 
 // smallestOffset judges exercise 7: what is the smallest clock offset that breaks the lock? A run
 // just below the answer must be safe, and a run just above it must be unsafe.
-func smallestOffset(words []string, f Facts) (Mark, error) {
-	if _, err := offset(words); err != nil {
-		return Mark{}, err
+func smallestOffset(a *answer) string {
+	read(a, offset)
+	below, above := a.facts["below.verdict"], a.facts["above.verdict"]
+	why := map[string]string{"safe unsafe": right, "safe safe": "small", "unsafe unsafe": "large"}[below+" "+above]
+	if why == "" {
+		a.missing("below.verdict " + below + ", above.verdict " + above)
 	}
-	below, above := f["below.verdict"], f["above.verdict"]
-	switch {
-	case below == string(catalog.Safe) && above == string(catalog.Unsafe):
-		return rightFor(2)
-	case below == string(catalog.Safe) && above == string(catalog.Safe):
-		return wrongBy("small")
-	case below == string(catalog.Unsafe) && above == string(catalog.Unsafe):
-		return wrongBy("large")
-	}
-	return missingFact("below.verdict " + below + ", above.verdict " + above)
+	return why
 }
 
-func offset(words []string) (int, error) {
-	n, err := parseWhole(words[0])
+func offset(word string) (int, error) {
+	n, err := parseWhole(word)
 	if err == nil && n > 10000 {
 		err = fmt.Errorf("%w: %d ms is too large: enter at most 10000", ErrAnswer, n)
 	}
@@ -227,7 +233,7 @@ func offset(words []string) (int, error) {
 // around prepares two runs of the load test: one with a clock offset just below the answer, and one
 // with an offset just above it.
 func around(words []string, f Facts) error {
-	n, err := offset(words)
+	n, err := offset(words[0])
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
@@ -237,24 +243,20 @@ var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "
 
 // whereStopped judges the first question of exercise 8: at which step was the holder of the lock
 // stopped?
-func whereStopped(words []string, f Facts) (Mark, error) {
-	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
-	unsafe, ok := f["paused.unsafe"]
-	if !ok {
-		return missingFact("paused.unsafe")
+func whereStopped(a *answer) string {
+	point := strings.ToLower(strings.Join(strings.Fields(a.words[0]), " "))
+	_, step, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
+	is := func(phase string) bool { return strings.HasPrefix(step, phase) }
+	why := first([]reason{
+		{slices.Contains(strings.Split(a.fact("paused.unsafe"), "; "), point), right},
+		{is("read") || is("acquire"), "looks"},
+		{is("renew"), "renewal"},
+		{is("claim") || is("release"), "written"},
+	})
+	if why == other {
+		a.fail(fmt.Errorf("%w: %q is not a point of a grab: enter one such as %q", ErrAnswer, a.words[0], "after read 1"))
 	}
-	_, phase, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
-	switch {
-	case slices.Contains(strings.Split(unsafe, "; "), point):
-		return rightFor(1)
-	case strings.HasPrefix(phase, "read") || strings.HasPrefix(phase, "acquire"):
-		return wrongBy("looks")
-	case strings.HasPrefix(phase, "renew"):
-		return wrongBy("renewal")
-	case strings.HasPrefix(phase, "claim") || strings.HasPrefix(phase, "release"):
-		return wrongBy("written")
-	}
-	return Mark{}, fmt.Errorf("%w: %q is not a point of a grab: enter one such as %q", ErrAnswer, words[0], "after read 1")
+	return why
 }
 
 // The faults in the questions of exercise 9, and the verdicts that the user can choose.
@@ -273,152 +275,100 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges exercise 9, in which the user predicts six verdicts.
-func sixCells(words []string, f Facts) (Mark, error) {
-	var cells [2][3]string
-	wrong := ""
-	for i := range words {
-		fault := nineFaults[i/3]
-		want := f[fault+"."+nineStrategies[i%3]+".verdict"]
-		word := words[i]
+// sixCells judges exercise 9, in which the user predicts six verdicts. The first wrong one explains
+// the answer.
+func sixCells(a *answer) string {
+	wrong, struck := "", true
+	for i, field := range nineFields {
+		word := a.words[i]
 		if strings.EqualFold(strings.TrimSpace(word), "na") {
 			word = string(catalog.NA)
 		}
 		got, err := oneOf(word, nineVerdicts...)
-		switch {
-		case err != nil:
-			return Mark{}, err
-		case want == "":
-			return missingFact(fault)
-		}
-		cells[i/3][i%3] = got
+		a.fail(err)
+		want := a.fact(strings.Replace(field, " ", ".", 1) + ".verdict")
 		if got != want && wrong == "" {
-			wrong = fault + " " + nineStrategies[i%3] + " " + got
+			wrong, struck = field+" "+got, want != string(catalog.NA)
 		}
 	}
-	switch wrong {
-	case "":
-		return rightFor(2)
-	case "redis-restart redlock-miswired safe":
-		return wrongBy("listed")
-	case "redis-restart redlock unsafe":
-		return wrongBy("votes")
-	case "amnesia redlock safe":
-		return wrongBy("memory")
-	}
-	if strings.HasPrefix(wrong, "amnesia") && f["amnesia."+strings.Fields(wrong)[1]+".verdict"] == string(catalog.NA) {
-		return wrongBy("touches")
-	}
-	return wrongBy(other)
+	return first([]reason{
+		{wrong == "", right},
+		{wrong == "redis-restart redlock-miswired safe", "listed"},
+		{wrong == "redis-restart redlock unsafe", "votes"},
+		{wrong == "amnesia redlock safe", "memory"},
+		{strings.HasPrefix(wrong, "amnesia") && !struck, "touches"},
+	})
 }
 
 // linesMoved judges the first question of exercise 10, in which the user reorders a schedule.
-func linesMoved(_ []string, f Facts) (Mark, error) {
-	was, is, err := bothSchedules(f, "half.schedule")
-	if err != nil {
-		return Mark{}, err
-	}
+func linesMoved(a *answer) string {
+	was, is, err := bothSchedules(a.facts, "half.schedule")
+	a.fail(err)
 	before, after := slices.Sorted(slices.Values(was.lines)), slices.Sorted(slices.Values(is.lines))
-	switch {
-	case was.Header() != is.Header():
-		return wrongBy("header")
-	case !slices.Equal(before, after):
-		return wrongBy("lines")
-	case slices.Equal(was.lines, is.lines):
-		return wrongBy("same")
-	case f["handed.breaks"] != "":
-		return wrongBy("breaks")
-	case f["handed.refused"] == "":
-		return wrongBy("apart")
-	}
-	return rightFor(1)
+	return first([]reason{
+		{was.Header() != is.Header(), "header"},
+		{!slices.Equal(before, after), "lines"},
+		{slices.Equal(was.lines, is.lines), "same"},
+		{a.facts["handed.breaks"] != "", "breaks"},
+		{a.facts["handed.refused"] == "", "apart"},
+		{true, right},
+	})
 }
 
 // overlapsRemain judges a question of exercise 10: can two drivers still hold the lock at once if
 // the database checks fencing tokens?
-func overlapsRemain(words []string, f Facts) (Mark, error) {
-	word, err := yesOrNo(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	overlaps, ok := f.number("fenced.overlaps")
-	if !ok {
-		return missingFact("fenced.overlaps")
-	}
-	if (word == "no") == (overlaps > 0) {
-		return rightFor(1)
-	}
-	return wrongBy("outside")
+func overlapsRemain(a *answer) string {
+	isNo := read(a, yesOrNo) == "no"
+	return first([]reason{{isNo == (a.number("fenced.overlaps") > 0), right}, {true, "outside"}})
 }
 
 // commandsOver judges the first question of exercise 11: how many times as many commands does
 // redlock need as setnx?
-func commandsOver(words []string, f Facts) (Mark, error) {
-	x, err := decimal(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	setnx, ok := f.number("setnx.commands")
-	redlock, and := f.number("redlock.commands")
-	if !ok || !and || setnx == 0 {
-		return missingFact("commands")
+func commandsOver(a *answer) string {
+	x, setnx, redlock := read(a, decimal), a.number("setnx.commands"), a.number("redlock.commands")
+	if setnx == 0 {
+		a.missing("setnx.commands")
 	}
 	near := func(want float64) bool { return math.Abs(x-want) <= commandsTolerance*want }
-	switch {
-	case near(redlock / setnx):
-		return rightFor(1)
-	case near(redlock), near(redlock - setnx):
-		return wrongBy("absolute")
-	case near(setnx / redlock):
-		return wrongBy("inverse")
-	case near(1):
-		return wrongBy("equal")
-	}
-	return wrongBy(other)
+	return first([]reason{
+		{near(redlock / setnx), right},
+		{near(redlock) || near(redlock-setnx), "absolute"},
+		{near(setnx / redlock), "inverse"},
+		{near(1), "equal"},
+	})
 }
 
 // ownScored lists properties of the user's lock. Exercise 12 gives one point if the lock keeps all
 // of them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused clears the error about an earlier version of the user's lock.
-func notRefused(_ []string, f Facts) error {
-	f["own.refused"] = ""
-	return nil
-}
-
 // ownLock judges exercise 12. There is one point if nothing fails without faults. There is one if
 // the lock keeps the properties in ownScored, and another if only one driver wins each order.
-func ownLock(_ []string, f Facts) (Mark, error) {
+func ownLock(a *answer) string {
+	f := a.facts
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
-	broken := slices.Concat(faultless, faulted)
-	switch {
-	case f["own.refused"] != "":
-		return wrongBy("refused")
-	case f["own.excludes"] != string(catalog.Global):
-		return wrongBy("excludes")
-	case f["own.complete"] != "true":
-		return wrongBy("incomplete")
+	breaks := func(property string) bool {
+		return slices.Contains(faultless, property) || slices.Contains(faulted, property)
 	}
-	points := 0
-	if len(faultless) == 0 {
-		points++
+	refused := first([]reason{
+		{f["own.refused"] != "", "refused"},
+		{f["own.excludes"] != string(catalog.Global), "excludes"},
+		{f["own.complete"] != "true", "incomplete"},
+	})
+	if refused != other {
+		return refused
 	}
-	if !slices.ContainsFunc(ownScored, func(p string) bool { return slices.Contains(broken, p) }) {
-		points++
+	for _, earned := range []bool{len(faultless) == 0, !slices.ContainsFunc(ownScored, breaks), !breaks(catalog.OneWinner)} {
+		if earned {
+			a.points++
+		}
 	}
-	if !slices.Contains(broken, catalog.OneWinner) {
-		points++
-	}
-	switch {
-	case points == 3:
-		return rightFor(3)
-	case len(faultless) > 0:
-		return Mark{points, "faultless"}, nil
-	case slices.Contains(broken, catalog.OneWinner):
-		return Mark{points, "order"}, nil
-	}
-	return Mark{points, "lock"}, nil
+	return first([]reason{
+		{a.points == 3, right},
+		{len(faultless) > 0, "faultless"},
+		{breaks(catalog.OneWinner), "order"},
+		{true, "lock"},
+	})
 }
 
 // scheduleLines is a schedule with its steps as lines of text.

@@ -48,12 +48,14 @@ func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 func noteCell(prefix string, c experiment.Cell, f Facts) {
 	set := func(name, value string) { f[prefix+"."+name] = value }
 	set("verdict", string(c.Verdict))
-	noteFigure(set, "grabs", c.Grabs)
-	noteFigure(set, "double", c.DoubleGrabs)
-	noteFigure(set, "stuck", c.StuckOrders)
-	noteFigure(set, "overlaps", c.Overlaps)
-	noteFigure(set, "near_misses", c.NearMisses)
-	noteFigure(set, "struck", c.Struck)
+	for name, n := range map[string]*int{
+		"grabs": c.Grabs, "double": c.DoubleGrabs, "stuck": c.StuckOrders,
+		"overlaps": c.Overlaps, "near_misses": c.NearMisses, "struck": c.Struck,
+	} {
+		if n != nil {
+			set(name, strconv.Itoa(*n))
+		}
+	}
 	if c.RedisCommandsPerRequest != nil {
 		set("commands", strconv.FormatFloat(*c.RedisCommandsPerRequest, 'f', 2, 64))
 	}
@@ -67,12 +69,6 @@ func noteCell(prefix string, c experiment.Cell, f Facts) {
 		}
 	}
 	set("unsafe", strings.Join(unsafe, "; "))
-}
-
-func noteFigure(set func(name, value string), name string, n *int) {
-	if n != nil {
-		set(name, strconv.Itoa(*n))
-	}
 }
 
 // threeCells returns a function that stores the verdicts of exercise 9 under one fault.
@@ -141,15 +137,10 @@ func rows(prefix string) func(Outcome, Facts) error {
 		if len(r.Moments) == 0 {
 			return fmt.Errorf("%w: the replay of the schedule made no step: check the file", errMeasure)
 		}
-		n, overlaps := 0, 0
+		n, overlaps := len(r.Moments[len(r.Moments)-1].Winners), 0
 		for _, m := range r.Moments {
 			if len(m.Believes) > 1 {
 				overlaps++
-			}
-		}
-		for _, s := range r.Moments[len(r.Moments)-1].Store {
-			if winners, ok := strings.CutPrefix(s, "db: won by "); ok {
-				n = len(strings.Split(winners, " and by "))
 			}
 		}
 		f[prefix+".rows"], f[prefix+".double"], f[prefix+".overlaps"] = strconv.Itoa(n), strconv.Itoa(max(0, n-1)), strconv.Itoa(overlaps)

@@ -3,10 +3,8 @@ package workshop
 import (
 	_ "embed"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // OwnLock is the source of the lock that the user improves in exercise 12. It has two mistakes: it
@@ -22,14 +20,8 @@ const ownFile = "my.go"
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		if _, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			err = os.WriteFile(path, []byte(OwnLock), 0o644)
-		}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("workshop: %w", err)
-	}
-	return nil
+	return save(path, []byte(OwnLock), writeFile)
 }

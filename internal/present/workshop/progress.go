@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"grablab/internal/testbed/infile"
 )
@@ -65,17 +66,25 @@ func ReadProgress(path string, seed uint64, write func(path string, data []byte)
 // Save writes the progress to its file.
 func (p *Progress) Save() error {
 	b, err := json.MarshalIndent(p, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(p.path), 0o755)
+	if err != nil {
+		return fmt.Errorf("workshop: %w", err)
 	}
+	return save(p.path, append(b, '\n'), p.write)
+}
+
+// save writes a file, and creates its folder if necessary.
+func save(path string, data []byte, write func(path string, data []byte) error) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = p.write(p.path, append(b, '\n'))
+		err = write(path, data)
 	}
 	if err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	return nil
 }
+
+func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o644) }
 
 // stateOf returns the user's progress in an exercise. Before the first attempt, it contains only
 // the random facts of the exercise.
@@ -94,12 +103,8 @@ func (p *Progress) stateOf(e Exercise) *State {
 
 // isDone reports whether the user has made a prediction and has answered all questions correctly.
 func (s *State) isDone() bool {
-	for _, a := range s.Answers {
-		if !a.Right {
-			return false
-		}
-	}
-	return s.Predicted != ""
+	isWrong := func(a Answer) bool { return !a.Right }
+	return s.Predicted != "" && !slices.ContainsFunc(s.Answers, isWrong)
 }
 
 // word returns "done", "begun" or "todo".

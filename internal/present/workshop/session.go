@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,37 +69,35 @@ func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." +
 // factsWith returns the facts of an exercise and those in more.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
-	for _, facts := range []Facts{s.Progress.stateOf(e).Facts, more} {
-		for k, v := range facts {
-			f[k] = v
-		}
-	}
+	maps.Copy(f, s.Progress.stateOf(e).Facts)
+	maps.Copy(f, more)
 	return f
+}
+
+// text returns a text of an exercise with its facts.
+func (s *Session) text(e Exercise, rest string) string {
+	return s.Texts.Say(key(e, rest), s.factsWith(e, nil))
 }
 
 // List prints the exercises, the score, and which exercise is next.
 func (s *Session) List() {
-	titles, widest := make([]string, len(Exercises)), 0
-	for i, e := range Exercises {
-		titles[i] = s.Texts.Say(key(e, "title"), nil)
-		widest = max(widest, Width(titles[i]))
+	head := []string{""}
+	for _, name := range []string{"exercise", "minutes", "points", "state"} {
+		head = append(head, s.Texts.Say("ui."+name, nil))
 	}
-	head := []string{s.Texts.Say("ui.exercise", nil), s.Texts.Say("ui.minutes", nil), s.Texts.Say("ui.points", nil), s.Texts.Say("ui.state", nil)}
-	widest = max(widest, Width(head[0]))
-	row := func(n, title, minutes, points, state string) {
-		line := fmt.Sprintf("%2s  %s  %s  %s  %s", n, pad(title, widest), padLeft(minutes, Width(head[1])), padLeft(points, Width(head[2])), state)
+	o, rows, widest := s.Overview(), [][]string{head}, Width(head[1])
+	for _, l := range o.Exercises {
+		rows = append(rows, []string{strconv.Itoa(l.Number), l.Title, strconv.Itoa(l.Minutes), fmt.Sprintf("%d/%d", l.Points, l.Of), s.Texts.Say("ui."+l.State, nil)})
+		widest = max(widest, Width(l.Title))
+	}
+	for _, r := range rows {
+		line := fmt.Sprintf("%2s  %s  %s  %s  %s", r[0], pad(r[1], widest), padLeft(r[2], Width(head[2])), padLeft(r[3], Width(head[3])), r[4])
 		fmt.Fprintln(s.Out, strings.TrimRight(line, " "))
 	}
-	row("", head[0], head[1], head[2], head[3])
-	for i, e := range Exercises {
-		state := s.Progress.stateOf(e)
-		row(strconv.Itoa(e.Number), titles[i], strconv.Itoa(e.Minutes), fmt.Sprintf("%d/%d", state.points(e), e.Points()), s.Texts.Say("ui."+state.word(), nil))
-	}
 	s.blank()
-	points, of := s.Progress.Points()
-	f := Facts{"points": strconv.Itoa(points), "of": strconv.Itoa(of), "program": s.Program, "next": strconv.Itoa(s.Progress.Next())}
+	f := Facts{"points": strconv.Itoa(o.Points), "of": strconv.Itoa(o.Of), "program": s.Program, "next": strconv.Itoa(o.Next)}
 	s.say("ui.score", f)
-	if s.Progress.Next() == 0 {
+	if o.Next == 0 {
 		s.say("ui.all", f)
 		return
 	}
@@ -163,13 +162,13 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
 	}
-	n, err := offset([]string{word})
+	n, err := offset(word)
 	if err != nil {
 		return err
 	}
-	f := s.factsWith(e, Facts{"try": strconv.Itoa(n), "dir": s.Path(e, tried)})
-	if err := os.RemoveAll(f["dir"]); err != nil {
-		return fmt.Errorf("workshop: %w", err)
+	f := s.factsWith(e, Facts{"try": strconv.Itoa(n)})
+	if err := s.empty(e, tried, f); err != nil {
+		return err
 	}
 	if err := s.steps(ctx, []Step{*e.Try}, f, s.Out, true); err != nil {
 		return err
@@ -231,6 +230,15 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
+// empty removes a folder of an exercise, and stores its path as the fact dir.
+func (s *Session) empty(e Exercise, folder string, f Facts) error {
+	f["dir"] = s.Path(e, folder)
+	if err := os.RemoveAll(f["dir"]); err != nil {
+		return fmt.Errorf("workshop: %w", err)
+	}
+	return nil
+}
+
 // Run runs the commands of an exercise and prints whether the prediction was correct. If there is
 // no prediction yet, the error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
@@ -238,10 +246,9 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	if err := s.MayRun(e); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(s.Path(e, Shown)); err != nil {
-		return fmt.Errorf("workshop: %w", err)
+	if err := s.empty(e, Shown, state.Facts); err != nil {
+		return err
 	}
-	state.Facts["dir"] = s.Path(e, Shown)
 	if err := s.show(ctx, e, state.Facts); err != nil {
 		return err
 	}
@@ -279,10 +286,10 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
 	}
-	if err := os.MkdirAll(f["dir"], 0o755); err != nil {
-		return fmt.Errorf("workshop: %w", err)
+	var printed *os.File
+	if err = os.MkdirAll(f["dir"], 0o755); err == nil {
+		printed, err = os.Create(filepath.Join(f["dir"], printedFile))
 	}
-	printed, err := os.Create(filepath.Join(f["dir"], printedFile))
 	if err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
@@ -296,9 +303,9 @@ const printedFile = "printed.txt"
 // Recall prints whether the prediction was correct, and what to look for in the output.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.stateOf(e)
-	s.print(sign(state.Predicted == e.Right), s.why(e))
+	s.print(sign(state.Predicted == e.Right), s.text(e, "why."+state.Predicted))
 	s.blank()
-	s.labelled("ui.look", s.look(e))
+	s.labelled("ui.look", s.text(e, "look"))
 	s.blank()
 	if len(e.Show) > 0 {
 		s.say("ui.printed", Facts{"printed": s.Path(e, Shown, printedFile)})
@@ -313,28 +320,22 @@ func sign(right bool) string {
 	return "✗ "
 }
 
-func (s *Session) why(e Exercise) string {
-	return s.Texts.Say(key(e, "why."+s.Progress.stateOf(e).Predicted), s.factsWith(e, nil))
-}
-
-func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.factsWith(e, nil)) }
-
 // steps runs commands and stores the facts that they measure in f. If required servers are missing,
 // it runs the commands in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
+		var err error
 		if step.Servers && s.Servers != nil {
 			s.printTo(out, "", s.Texts.Say("ui.noservers", Facts{"command": s.command(step, f)}))
 			if step.Instead != nil {
 				s.printTo(out, "", s.Texts.Say("ui.instead", nil))
 			}
 			fmt.Fprintln(out)
-			if err := s.steps(ctx, step.Instead, f, out, quiet); err != nil {
-				return err
-			}
-			continue
+			err = s.steps(ctx, step.Instead, f, out, quiet)
+		} else {
+			err = s.step(ctx, step, f, out, quiet)
 		}
-		if err := s.step(ctx, step, f, out, quiet); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -369,9 +370,9 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
 			all = append(all, s.commands(step.Instead, f)...)
-			continue
+		} else {
+			all = append(all, s.command(step, f))
 		}
-		all = append(all, s.command(step, f))
 	}
 	return all
 }
@@ -417,7 +418,7 @@ func (s *Session) Questions(e Exercise) []string {
 	for i := range e.Questions {
 		text := ""
 		if !s.Progress.stateOf(e).Answers[i].Right {
-			text = s.asks(e, i)
+			text = s.text(e, question(i)+".ask")
 			if e.Questions[i].Edits != "" {
 				text = join(text, s.Texts.Say("ui.how.file", nil))
 			}
@@ -425,10 +426,6 @@ func (s *Session) Questions(e Exercise) []string {
 		asked = append(asked, text)
 	}
 	return asked
-}
-
-func (s *Session) asks(e Exercise, i int) string {
-	return s.Texts.Say(key(e, question(i)+".ask"), s.factsWith(e, nil))
 }
 
 // Print prints text with wrapped lines.
@@ -493,9 +490,8 @@ func left(words []string) bool { return len(words) == 1 && (words[0] == Leave ||
 // a file, it prints the output immediately.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
-	f["dir"] = s.Path(e, Checked)
-	if err := os.RemoveAll(f["dir"]); err != nil {
-		return fmt.Errorf("workshop: %w", err)
+	if err := s.empty(e, Checked, f); err != nil {
+		return err
 	}
 	isAsked := func(i int) bool {
 		return !left(answers[i]) && !s.Progress.stateOf(e).isSettled(i, e.Questions[i])
@@ -514,29 +510,14 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 		if !isAsked(i) {
 			continue
 		}
-		asked = true
 		if q.File {
-			text, err := infile.Read(answers[i][0], infile.Small)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return fmt.Errorf("%w: %q is not a file: enter the path of your file", ErrAnswer, answers[i][0])
-			case err != nil:
-				return fmt.Errorf("%w: %w", ErrAnswer, err)
-			}
-			f["file"], f["handed"] = answers[i][0], string(text)
+			return s.handedIn(ctx, e, q, answers[i][0], f)
 		}
-		if q.Edits != "" {
-			if _, _, err := bothSchedules(f, q.Edits); err != nil {
-				return err
-			}
-		}
+		asked = true
 		if q.Aim != nil {
 			if err := q.Aim(answers[i], f); err != nil {
 				return err
 			}
-		}
-		if q.File {
-			return s.handedIn(ctx, e, f)
 		}
 	}
 	if !asked || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
@@ -546,12 +527,26 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 }
 
 // handedIn runs the commands that check the user's file.
-func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
+func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path string, f Facts) error {
+	text, err := infile.Read(path, infile.Small)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %q is not a file: enter the path of your file", ErrAnswer, path)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	f["file"], f["handed"] = path, string(text)
+	if q.Edits != "" {
+		if _, _, err := bothSchedules(f, q.Edits); err != nil {
+			return err
+		}
+	}
 	if e.Own {
+		f["own.refused"] = "" // an earlier version of the lock may have been refused
 		s.say("ui.building", nil)
 		s.blank()
 	}
-	err := s.steps(ctx, e.Check, f, s.Out, true)
+	err = s.steps(ctx, e.Check, f, s.Out, true)
 	if refused := (RefusedError{}); errors.As(err, &refused) {
 		f["own.refused"] = refused.Why
 		s.print("", refused.Why)
@@ -604,15 +599,13 @@ func (s *Session) Conclude(e Exercise) {
 		s.print("", join(again, s.Texts.Say("ui.how.ask", f)))
 		return
 	}
-	s.labelled("ui.moral", s.moral(e))
+	s.labelled("ui.moral", s.text(e, "moral"))
 	s.blank()
 	s.say("ui.earned", f)
 	if s.Progress.Next() != 0 {
 		s.say("ui.next", f)
 	}
 }
-
-func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.factsWith(e, nil)) }
 
 // Hint prints the next hint. Each hint costs a point.
 func (s *Session) Hint(e Exercise) error {
@@ -639,7 +632,7 @@ func (s *Session) Hint(e Exercise) error {
 // hints returns the hints that the user has seen.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.stateOf(e).Hints {
-		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.factsWith(e, nil)))
+		all = append(all, s.text(e, "hint"+strconv.Itoa(i+1)))
 	}
 	return all
 }

@@ -4,10 +4,10 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
-	"golang.org/x/text/language"
 	"golang.org/x/text/width"
 )
 
@@ -90,23 +90,15 @@ func (f Facts) fill(text string) string {
 	})
 }
 
+var letters = regexp.MustCompile(`^[A-Za-z]*`)
+
 // FromLocale returns the language of a locale such as zh_CN.UTF-8, or the default language.
 func FromLocale(locale string) string {
-	locale, _, _ = strings.Cut(locale, ".")
-	locale, _, _ = strings.Cut(locale, "@")
-	tag, err := language.Parse(strings.ReplaceAll(locale, "_", "-"))
-	if err != nil {
-		return Languages[0]
+	lang := letters.FindString(locale)
+	if slices.Contains(Languages, lang) {
+		return lang
 	}
-	tags := make([]language.Tag, len(Languages))
-	for i, l := range Languages {
-		tags[i] = language.MustParse(l)
-	}
-	_, i, confidence := language.NewMatcher(tags).Match(tag)
-	if confidence == language.No {
-		return Languages[0]
-	}
-	return Languages[i]
+	return Languages[0]
 }
 
 // Width returns the width of a text in terminal columns. Wide characters take two columns.

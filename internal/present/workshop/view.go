@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -98,11 +96,11 @@ func (s *Session) View(e Exercise) (View, error) {
 	if !state.Ran {
 		return v, nil
 	}
-	v.Right, v.Why, v.Differs, v.Look = state.Predicted == e.Right, s.why(e), s.differs(e), s.look(e)
+	v.Right, v.Why, v.Differs, v.Look = state.Predicted == e.Right, s.text(e, "why."+state.Predicted), s.differs(e), s.text(e, "look")
 	if len(e.Show) > 0 {
-		printed, err := infile.Read(s.Path(e, Shown, printedFile), infile.Small)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the user may have deleted the file
-			return v, fmt.Errorf("workshop: %w", err)
+		printed, err := readIfThere(s.Path(e, Shown, printedFile))
+		if err != nil {
+			return v, err
 		}
 		v.Printed = string(printed)
 	}
@@ -118,7 +116,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	}
 	v.Hints, v.More = append(v.Hints, s.hints(e)...), state.Hints < e.Hints && !state.isDone()
 	if state.isDone() {
-		v.Moral = s.moral(e)
+		v.Moral = s.text(e, "moral")
 	}
 	return v, nil
 }
@@ -126,7 +124,7 @@ func (s *Session) View(e Exercise) (View, error) {
 func (s *Session) question(e Exercise, i int) (Asked, error) {
 	q, a, f := e.Questions[i], s.Progress.stateOf(e).Answers[i], s.Progress.stateOf(e).Facts
 	asked := Asked{
-		Ask: s.asks(e, i), Points: q.Points, Fields: append([]string{}, q.Fields...), Choices: append([]string{}, q.Choices...),
+		Ask: s.text(e, question(i)+".ask"), Points: q.Points, Fields: append([]string{}, q.Fields...), Choices: append([]string{}, q.Choices...),
 		File: q.File, Given: append([]string{}, a.Given...), Right: a.Right,
 	}
 	if a.Last != nil {
@@ -136,9 +134,9 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	case q.Edits != "":
 		asked.Begin, asked.Text = f[q.Edits], cmp.Or(f["handed"], f[q.Edits])
 	case q.File:
-		text, err := infile.Read(s.Path(e, ownFile), infile.Small)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return asked, fmt.Errorf("workshop: %w", err)
+		text, err := readIfThere(s.Path(e, ownFile))
+		if err != nil {
+			return asked, err
 		}
 		asked.Begin, asked.Text = OwnLock, cmp.Or(string(text), OwnLock)
 		if a.Last != nil && f["own.refused"] != "" {
@@ -148,20 +146,23 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
+// readIfThere returns the content of a file, or nil if the file does not exist. The user may have
+// deleted it.
+func readIfThere(path string) ([]byte, error) {
+	text, err := infile.Read(path, infile.Small)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("workshop: %w", err)
+	}
+	return text, nil
+}
+
 // Keep saves the user's file and returns its path.
 func (s *Session) Keep(e Exercise, text string) (string, error) {
 	path := s.Path(e, "schedule.txt")
 	if e.Own {
 		path = s.Path(e, ownFile)
 	}
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = os.WriteFile(path, []byte(text), 0o644)
-	}
-	if err != nil {
-		return "", fmt.Errorf("workshop: %w", err)
-	}
-	return path, nil
+	return path, save(path, []byte(text), writeFile)
 }
 
 // Problem is an error in one line of the user's file.

@@ -69,7 +69,7 @@ type Step struct {
 	Instead []Step
 }
 
-// Question is asked after the run. Judge compares the answer with the facts.
+// Question is asked after the run.
 type Question struct {
 	Points  int
 	Fields  []string // labels for the words of an answer; nil if the answer is one word
@@ -77,8 +77,9 @@ type Question struct {
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
 	// Aim stores parts of the answer as facts, for the commands that check the answer. It may be nil.
-	Aim   func(words []string, f Facts) error
-	Judge func(words []string, f Facts) (Mark, error)
+	Aim func(words []string, f Facts) error
+	// judge returns why the answer is right or wrong, as the key of a sentence.
+	judge func(*answer) string
 }
 
 // Words returns the number of words in an answer.
