@@ -3,10 +3,8 @@ package diagram
 import (
 	"cmp"
 	_ "embed"
-	"encoding/json"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -24,13 +22,8 @@ type Point struct {
 	At   float64 `json:"at"`
 }
 
-// phrases contains the building blocks of explanations, by language and key.
-var phrases = func() (all map[string]map[string]string) {
-	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
-		panic(err) // cannot fail, because the text is embedded
-	}
-	return all
-}()
+// phrases contains the building blocks of explanations.
+var phrases = ParsePhrases(causeJSON)
 
 //go:embed cause.json
 var causeJSON string
@@ -349,13 +342,13 @@ func arrows(facts []fact) (all [][2]Point) {
 	return all
 }
 
-// token fills the driver's fencing token into a phrase. It returns "" if the driver has no token.
-func (f fact) token(phrase string) string {
+// token describes the driver's fencing token. It returns "" if the driver has no token.
+func (f fact) token(lang string) string {
 	if f.who == nil {
 		return ""
 	}
 	if s, ok := f.who.lastSpan(f.at, Believes); ok && s.token > 0 {
-		return strings.Replace(phrase, "{n}", strconv.FormatUint(s.token, 10), 1)
+		return phrases.Say(lang, "token", "n", s.token)
 	}
 	return ""
 }
@@ -365,11 +358,7 @@ func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 // sentences turns the facts into a sentence in each language.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
-	var times []float64
-	for _, f := range facts {
-		times = append(times, f.at)
-	}
-	text := clock(times...)
+	text := clock(facts, func(f fact) float64 { return f.at })
 	for lang, words := range phrases {
 		name := func(w *driverRow) string {
 			if w == nil {
@@ -385,12 +374,12 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 		for i, f := range facts {
 			key, at := f.what, strings.Replace(words["ms"], "{n} ms", text(f.at), 1)
 			if d.Scale == InSteps {
-				at = strings.Replace(words["step"], "{n}", strconv.Itoa(int(math.Ceil(f.at))), 1)
+				at = phrases.Say(lang, "step", "n", math.Ceil(f.at))
 			}
 			if other := words[key+"Of"]; other != "" && (i == 0 || facts[i-1].who != f.who) {
 				key += "Of"
 			}
-			parts = append(parts, strings.NewReplacer("{who}", name(f.who), "{token}", f.token(words["token"]), "{other}", name(f.other), "{at}", at, "{fault}", f.fault).Replace(words[key]))
+			parts = append(parts, phrases.Say(lang, key, "who", name(f.who), "token", f.token(lang), "other", name(f.other), "at", at, "fault", f.fault))
 		}
 		sentence := strings.Join(parts, words["join"]) + words["end"]
 		if lang == "en" {

@@ -7,7 +7,10 @@
 // contain the end of a lease or of a fault, the diagram leaves that end open instead of guessing.
 package diagram
 
-import _ "embed"
+import (
+	_ "embed"
+	"slices"
+)
 
 // Script is an ES module that draws a Diagram as SVG. Style is the style sheet of the drawing,
 // which also defines the colours of all pages.
@@ -48,6 +51,16 @@ type Lane struct {
 	Rows    []Row  `json:"rows"`
 	Spans   []Span `json:"spans,omitempty"`   // spans across all rows of the lane
 	Further int    `json:"further,omitempty"` // number of drivers that have no row
+}
+
+// lane returns the lane of an instance, which it adds if necessary.
+func (d *Diagram) lane(name string) *Lane {
+	i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == name })
+	if i < 0 {
+		i = len(d.Lanes)
+		d.Lanes = append(d.Lanes, Lane{Name: name})
+	}
+	return &d.Lanes[i]
 }
 
 // Row shows one driver at one instance.

@@ -156,10 +156,9 @@ func (b *builder) at(t time.Duration) float64 {
 }
 
 func (b *builder) track(e history.Event) *track {
-	for _, t := range b.tracks {
-		if t.instance == e.Instance && t.driver == e.Driver {
-			return t
-		}
+	i := slices.IndexFunc(b.tracks, func(t *track) bool { return t.instance == e.Instance && t.driver == e.Driver })
+	if i >= 0 {
+		return b.tracks[i]
 	}
 	t := &track{instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
 	t.row.Name = cmp.Or(b.Names[e.Driver], "driver "+strconv.FormatInt(e.Driver, 10))
@@ -517,12 +516,7 @@ func (b *builder) diagram() Diagram {
 		b.finish(t)
 	}
 	for _, t := range b.tracks {
-		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == t.instance })
-		if i < 0 {
-			i = len(d.Lanes)
-			d.Lanes = append(d.Lanes, Lane{Name: t.instance})
-		}
-		lane := &d.Lanes[i]
+		lane := d.lane(t.instance)
 		if !b.hasRow(t) {
 			lane.Further++
 			continue
@@ -647,11 +641,7 @@ func (b *builder) steps(d *Diagram) {
 		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise, an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
-	var times []float64
-	for _, step := range d.Steps {
-		times = append(times, step.At)
-	}
-	text := clock(times...)
+	text := clock(d.Steps, func(s Step) float64 { return s.At })
 	for i := range d.Steps {
 		d.Steps[i].Clock = text(d.Steps[i].At)
 	}
@@ -712,14 +702,12 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// clock returns a function that formats the given times with enough decimals to tell them apart.
-func clock(times ...float64) func(float64) string {
-	slices.Sort(times)
-	times = slices.Compact(times)
+// clock returns a function that formats the times of a list with enough decimals to tell them apart.
+func clock[T any](list []T, at func(T) float64) func(float64) string {
 	for decimals := 0; ; decimals++ {
-		texts := map[string]bool{}
-		for _, t := range times {
-			texts[inMS(t, decimals)] = true
+		times, texts := map[float64]bool{}, map[string]bool{}
+		for _, x := range list {
+			times[at(x)], texts[inMS(at(x), decimals)] = true, true
 		}
 		if len(texts) == len(times) || decimals == 3 {
 			return func(t float64) string { return inMS(t, decimals) }

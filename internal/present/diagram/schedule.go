@@ -14,13 +14,8 @@ import (
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
-		name := fmt.Sprintf("instance %d", a.Instance)
-		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == name })
-		if i < 0 {
-			i = len(d.Lanes)
-			d.Lanes = append(d.Lanes, Lane{Name: name})
-		}
-		d.Lanes[i].Rows = append(d.Lanes[i].Rows, rowOf(a, units, moments, say))
+		lane := d.lane(fmt.Sprintf("instance %d", a.Instance))
+		lane.Rows = append(lane.Rows, rowOf(a, units, moments, say))
 	}
 	d.Bands = bands(moments, say)
 	if i := slices.IndexFunc(moments, func(m explore.Moment) bool { return m.Broken }); i >= 0 && i < len(moments)-1 {
@@ -166,6 +161,12 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
+// answers maps the phases of a grab to the marks for the answers to their calls. A claim that wins
+// has another mark.
+var answers = map[string]MarkKind{
+	string(tap.Read): Read, string(tap.Claim): Refused, string(tap.Renew): Renewed, string(tap.Release): Released,
+}
+
 // markOf returns the mark for a moment, or false if there is none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
@@ -173,24 +174,17 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 		return "", false
 	}
 	won := len(m.Winners) > len(before.Winners)
-	answered := m.Step.Kind == schedule.Call
-	switch {
+	switch answer := answers[m.Step.Phase]; {
 	case dies, m.Step.Kind == schedule.Dies:
 		return Dies, true
 	case won && len(m.Winners) > max(units, 1):
 		return Second, true
 	case won:
 		return Won, true
-	case m.Step.Phase == string(tap.Claim) && answered:
-		return Refused, true
-	case m.Step.Phase == string(tap.Claim):
+	case answer != "" && m.Step.Kind == schedule.Call:
+		return answer, true
+	case answer == Refused:
 		return Sent, true
-	case m.Step.Phase == string(tap.Read) && answered:
-		return Read, true
-	case m.Step.Phase == string(tap.Renew) && answered:
-		return Renewed, true
-	case m.Step.Phase == string(tap.Release) && answered:
-		return Released, true
 	case m.Step.Kind == schedule.Paused, m.Step.Kind == schedule.Resumes, m.Step.Kind == schedule.Hangs, m.Step.Kind == schedule.Begins:
 		return "", false
 	default:
