@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -152,17 +153,16 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the result for a strategy and a fault, by a name such as "setnx/pause".
-func (l *Lab) matrixCell(name string) (any, bool) {
+// matrixCell returns the result for the strategy and the fault in the request path.
+func (l *Lab) matrixCell(r *http.Request) (any, error) {
+	name := experiment.CellName{Strategy: r.PathValue("strategy"), Fault: catalog.Fault(r.PathValue("fault"))}
 	l.matrix.mu.Lock()
 	heat := l.matrix.heat
 	l.matrix.mu.Unlock()
-	if heat.Run == nil {
-		return nil, false
+	if cell, ok := heat.Cell(name); ok {
+		return cell, nil
 	}
-	return heat.Cell(slices.IndexFunc(heat.Run.Cells, func(c experiment.Cell) bool {
-		return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String() == name
-	}))
+	return nil, fmt.Errorf("%w: %.80q has not been run yet: choose it and press Fill", errMissing, name)
 }
 
 // matrixChoices returns the strategies and faults that the user can select.

@@ -93,14 +93,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /api/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
 	mux.HandleFunc("POST /api/hand", startHandler(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
 	mux.HandleFunc("GET /api/matrix", readHandler(func(*http.Request) (any, error) { return l.matrixView() }))
-	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(func(r *http.Request) (any, error) {
-		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
-		cell, ok := l.matrixCell(name)
-		if !ok {
-			return nil, fmt.Errorf("%w: %.80q has not been run yet: choose it and press Fill", errMissing, name)
-		}
-		return cell, nil
-	}))
+	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(l.matrixCell))
 	mux.HandleFunc("POST /api/matrix/start", startHandler(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
 	mux.HandleFunc("POST /api/matrix/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
 	mux.HandleFunc(choosePath(), readHandler(choose))

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"grablab/internal/catalog"
@@ -10,60 +11,34 @@ import (
 
 // answer sums up a run in a few sentences, for the top of a report.
 func answer(run *experiment.Run) string {
-	var unsafe, stuck, unknown, safe, let, differ, measured int
-	var worst *experiment.Cell
-	for i, c := range run.Cells {
-		if c.Verdict == catalog.NA {
-			continue
-		}
-		measured++
-		switch c.Verdict {
-		case catalog.Unsafe:
-			unsafe++
-			if c.DoubleGrabs != nil && (worst == nil || *c.DoubleGrabs > *worst.DoubleGrabs) {
-				worst = &run.Cells[i]
-			}
-		case catalog.Stuck:
-			stuck++
-		case catalog.Safe:
-			safe++
-			if lockMark(c) != "" {
-				let++
-			}
-		default:
-			unknown++
-		}
-		if differs(c) {
-			differ++
-		}
-	}
-	if measured == 0 {
+	cells := where(run.Cells, func(c experiment.Cell) bool { return c.Verdict != catalog.NA })
+	if len(cells) == 0 {
 		return "Nothing has been measured."
 	}
-	sentences := []string{asExpectedSentence(run, measured, differ)}
+	of := func(v catalog.Verdict) []experiment.Cell {
+		return where(cells, func(c experiment.Cell) bool { return c.Verdict == v })
+	}
+	unsafe, stuck, safe := of(catalog.Unsafe), of(catalog.Stuck), of(catalog.Safe)
+	sentences := []string{asExpectedSentence(run, cells)}
 	twice, kept := "let an order be grabbed twice", "kept every order to one driver"
 	if isSale(run) {
 		twice, kept = "sold more units of an order than it has", "sold no more units of an order than it has"
 	}
-	var parts []string
-	for _, p := range []struct {
-		n    int
-		what string
-	}{{unsafe, twice}, {stuck, "left an order that no driver can grab"}, {unknown, "could not be judged"}} {
-		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
-		}
+	if let := where(safe, func(c experiment.Cell) bool { return lockMark(c) != "" }); len(let) > 0 {
+		kept += fmt.Sprintf(" (in %d of these, the lock still let two holders in)", len(let))
 	}
-	if safe > 0 {
-		text := fmt.Sprintf("%d %s", safe, kept)
-		if let > 0 {
-			text += fmt.Sprintf(" (in %d of these, the lock still let two holders in)", let)
-		}
-		parts = append(parts, text)
-	}
+	unknown := len(cells) - len(unsafe) - len(stuck) - len(safe)
+	parts := applying([]remark{
+		{len(unsafe) > 0, fmt.Sprintf("%d %s", len(unsafe), twice)},
+		{len(stuck) > 0, fmt.Sprintf("%d left an order that no driver can grab", len(stuck))},
+		{unknown > 0, fmt.Sprintf("%d could not be judged", unknown)},
+		{len(safe) > 0, fmt.Sprintf("%d %s", len(safe), kept)},
+	})
 	sentences = append(sentences, capital(catalog.List(parts))+".")
-	if worst != nil && *worst.DoubleGrabs > 0 {
-		sentences = append(sentences, fmt.Sprintf("The worst cell is %s: %s too many.", strings.Replace(name(*worst), "none", "none (no lock)", 1), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
+	slices.SortStableFunc(unsafe, func(a, b experiment.Cell) int { return orZero(b.DoubleGrabs) - orZero(a.DoubleGrabs) })
+	if len(unsafe) > 0 && orZero(unsafe[0].DoubleGrabs) > 0 {
+		worst := unsafe[0]
+		sentences = append(sentences, fmt.Sprintf("The worst cell is %s: %s too many.", strings.Replace(name(worst), "none", "none (no lock)", 1), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
 	}
 	if !run.Complete {
 		sentences = append(sentences, "The run is not complete.")
@@ -71,16 +46,11 @@ func answer(run *experiment.Run) string {
 	return joined(sentences)
 }
 
-func asExpectedSentence(run *experiment.Run, measured, differ int) string {
-	claimed := 0
-	for _, c := range run.Cells {
-		if c.Expected != nil {
-			claimed++
-		}
-	}
+func asExpectedSentence(run *experiment.Run, measured []experiment.Cell) string {
+	claimed, differ := len(where(run.Cells, isClaimed)), len(where(measured, differs))
 	switch {
 	case claimed == 0:
-		return fmt.Sprintf("%s measured, and no verdict was expected.", catalog.Plural(measured, "cell was", "cells were"))
+		return fmt.Sprintf("%s measured, and no verdict was expected.", catalog.Plural(len(measured), "cell was", "cells were"))
 	case differ > 0:
 		return fmt.Sprintf("%s not as expected, of %d.", catalog.Plural(differ, "cell is", "cells are"), claimed)
 	case claimed == 1:

@@ -67,9 +67,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 				at, records = len(records), append(records, &cellRecord{name: name})
 			}
 			r := records[at]
-			if !slices.Contains(r.all, string(c.Cell.Verdict)) {
-				r.all = append(r.all, string(c.Cell.Verdict))
-			}
+			r.all = distinct(append(r.all, string(c.Cell.Verdict)))
 			if len(r.all) == 1 || c.Cell.Verdict.WorseThan(r.verdict) {
 				r.verdict, r.reason = c.Cell.Verdict, c.Cell.Reason
 			}
@@ -84,20 +82,16 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
-	var strategies []string
-	lines := map[string]string{}
+	var lines sayings
 	for _, r := range recordsOf(runs) {
-		if !slices.Contains(strategies, r.name.Strategy) {
-			strategies = append(strategies, r.name.Strategy)
-		}
-		lines[r.name.Strategy] += fmt.Sprintf("  %s: %s%s\n", r.name.Fault, r.verdict, r.comment())
+		lines.add(fmt.Sprintf("  %s: %s%s\n", r.name.Fault, r.verdict, r.comment()), r.name.Strategy)
 	}
-	for _, s := range strategies {
+	for _, s := range lines.order {
 		key, err := json.Marshal(s) // a JSON string is also a valid YAML string
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "%s:\n%s", key, lines[s])
+		fmt.Fprintf(&b, "%s:\n%s", key, strings.Join(lines.names[s], ""))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -21,18 +21,16 @@ func (h Heat) Answer() string { return answer(h.Run) }
 
 // HTML writes the heat map as an HTML fragment. CellsScript makes the fragment interactive.
 func (h Heat) HTML(w io.Writer) error {
-	m := newHeatMap(h.Run, h.Strategies, h.Faults)
-	m.Prefix = h.Prefix
-	return page.ExecuteTemplate(w, "cells", m)
+	return page.ExecuteTemplate(w, "cells", newHeatMap(h))
 }
 
-// Cell returns the data of the nth table cell in the form that CellsScript reads. It returns false
-// if n is out of range.
-func (h Heat) Cell(n int) (any, bool) {
-	if n < 0 || n >= len(h.Run.Cells) {
+// Cell returns the data of a table cell in the form that CellsScript reads. It returns false if there
+// is no result with this name.
+func (h Heat) Cell(name experiment.CellName) (any, bool) {
+	if h.Run == nil {
 		return nil, false
 	}
-	alone := *h.Run
-	alone.Cells = h.Run.Cells[n : n+1]
-	return newRunData(&alone), true
+	one := *h.Run
+	one.Cells = where(one.Cells, func(c experiment.Cell) bool { return c.Strategy == name.Strategy && c.Fault == name.Fault })
+	return newRunData(&one), len(one.Cells) > 0
 }

@@ -13,40 +13,32 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// column is a table column. value formats one result (a strategy under a fault) for this column.
-type column struct {
-	heading
-	value func(experiment.Cell) string
+func text[T any](name string, value func(T) string) column[T] {
+	return column[T]{heading: heading{Name: name, Left: true}, value: value}
 }
 
-func text(name string, value func(experiment.Cell) string) column {
-	return column{heading{Name: name, Left: true}, value}
+func number[T any](group, name string, value func(T) string) column[T] {
+	return column[T]{heading: heading{Group: group, Name: name}, value: value}
 }
 
-func number(group, name string, value func(experiment.Cell) string) column {
-	return column{heading{Group: group, Name: name}, value}
-}
+// cellColumn is a column of a table of results.
+type cellColumn = column[experiment.Cell]
 
 // loadColumns shows the results of a load test. It has no cost columns, because a single run cannot
 // measure costs reliably.
-var loadColumns = []column{
-	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
-	text("verdict", verdict),
-	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", doubleGrabText),
+var loadColumns = slices.Concat([]cellColumn{
+	markedStrategyColumn,
+	verdictColumn,
+	grabsColumn,
+	doubleColumn,
 	number("ledger", "orders", func(c experiment.Cell) string { return count(c, c.OrdersGrabbed) }),
-	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
-	number("answers", "grabbed", outcome("grabbed")),
-	number("answers", "taken", outcome("taken")),
-	number("answers", "busy", outcome("busy")),
-	number("answers", "error", outcome("error")),
-	number("answers", "timeout", outcome("timeout")),
-}
+	stuckColumn,
+}, outcomeColumns)
 
 // saleColumns shows the results for orders with several units.
-var saleColumns = []column{
-	loadColumns[0],
-	loadColumns[1],
+var saleColumns = slices.Concat([]cellColumn{
+	markedStrategyColumn,
+	verdictColumn,
 	number("ledger", "sold", func(c experiment.Cell) string { return count(c, c.Grabs) }),
 	number("ledger", "oversold", doubleGrabText),
 	number("ledger", "undersold", sale(func(s *experiment.Sale) *int { return s.Undersold }, strconv.Itoa)),
@@ -56,12 +48,17 @@ var saleColumns = []column{
 		return figure(c, c.Latency, func(l load.Latency) string { return millis(l.P99) })
 	}),
 	number("", "in order", sale(func(s *experiment.Sale) *float64 { return s.InOrder }, percent)),
-	number("answers", "grabbed", outcome("grabbed")),
-	number("answers", "taken", outcome("taken")),
-	number("answers", "busy", outcome("busy")),
-	number("answers", "error", outcome("error")),
-	number("answers", "timeout", outcome("timeout")),
-}
+}, outcomeColumns)
+
+// outcomeColumns shows how many requests got each kind of answer.
+var outcomeColumns = mapped(grab.Outcomes, func(o grab.Outcome) cellColumn {
+	return number("answers", string(o), func(c experiment.Cell) string {
+		if c.Requests == 0 {
+			return placeholder(c)
+		}
+		return strconv.Itoa(c.Outcomes[o])
+	})
+})
 
 // sale returns a function that formats a figure for orders with several units. Other results get a
 // placeholder.
@@ -82,9 +79,9 @@ func isSale(run *experiment.Run) bool {
 }
 
 // costColumns shows the costs of a load test, measured over several repetitions.
-var costColumns = []column{
+var costColumns = []cellColumn{
 	strategyColumn,
-	text("verdict", verdict),
+	verdictColumn,
 	number("", "runs", func(c experiment.Cell) string { return strconv.Itoa(len(c.Repetitions)) }),
 	number("ms, schedule", "p50", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P50 })),
 	number("ms, schedule", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P99 })),
@@ -121,13 +118,13 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 }
 
 func repeatedCells(cells []experiment.Cell) []experiment.Cell {
-	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
+	return where(cells, func(c experiment.Cell) bool { return len(c.Repetitions) >= 2 })
 }
 
 // peakColumns shows the results of a search for the highest sustainable request rate.
-var peakColumns = []column{
+var peakColumns = []cellColumn{
 	strategyColumn,
-	text("verdict", verdict),
+	verdictColumn,
 	number("highest rate held", "req/s", func(c experiment.Cell) string {
 		return peak(c, func(p *experiment.Peak) *float64 { return &p.HeldRPS })
 	}),
@@ -140,17 +137,22 @@ var peakColumns = []column{
 		}
 		return c.Peak.LimitedBy
 	}),
-	number("ledger", "double", doubleGrabText),
+	doubleColumn,
 	text("rates tried, p99 in ms", steps),
 }
 
+// Columns of several tables.
 var (
-	strategyColumn = text("strategy", func(c experiment.Cell) string { return c.Strategy })
-	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
+	strategyColumn       = text("strategy", func(c experiment.Cell) string { return c.Strategy })
+	markedStrategyColumn = text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) })
+	verdictColumn        = cellColumn{heading{Name: "verdict", Left: true}, verdict, class}
+	grabsColumn          = number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) })
+	doubleColumn         = number("ledger", "double", doubleGrabText)
+	stuckColumn          = number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) })
 )
 
 // columnsOf returns the columns that suit this kind of run.
-func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
+func columnsOf(run *experiment.Run, cells []experiment.Cell) []cellColumn {
 	columns := loadColumns
 	switch {
 	case isPeak(run):
@@ -163,7 +165,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 
 // renameForAnswers adapts the columns for a service without a ledger. Their figures then come from
 // the answers to the requests.
-func renameForAnswers(cells []experiment.Cell, columns []column) []column {
+func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColumn {
 	if !answersAlone(cells) {
 		return columns
 	}
@@ -173,7 +175,7 @@ func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 			columns[i].Group = fromAnswers
 		}
 	}
-	return slices.DeleteFunc(columns, func(c column) bool {
+	return slices.DeleteFunc(columns, func(c cellColumn) bool {
 		return c.Group == fromAnswers && (c.Name == "grabs" || c.Name == "sold" || c.Name == "lost updates")
 	}) // these columns need a ledger
 }
@@ -236,6 +238,9 @@ func markedVerdict(verdict string, expected, as bool) string {
 // differs reports whether any verdict differs from the expected one.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
+// isClaimed reports whether a verdict is expected.
+func isClaimed(c experiment.Cell) bool { return c.Expected != nil }
+
 func heldMark(c experiment.Cell) string {
 	if c.LoadHeld != nil && !*c.LoadHeld {
 		return notHeld
@@ -261,15 +266,6 @@ func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 }
 
 func count(c experiment.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
-
-func outcome(o grab.Outcome) func(experiment.Cell) string {
-	return func(c experiment.Cell) string {
-		if c.Requests == 0 {
-			return placeholder(c)
-		}
-		return strconv.Itoa(c.Outcomes[o])
-	}
-}
 
 // withBare returns the results of a run for a table. If the run also measured an endpoint that does
 // nothing, such as GET /healthz, that result comes first.

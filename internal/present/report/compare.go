@@ -32,7 +32,7 @@ func comparedDocument(c *compare.Comparison) document {
 	if c.Kind == "bench" {
 		d.add(benchCosts(c)...)
 	} else {
-		d.add(section{Title: "Costs under no fault", Table: costs(c.Costs, runCostColumns)})
+		d.add(section{Title: "Costs under no fault", Table: tableOf(runCostColumns, c.Costs)})
 	}
 	d.add(section{Lines: comparedLegend(c)})
 	return d
@@ -46,16 +46,18 @@ func side(s compare.Side) string {
 	return text
 }
 
+var changeColumns = []column[compare.Change]{
+	text("cell", func(x compare.Change) string { return x.Cell }),
+	text("old", func(x compare.Change) string { return x.Old }),
+	text("new", func(x compare.Change) string { return x.New }),
+	text("why", func(x compare.Change) string { return wrap(x.Why, maxPointsWidth) }),
+}
+
 // changes lists the verdicts that have changed, and the results that only one of the two runs has.
 func changes(c *compare.Comparison) section {
-	s := section{Title: "Verdicts that changed", Table: table{Headings: []heading{
-		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
-	}}}
-	for _, x := range c.Changes {
-		s.Table.Rows = append(s.Table.Rows, []field{{Text: x.Cell}, {Text: x.Old}, {Text: x.New}, {Text: wrap(x.Why, maxPointsWidth)}})
-	}
-	if len(c.Changes) == 0 {
-		s.Title = ""
+	s := section{Table: tableOf(changeColumns, c.Changes)}
+	if len(c.Changes) > 0 {
+		s.Title = "Verdicts that changed"
 	}
 	for _, only := range []struct {
 		in    string
@@ -68,60 +70,39 @@ func changes(c *compare.Comparison) section {
 	return s
 }
 
-type costColumn struct {
-	heading
-	value func(compare.Cost) string
-}
-
 var (
-	comparedColumns = []costColumn{
-		{heading{Name: "change"}, change},
-		{heading{Name: "p"}, func(x compare.Cost) string { return optional(x.P, pValue) }},
-		{heading{Name: "n"}, sizes},
-		{heading{Name: "answer", Left: true}, func(x compare.Cost) string { return string(x.Answer) }},
+	medianColumns = []column[compare.Cost]{
+		number("", "old", func(x compare.Cost) string { return interval(x.Old) }),
+		number("", "new", func(x compare.Cost) string { return interval(x.New) }),
 	}
-	runCostColumns = append([]costColumn{
-		{heading{Name: "strategy", Left: true}, func(x compare.Cost) string { return x.Name }},
-		{heading{Name: "cost", Left: true}, func(x compare.Cost) string { return x.Figure }},
-		{heading{Name: "old"}, func(x compare.Cost) string { return interval(x.Old) }},
-		{heading{Name: "new"}, func(x compare.Cost) string { return interval(x.New) }},
-	}, comparedColumns...)
-	benchCostColumns = append([]costColumn{
-		{heading{Name: "lock", Left: true}, func(x compare.Cost) string { return x.Name }},
-		{heading{Name: "old"}, func(x compare.Cost) string { return interval(x.Old) }},
-		{heading{Name: "new"}, func(x compare.Cost) string { return interval(x.New) }},
-		{heading{Group: "x floor", Name: "old"}, func(x compare.Cost) string { return optional(x.OldRatio, ratio) }},
-		{heading{Group: "x floor", Name: "new"}, func(x compare.Cost) string { return optional(x.NewRatio, ratio) }},
-	}, comparedColumns...)
+	comparedColumns = []column[compare.Cost]{
+		number("", "change", change),
+		number("", "p", func(x compare.Cost) string { return optional(x.P, pValue) }),
+		number("", "n", sizes),
+		text("answer", func(x compare.Cost) string { return string(x.Answer) }),
+	}
+	runCostColumns = slices.Concat([]column[compare.Cost]{
+		text("strategy", func(x compare.Cost) string { return x.Name }),
+		text("cost", func(x compare.Cost) string { return x.Figure }),
+	}, medianColumns, comparedColumns)
+	benchCostColumns = slices.Concat([]column[compare.Cost]{
+		text("lock", func(x compare.Cost) string { return x.Name }),
+	}, medianColumns, []column[compare.Cost]{
+		number("x floor", "old", func(x compare.Cost) string { return optional(x.OldRatio, ratio) }),
+		number("x floor", "new", func(x compare.Cost) string { return optional(x.NewRatio, ratio) }),
+	}, comparedColumns)
 )
 
 // benchCosts returns a table of costs for each benchmark case.
 func benchCosts(c *compare.Comparison) []section {
 	var sections []section
-	for left := c.Costs; len(left) > 0; {
-		end := slices.IndexFunc(left, func(x compare.Cost) bool { return x.Where != left[0].Where })
-		if end < 0 {
-			end = len(left)
+	for i, x := range c.Costs {
+		isOfCase := func(y compare.Cost) bool { return y.Where == x.Where }
+		if slices.IndexFunc(c.Costs, isOfCase) == i {
+			sections = append(sections, section{Title: x.Where + ": " + x.Figure, Table: tableOf(benchCostColumns, where(c.Costs, isOfCase))})
 		}
-		sections = append(sections, section{Title: left[0].Where + ": " + left[0].Figure, Table: costs(left[:end], benchCostColumns)})
-		left = left[end:]
 	}
 	return sections
-}
-
-func costs(of []compare.Cost, columns []costColumn) table {
-	var t table
-	for _, c := range columns {
-		t.Headings = append(t.Headings, c.heading)
-	}
-	for _, x := range of {
-		row := make([]field, len(columns))
-		for i, c := range columns {
-			row[i].Text = c.value(x)
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
 }
 
 // interval formats a median with its confidence interval, such as "7.31 [7.02, 7.90]". With too few

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -13,17 +12,17 @@ import (
 )
 
 // detailColumns shows the results of strategies under a fault.
-var detailColumns = []column{
-	faultColumn,
+var detailColumns = []cellColumn{
+	text("fault", func(c experiment.Cell) string { return string(c.Fault) }),
 	strategyColumn,
-	text("verdict", func(c experiment.Cell) string {
-		return markedVerdict(string(c.Verdict), c.Expected != nil, c.Expected == nil || c.Verdict == *c.Expected)
-	}),
+	{heading{Name: "verdict", Left: true}, func(c experiment.Cell) string {
+		return markedVerdict(string(c.Verdict), isClaimed(c), !isClaimed(c) || c.Verdict == *c.Expected)
+	}, class},
 	text("exclusive", exclusive),
 	number("", "struck", struck),
-	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", doubleGrabText),
-	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
+	grabsColumn,
+	doubleColumn,
+	stuckColumn,
 	number("events", "overlaps", func(c experiment.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
 	number("events", "near misses", func(c experiment.Cell) string { return count(c, c.NearMisses) }),
 	number("ms", "lease", func(c experiment.Cell) string { return figure(c, c.LeaseMS, formatWhole) }),
@@ -54,10 +53,11 @@ func locks(strategy string) bool {
 // struck returns how many steps of a request were hit by the fault as often as planned. If the
 // steps are unknown, it returns the number of requests that were hit.
 func struck(c experiment.Cell) string {
-	if len(c.Points) == 0 {
+	if !hasPoints(c) {
 		return count(c, c.Struck)
 	}
-	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
+	asPlanned := where(c.Points, func(p experiment.Point) bool { return p.Struck >= p.Strikes })
+	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
 // detailLegend explains the columns and gives the number of orders and requests.
@@ -65,31 +65,30 @@ func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
 	}
+	judgedBy, struck := "the ledger only", "the number of grabs that the fault hit"
+	if answersAlone(cells) {
+		judgedBy = "the HTTP answers only, because no ledger could be read"
+	}
+	if slices.ContainsFunc(cells, hasPoints) {
+		struck = "at how many points of a grab the fault struck, out of all points that it can reach"
+	}
 	lines := []string{
-		"verdict: what happened to the orders, judged by the ledger only; exclusive: whether the lock kept two drivers from being inside at once (-: no lock is known, ?: it is unknown)",
-		"struck: at how many points of a grab the fault struck, out of all points that it can reach; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused",
+		"verdict: what happened to the orders, judged by " + judgedBy + "; exclusive: whether the lock kept two drivers from being inside at once (-: no lock is known, ?: it is unknown)",
+		"struck: " + struck + "; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a driver believed that it held the lock while another driver held it (-: no driver lost its lock or learned of the loss)",
 	}
-	if answersAlone(cells) {
-		lines[0] = strings.Replace(lines[0], "judged by the ledger only", "judged by the HTTP answers only, because no ledger could be read", 1)
-	}
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
-		lines = append(lines, atLeast+" or more: some answers may hide a grab")
-	}
-	if !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
-		lines[1] = "struck: the number of grabs that the fault hit; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused"
-	}
-	var sizes []string
-	for _, c := range cells {
-		if c.Requests > 0 {
-			sizes = append(sizes, fmt.Sprintf("%s and %s", catalog.Plural(c.Orders, "order", "orders"), catalog.Plural(c.Requests, "grab", "grabs")))
-		}
-	}
-	if sizes = slices.Compact(sizes); len(sizes) == 1 {
+	lines = append(lines, lowerBoundLegend(cells)...)
+	run := where(cells, func(c experiment.Cell) bool { return c.Requests > 0 })
+	sizes := distinct(mapped(run, func(c experiment.Cell) string {
+		return fmt.Sprintf("%s and %s", catalog.Plural(c.Orders, "order", "orders"), catalog.Plural(c.Requests, "grab", "grabs"))
+	}))
+	if len(sizes) == 1 {
 		lines = append(lines, "each cell under a fault consists of "+sizes[0])
 	}
 	return lines
 }
+
+func hasPoints(c experiment.Cell) bool { return len(c.Points) > 0 }
 
 // optional formats *x. It returns "-" if x is nil.
 func optional[T any](x *T, format func(T) string) string {
@@ -108,13 +107,13 @@ func mode(c experiment.Cell) string {
 	return c.Timeline.Mode
 }
 
-var timelineHeadings = []heading{
-	{Name: "ms"}, {Name: "instance", Left: true}, {Name: "driver"},
-	{Name: "what happened", Left: true}, {Name: "what the driver believed", Left: true}, {Name: "what was true", Left: true},
-}
-
-func timelineTitle(c experiment.Cell) string {
-	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
+var timelineColumns = []column[check.Step]{
+	number("", "ms", func(s check.Step) string { return strconv.FormatFloat(s.TMS, 'f', 1, 64) }),
+	text("instance", func(s check.Step) string { return s.Instance }),
+	number("", "driver", func(s check.Step) string { return strconv.FormatInt(s.Driver, 10) }),
+	text("what happened", func(s check.Step) string { return s.Event }),
+	text("what the driver believed", func(s check.Step) string { return s.Believed }),
+	text("what was true", func(s check.Step) string { return s.True }),
 }
 
 // timeline shows what happened to one order, and names the failure mode that explains it.
@@ -124,18 +123,11 @@ func timeline(c experiment.Cell) section {
 	if s.Mode != "" {
 		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)
 	}
-	shown := section{
-		Title: timelineTitle(c),
+	return section{
+		Title: fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), s.Order),
 		Lines: []string{explained},
-		Table: table{Headings: timelineHeadings},
+		Table: tableOf(timelineColumns, s.Steps),
 	}
-	for _, step := range s.Steps {
-		shown.Table.Rows = append(shown.Table.Rows, []field{
-			{Text: strconv.FormatFloat(step.TMS, 'f', 1, 64)}, {Text: step.Instance}, {Text: strconv.FormatInt(step.Driver, 10)},
-			{Text: step.Event}, {Text: step.Believed}, {Text: step.True},
-		})
-	}
-	return shown
 }
 
 // decisive lists the properties that decide a verdict. The notes omit these properties, because the
@@ -150,7 +142,7 @@ func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {
 		property, _, _ := catalog.FindProperty(k.Property) // an older run may use an old name
-		implied := slices.Contains(doubleGrabs, property.Name) && c.DoubleGrabs != nil && *c.DoubleGrabs > 0
+		implied := slices.Contains(doubleGrabs, property.Name) && orZero(c.DoubleGrabs) > 0
 		if k.Result == check.Fail && !implied && !slices.Contains(decisive, property.Name) {
 			why = append(why, property.Name+": "+k.Why)
 		}

@@ -24,7 +24,7 @@ type section struct {
 	Lines []string
 	// Drawing is a diagram that belongs to the table. It may be nil.
 	Drawing *diagram.Diagram
-	drawn   int // the number of the drawing in the page
+	Drawn   int // the number of the drawing in the page
 	After   []string
 }
 
@@ -72,21 +72,25 @@ func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// tableOf returns a table with one row for each result.
-func tableOf(columns []column, cells []experiment.Cell) table {
-	if len(cells) == 0 {
-		return table{}
-	}
-	var t table
+// column is a table column. value formats the entry of one row, such as a result (a strategy under a
+// fault). class returns its CSS class, and may be nil.
+type column[T any] struct {
+	heading
+	value func(T) string
+	class func(T) string
+}
+
+// tableOf returns a table with one row for each element of rows.
+func tableOf[T any](columns []column[T], rows []T) (t table) {
 	for _, c := range columns {
 		t.Headings = append(t.Headings, c.heading)
 	}
-	for _, cell := range cells {
+	for _, x := range rows {
 		row := make([]field, len(columns))
 		for i, c := range columns {
-			row[i].Text = c.value(cell)
-			if c.Name == "verdict" {
-				row[i].Class = class(cell)
+			row[i].Text = c.value(x)
+			if c.class != nil {
+				row[i].Class = c.class(x)
 			}
 		}
 		t.Rows = append(t.Rows, row)
@@ -106,7 +110,7 @@ func compose(run *experiment.Run, full bool) document {
 		d.add(section{Lines: matrixLegend(run)})
 		shown := faultCells
 		if !full && len(faultCells) > fewCells {
-			shown = slices.DeleteFunc(slices.Clone(faultCells), func(c experiment.Cell) bool { return !isUnexpected(c) })
+			shown = where(faultCells, isUnexpected)
 			named = slices.Concat(plainCells, shown)
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
@@ -137,6 +141,19 @@ func costSections(cells []experiment.Cell) []section {
 // fewCells is the largest number of results for which a short report shows all details.
 const fewCells = 24
 
+// where returns the elements that satisfy a condition.
+func where[T any](list []T, is func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !is(x) })
+}
+
+// orZero returns *n, or 0 if n is nil.
+func orZero(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
 // add appends all sections that are not empty.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
@@ -149,13 +166,8 @@ func (d *document) add(sections ...section) {
 // splitByFault separates results without a fault from results under a fault. It sorts the second
 // group by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
-	for _, c := range run.Cells {
-		if c.Fault == catalog.NoFault {
-			plainCells = append(plainCells, c)
-		} else {
-			faultCells = append(faultCells, c)
-		}
-	}
+	plainCells = where(run.Cells, func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
+	faultCells = where(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 	slices.SortStableFunc(faultCells, func(a, b experiment.Cell) int {
 		return cmp.Compare(slices.Index(catalog.RunFaults, a.Fault), slices.Index(catalog.RunFaults, b.Fault))
 	})

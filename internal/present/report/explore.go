@@ -64,17 +64,12 @@ func (e Exploration) searched() (lines []string) {
 // searchedParts describes how much of each partial search was completed. Parts with equal progress
 // share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
-	var extents []string
-	names := map[string][]string{}
+	var said sayings
 	for _, p := range parts {
-		extent := searched(p)
-		if _, ok := names[extent]; !ok {
-			extents = append(extents, extent)
-		}
-		names[extent] = append(names[extent], p.Part)
+		said.add(p.Part, searched(p))
 	}
-	for _, extent := range extents {
-		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(names[extent], ", "), extent))
+	for _, extent := range said.order {
+		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(said.names[extent], ", "), extent))
 	}
 	return lines
 }
@@ -93,23 +88,15 @@ func (e Exploration) bounds() []string {
 
 // bounds describes the limits of a search, such as the number of actors.
 func bounds(c explore.Config) string {
-	actors := catalog.Plural(c.Actors, "actor", "actors")
-	if c.Wait > 0 {
-		actors += fmt.Sprintf(" that wait for up to %s", c.Wait)
-	}
-	if c.Work > 0 {
-		actors += fmt.Sprintf(" (work %s)", c.Work)
-	}
-	if c.Instances == 1 {
-		actors += " on one instance"
-	}
-	if c.SecondTry {
-		actors += ", the second one for the same driver as the first"
-	}
-	if c.Stock > 1 {
-		actors += fmt.Sprintf(", %d units", c.Stock)
-	}
-	line := fmt.Sprintf("%s, up to %s, ", actors, catalog.Plural(c.Preemptions, "preemption", "preemptions"))
+	parts := applying([]remark{
+		{true, catalog.Plural(c.Actors, "actor", "actors")},
+		{c.Wait > 0, fmt.Sprintf(" that wait for up to %s", c.Wait)},
+		{c.Work > 0, fmt.Sprintf(" (work %s)", c.Work)},
+		{c.Instances == 1, " on one instance"},
+		{c.SecondTry, ", the second one for the same driver as the first"},
+		{c.Stock > 1, fmt.Sprintf(", %d units", c.Stock)},
+	})
+	line := fmt.Sprintf("%s, up to %s, ", strings.Join(parts, ""), catalog.Plural(c.Preemptions, "preemption", "preemptions"))
 	if c.FaultCount == 0 || len(c.Faults) == 0 {
 		return line + "no faults"
 	}

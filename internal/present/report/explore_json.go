@@ -128,13 +128,11 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 		})
 	}
 	if e.Timing {
-		seconds := r.Elapsed.Seconds()
-		doc.Seconds = &seconds
+		doc.Seconds = new(r.Elapsed.Seconds())
 	}
 	if len(r.Failures) > 0 {
 		shortest := r.Failures[0]
-		steps := len(shortest.Schedule.Steps)
-		doc.Steps, doc.FailureMode, doc.Property = &steps, orNull(shortest.Mode), &shortest.Property
+		doc.Steps, doc.FailureMode, doc.Property = new(len(shortest.Schedule.Steps)), orNull(shortest.Mode), &shortest.Property
 		doc.Schedule = mapped(shortest.Schedule.Steps, schedule.Step.String)
 	}
 	return doc

@@ -17,31 +17,38 @@ const summaryLimit = 900_000
 // StepSummary writes the test cases as a Markdown summary of a GitHub Actions step. Cases that did
 // not pass come first.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "## loadgen: %s\n\n", countCases(cases))
-	markdownList(&b, head(run))
-	fmt.Fprintln(&b)
-	t := table{Headings: []heading{{Name: "result", Left: true}, {Name: "case", Left: true}, {Name: "verdict", Left: true}, {Name: "why", Left: true}}}
 	cases = worstFirst(cases)
-	for _, c := range cases {
-		verdict := ""
-		if c.Cell != nil {
-			verdict = c.Cell.Said()
-		}
-		t.Rows = append(t.Rows, []field{{Text: string(c.Result)}, {Text: c.Name}, {Text: verdict}, {Text: c.Why}})
+	s := struct {
+		section
+		Head []string
+	}{section{Title: countCases(cases), Table: tableOf(caseColumns, cases)}, head(run)}
+	var b strings.Builder
+	if err := markdown.ExecuteTemplate(&b, "summary", s); err != nil {
+		return err
 	}
-	markdownTable(&b, t)
 	for _, c := range cases {
 		details, err := c.Details()
+		if details != "" && (c.Result == Failed || c.Result == Unknown) && b.Len()+len(details) < summaryLimit {
+			err = markdown.ExecuteTemplate(&b, "details", struct{ Name, Text string }{c.Name, details})
+		}
 		if err != nil {
 			return err
-		}
-		if details != "" && (c.Result == Failed || c.Result == Unknown) && b.Len()+len(details) < summaryLimit {
-			fmt.Fprintf(&b, "\n<details><summary>%s</summary>\n\n````text\n%s\n````\n\n</details>\n", escape(c.Name), details)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+var caseColumns = []column[Case]{
+	text("result", func(c Case) string { return string(c.Result) }),
+	text("case", func(c Case) string { return c.Name }),
+	text("verdict", func(c Case) string {
+		if c.Cell == nil {
+			return ""
+		}
+		return c.Cell.Said()
+	}),
+	text("why", func(c Case) string { return c.Why }),
 }
 
 // Annotations writes a GitHub Actions command for each test case that did not pass: an error if it

@@ -39,56 +39,41 @@ var (
 
 // HTML writes the run as a single HTML page with a summary, a heat map and the details of each
 // result.
-func HTML(w io.Writer, run *experiment.Run) error {
-	p, err := runPage(run)
-	if err != nil {
-		return err
-	}
-	return p.write(w)
-}
+func HTML(w io.Writer, run *experiment.Run) error { return runPage(run).write(w) }
 
 // ExploredHTML writes the search results as a single HTML page that shows each failure step by
 // step.
 func ExploredHTML(w io.Writer, e Exploration) error {
-	p := pageOf{document: e.document(), script: exploreScript}
-	drawings := []*diagram.Diagram{}
-	for i := range p.Sections {
-		if s := &p.Sections[i]; s.Drawing != nil {
-			s.drawn = len(drawings)
+	d, drawings := e.document(), []*diagram.Diagram{}
+	for i := range d.Sections {
+		if s := &d.Sections[i]; s.Drawing != nil {
+			s.Drawn = len(drawings)
 			drawings = append(drawings, s.Drawing)
 		}
 	}
-	var err error
-	if p.Data, err = encodeData(drawings); err != nil {
-		return err
-	}
-	return p.write(w)
+	return pageOf{document: d, data: drawings, script: exploreScript}.write(w)
 }
 
 type pageOf struct {
 	document
 	Map    heatMap
-	Data   template.JS // the data for the script
+	data   any // for the script
 	script string
 }
 
-// encodeData encodes data as JSON for an HTML script element.
-func encodeData(data any) (template.JS, error) {
-	text, err := json.Marshal(data) // Marshal escapes <, > and &
-	if err != nil {
-		return "", fmt.Errorf("report: %w", err)
-	}
-	return template.JS(text), nil
-}
-
 func (p pageOf) write(w io.Writer) error {
+	data, err := json.Marshal(p.data) // Marshal escapes <, > and &
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	style, script := diagram.Style+pageStyle+CellsStyle, inOne(diagram.Script, CellsScript, p.script)
-	err := page.ExecuteTemplate(w, "page.html", struct {
+	err = page.ExecuteTemplate(w, "page.html", struct {
 		pageOf
+		Data   template.JS
 		Policy string
 		Style  template.CSS
 		Script template.JS
-	}{p, policy(style, script), template.CSS(style), template.JS(script)})
+	}{p, template.JS(data), policy(style, script), template.CSS(style), template.JS(script)})
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -110,9 +95,6 @@ func policy(style, script string) string {
 	}
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 }
-
-// Drawn returns the number of the section's diagram on the page.
-func (s section) Drawn() int { return s.drawn }
 
 // Class returns the CSS classes of field f in column i.
 func (t table) Class(i int, f field) string {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/xml"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -25,15 +26,15 @@ type junitSuite struct {
 }
 
 type junitCase struct {
-	Class   string      `xml:"classname,attr"`
-	Name    string      `xml:"name,attr"`
-	Time    string      `xml:"time,attr,omitempty"`
-	Failure *junitCause `xml:"failure"`
-	Error   *junitCause `xml:"error"`
-	Skipped *junitCause `xml:"skipped"`
+	Class string `xml:"classname,attr"`
+	Name  string `xml:"name,attr"`
+	Time  string `xml:"time,attr,omitempty"`
+	Cause *junitCause
 }
 
+// junitCause is the element failure, error or skipped.
 type junitCause struct {
+	XMLName xml.Name
 	Message string `xml:"message,attr"`
 	Type    string `xml:"type,attr,omitempty"`
 	Text    string `xml:",chardata"`
@@ -59,29 +60,24 @@ func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
 				test.Time = junitSeconds(*c.Cell.DurationS)
 			}
 		}
-		cause := &junitCause{Message: c.Why, Type: string(c.Result), Text: details}
 		switch c.Result {
 		case Failed:
-			test.Failure = cause
+			test.Cause = &junitCause{xml.Name{Local: "failure"}, c.Why, string(c.Result), details}
 			suite.Failures++
 		case Unknown:
-			test.Error = cause
+			test.Cause = &junitCause{xml.Name{Local: "error"}, c.Why, string(c.Result), details}
 			suite.Errors++
 		case NotRun:
-			test.Skipped = &junitCause{Message: c.Why}
+			test.Cause = &junitCause{XMLName: xml.Name{Local: "skipped"}, Message: c.Why}
 			suite.Skipped++
 		}
 		suite.Cases = append(suite.Cases, test)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
+	text, err := xml.MarshalIndent(suite, "", "  ")
+	if err != nil {
 		return err
 	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(suite); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
+	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
 	return err
 }
 

@@ -22,18 +22,17 @@ const maxFaultColumns = 9
 // matrix returns tables of verdicts, with strategies as rows and faults as columns. Strategies that
 // are broken on purpose have separate tables.
 func matrix(run *experiment.Run) []section {
-	var strategies, broken []experiment.Cell
-	for _, c := range run.Cells {
-		if slices.ContainsFunc(lock.KnownBroken, func(s lock.Strategy) bool { return s.Name == c.Strategy }) {
-			broken = append(broken, c)
-		} else {
-			strategies = append(strategies, c)
-		}
-	}
+	strategies := where(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
+	broken := where(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
 	const title = "Known-broken variants"
-	sections := matrixOf(strategies, "", "")
-	return append(sections, matrixOf(broken, title, title+": ")...)
+	return append(matrixOf(strategies, "", ""), matrixOf(broken, title, title+": ")...)
 }
+
+func isKnownBroken(strategy string) bool {
+	return slices.ContainsFunc(lock.KnownBroken, func(s lock.Strategy) bool { return s.Name == strategy })
+}
+
+func isNotBroken(strategy string) bool { return !isKnownBroken(strategy) }
 
 // matrixOf returns a table of verdicts. If there are too many faults for one table, it returns
 // several, whose titles begin with prefix.
@@ -44,7 +43,7 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	}
 	var sections []section
 	for _, group := range catalog.FaultGroups {
-		here := slices.DeleteFunc(slices.Clone(faults), func(f catalog.Fault) bool { return f.Entry().Group != group })
+		here := where(faults, func(f catalog.Fault) bool { return f.Entry().Group == group })
 		if len(here) > 0 {
 			sections = append(sections, section{Title: prefix + string(group), Table: verdicts(cells, here)})
 		}
@@ -54,8 +53,8 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 
 // faultsOf returns the faults of these results in the order of the catalog.
 func faultsOf(cells []experiment.Cell) []catalog.Fault {
-	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
-		return !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
+	return where(catalog.RunFaults, func(f catalog.Fault) bool {
+		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 }
 
@@ -86,25 +85,23 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 // order.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
-	for _, m := range catalog.Modes {
-		shows := func(p experiment.Point) bool { return p.FailureMode == m.ID }
-		if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool {
-			return c.Strategy == strategy && (mode(c) == m.ID || slices.ContainsFunc(c.Points, shows))
-		}) {
-			seen = append(seen, m.ID)
+	for _, c := range where(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy }) {
+		seen = append(seen, mode(c))
+		for _, p := range c.Points {
+			seen = append(seen, p.FailureMode)
 		}
 	}
-	return seen
+	ids := mapped(catalog.Modes, func(m catalog.Mode) string { return m.ID })
+	return where(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
 // modesSeen lists the failure modes of each strategy. They show how strategies with equal verdicts
 // differ.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
-	for _, c := range run.Cells {
-		known := slices.ContainsFunc(s.Table.Rows, func(row []field) bool { return row[0].Text == c.Strategy })
-		if modes := ModesSeen(run, c.Strategy); !known && len(modes) > 0 {
-			s.Table.Rows = append(s.Table.Rows, []field{{Text: c.Strategy}, {Text: strings.Join(modes, " ")}})
+	for _, strategy := range distinct(mapped(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
+		if modes := ModesSeen(run, strategy); len(modes) > 0 {
+			s.Table.Rows = append(s.Table.Rows, []field{{Text: strategy}, {Text: strings.Join(modes, " ")}})
 		}
 	}
 	return s
@@ -113,17 +110,18 @@ func modesSeen(run *experiment.Run) section {
 // hasNoExpectation reports whether no verdict was expected, although the strategy is one of this
 // program and not a user's service.
 func hasNoExpectation(c experiment.Cell) bool {
-	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
+	return !isClaimed(c) && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
 // matrixText returns the verdicts on the orders and on the lock, with their counts. If other
 // verdicts were expected, the text includes them.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
-	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
+	switch n, atPoints := decidingCount(c); {
+	case atPoints:
 		text += fmt.Sprintf(" %d/%d", n, len(c.Points))
-	} else if n := decidingCount(c); n != nil && *n > 0 {
-		text += " " + strconv.Itoa(*n)
+	case n > 0:
+		text += " " + strconv.Itoa(n)
 	}
 	switch text += lockMark(c); {
 	case hasNoExpectation(c):
@@ -144,10 +142,16 @@ func lockMark(c experiment.Cell) string {
 	case c.Exclusive == nil || *c.Exclusive == experiment.Yes:
 		return ""
 	}
-	if n := pointsWith(c, overlapped); n > 0 {
-		return letIn + strconv.Itoa(n)
+	return letIn + overlapCount(c)
+}
+
+// overlapCount returns the number of points at which the lock let two holders in, or "" if there are
+// none.
+func overlapCount(c experiment.Cell) string {
+	if n := len(where(c.Points, overlapped)); n > 0 {
+		return strconv.Itoa(n)
 	}
-	return letIn
+	return ""
 }
 
 // expectedText returns the expected verdicts in the format of matrixText.
@@ -159,24 +163,26 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount returns the count that led to the verdict, or nil if there is none.
-func decidingCount(c experiment.Cell) *int {
-	switch c.Verdict {
-	case catalog.Unsafe:
-		return c.DoubleGrabs
-	case catalog.Stuck:
-		return c.StuckOrders
-	default:
-		return nil
+// decidingCount returns the count that led to the verdict: the points that have this verdict, or else
+// grabs or orders. It returns 0 if there is none.
+func decidingCount(c experiment.Cell) (n int, atPoints bool) {
+	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {
+		return n, true
 	}
+	return orZero(map[catalog.Verdict]*int{catalog.Unsafe: c.DoubleGrabs, catalog.Stuck: c.StuckOrders}[c.Verdict]), false
 }
+
+// decidingPoints returns the points that have the verdict of the whole cell.
+func decidingPoints(c experiment.Cell) []experiment.Point {
+	return where(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
+}
+
+// verdictClass returns the CSS class of a verdict.
+func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
 
 // class returns the CSS classes for the verdicts of a result.
 func class(c experiment.Cell) string {
-	class := string(c.Verdict)
-	if c.Verdict == catalog.NA {
-		class = "na"
-	}
+	class := verdictClass(c.Verdict)
 	if lockMark(c) != "" {
 		class += " let-in"
 	}
@@ -188,33 +194,20 @@ func class(c experiment.Cell) string {
 
 // matrixLegend explains the words and marks in the table of verdicts.
 func matrixLegend(run *experiment.Run) []string {
-	lines := []string{"each cell shows the verdict on the orders. The number after unsafe counts surplus grabs, and the number after stuck counts orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"}
-	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
-		lines = append(lines, fmt.Sprintf("unsafe 3/11: the fault struck at 11 points of a grab, and at 3 of them the order was %s; stuck and unknown are counted in the same way", tooOften(run)))
-	}
-	if momentary(run.Cells) {
-		lines = append(lines, momentLegend)
-	}
-	lines = append(lines, lockLegend(run.Cells)...)
-	expected, differ := 0, 0
-	for _, c := range run.Cells {
-		if c.Expected != nil {
-			expected++
-		}
-		if differs(c) {
-			differ++
-		}
-	}
-	if expected > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %s as expected for the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
-	}
+	lines := applying([]remark{
+		{true, "each cell shows the verdict on the orders. The number after unsafe counts surplus grabs, and the number after stuck counts orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"},
+		{slices.ContainsFunc(run.Cells, hasPoints), fmt.Sprintf("unsafe 3/11: the fault struck at 11 points of a grab, and at 3 of them the order was %s; stuck and unknown are counted in the same way", tooOften(run))},
+		{momentary(run.Cells), momentLegend},
+	})
+	expected, differ := len(where(run.Cells, isClaimed)), len(where(run.Cells, differs))
+	counted := fmt.Sprintf("%d of %s as expected for the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are"))
 	if differ > 0 {
-		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not as expected, and is followed by the expected verdict"
+		counted += "; " + notExpected + " marks a cell that is not as expected, and is followed by the expected verdict"
 	}
-	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
-		lines = append(lines, notClaimed+" no verdict is expected, because the flags change the conditions or the result depends on chance")
-	}
-	return lines
+	return slices.Concat(lines, lockLegend(run.Cells), applying([]remark{
+		{expected > 0, counted},
+		{slices.ContainsFunc(run.Cells, hasNoExpectation), notClaimed + " no verdict is expected, because the flags change the conditions or the result depends on chance"},
+	}))
 }
 
 // tooOften says in words what happens to an order if the verdict is unsafe.
@@ -230,12 +223,8 @@ func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })
 	}
-	var lines []string
-	if occurs(letIn) {
-		lines = append(lines, letIn+" the lock let two drivers in at once; the number counts the points at which this happened; in safe"+letIn+"2 the orders are still safe")
-	}
-	if occurs(lockUnknown) {
-		lines = append(lines, lockUnknown+" it is not known whether the lock let two drivers in at once")
-	}
-	return lines
+	return applying([]remark{
+		{occurs(letIn), letIn + " the lock let two drivers in at once; the number counts the points at which this happened; in safe" + letIn + "2 the orders are still safe"},
+		{occurs(lockUnknown), lockUnknown + " it is not known whether the lock let two drivers in at once"},
+	})
 }

@@ -11,17 +11,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the fault injection points that satisfy a condition.
-func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
-	for _, p := range c.Points {
-		if is(p) {
-			n++
-		}
-	}
-	return n
-}
-
-func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
+// overlapped reports whether the lock let two holders in at a point.
+func overlapped(p experiment.Point) bool { return orZero(p.Overlaps) > 0 }
 
 // pointOutcome describes the effect of a fault that was injected at one or several steps of a
 // request.
@@ -75,19 +66,19 @@ func pointLegend(cells []experiment.Cell) []string {
 			})
 		})
 	}
-	lines := []string{"struck: how often the fault struck at this point, out of how often it should have struck"}
+	struck := "struck: how often the fault struck at this point, out of how often it should have struck"
 	if occurs("waiting: ") || occurs("handing over: ") {
-		lines[0] += `; a driver that is "waiting" arrived while another one had the lock; a driver that is "handing over" releases the lock to a waiting driver`
+		struck += `; a driver that is "waiting" arrived while another one had the lock; a driver that is "handing over" releases the lock to a waiting driver`
 	}
-	if occurs("before claim 1") {
-		lines = append(lines, `"before claim 1" comes after the holder has checked its lease for the last time`)
-	}
-	return lines
+	return applying([]remark{
+		{true, struck},
+		{occurs("before claim 1"), `"before claim 1" comes after the holder has checked its lease for the last time`},
+	})
 }
 
 // momentary reports whether any fault was injected at a given time instead of at a known step.
 func momentary(cells []experiment.Cell) bool {
-	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
+	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return slices.ContainsFunc(c.Points, experiment.Point.IsMoment) })
 }
 
 const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
@@ -96,10 +87,7 @@ const momentLegend = "these points are moments after a grab was sent, because it
 // outcomesAt returns the effects of the fault, and merges steps with equal effects.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
-	for _, p := range c.Points {
-		if !isEventful(p) {
-			continue
-		}
+	for _, p := range where(c.Points, isEventful) {
 		i := slices.IndexFunc(outcomes, func(o pointOutcome) bool { return sameOutcome(o.Point, p) })
 		if i < 0 {
 			i = len(outcomes)
@@ -131,7 +119,7 @@ func listed(names []string) string {
 
 // isEventful reports whether a fault at this point had a visible effect, or might have had one.
 func isEventful(p experiment.Point) bool {
-	return p.Verdict != catalog.Safe || overlapped(p) || p.NearMisses != nil && *p.NearMisses > 0
+	return p.Verdict != catalog.Safe || overlapped(p) || orZero(p.NearMisses) > 0
 }
 
 func sameOutcome(a, b experiment.Point) bool {

@@ -18,8 +18,7 @@ import (
 
 // heatMap is the table of verdicts on an HTML page. Each cell is a link to its details.
 type heatMap struct {
-	Prefix  string // prefix of the link targets
-	Faults  []catalog.Fault
+	Heat
 	Rows    []heatRow
 	Filters []filter
 	Legend  []mark // the marks that occur in the map
@@ -76,45 +75,28 @@ const (
 
 // newHeatMap returns the heat map of a run. It also has rows and columns for strategies and faults
 // that have not run yet.
-func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
-	m := heatMap{Faults: slices.Clone(faults)}
-	for _, f := range faultsOf(run.Cells) {
-		if !slices.Contains(m.Faults, f) {
-			m.Faults = append(m.Faults, f)
-		}
-	}
-	for _, name := range strategies {
+func newHeatMap(h Heat) heatMap {
+	m, run := heatMap{Heat: h}, h.Run
+	tested := mapped(run.Cells, func(c experiment.Cell) string { return c.Strategy })
+	struck := mapped(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of them
+	m.Faults = distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
+	strategies := distinct(slices.Concat(h.Strategies, tested))
+	m.Strategies = slices.Concat(where(strategies, isNotBroken), where(strategies, isKnownBroken))
+	for _, name := range m.Strategies {
 		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
 	}
-	for _, c := range run.Cells {
-		if !slices.Contains(m.Faults, c.Fault) { // this version of the program does not know the fault
-			m.Faults = append(m.Faults, c.Fault)
-		}
-	}
 	for n, c := range run.Cells {
-		i := slices.IndexFunc(m.Rows, func(r heatRow) bool { return r.Strategy == c.Strategy })
-		if i < 0 {
-			i = len(m.Rows)
-			m.Rows = append(m.Rows, heatRow{Strategy: c.Strategy, Broken: isKnownBroken(c.Strategy), Cells: make([]*heatCell, len(m.Faults))})
-		}
-		m.Rows[i].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
+		m.Rows[slices.Index(m.Strategies, c.Strategy)].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
 	}
-	slices.SortStableFunc(m.Rows, func(a, b heatRow) int { return cmp.Compare(ordinal(a.Broken), ordinal(b.Broken)) })
 	count := func(class, text string, is func(experiment.Cell) bool) {
-		f := filter{Class: class, Text: text}
-		for _, c := range run.Cells {
-			if is(c) {
-				f.N++
-			}
-		}
-		if f.N > 0 {
-			m.Filters = append(m.Filters, f)
+		if n := len(where(run.Cells, is)); n > 0 {
+			m.Filters = append(m.Filters, filter{class, text, n})
 		}
 	}
 	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.Safe, catalog.NA} {
 		count(verdictClass(v), signs[v]+" "+string(v), func(c experiment.Cell) bool { return c.Verdict == v })
 	}
-	count("let-in", twoInside+" two inside", func(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No })
+	count("let-in", twoInside+" two inside", letsTwoIn)
 	count("surprise", unexpected+" not as expected", differs)
 	for _, k := range marks {
 		if m.has(k.Sign) {
@@ -132,39 +114,29 @@ func (m heatMap) has(sign string) bool {
 	})
 }
 
-func ordinal(b bool) int {
-	if b {
-		return 1
+// distinct returns each element once, in the order of first occurrence.
+func distinct[T comparable](list []T) (all []T) {
+	for _, x := range list {
+		if !slices.Contains(all, x) {
+			all = append(all, x)
+		}
 	}
-	return 0
+	return all
 }
 
-func isKnownBroken(strategy string) bool {
-	return slices.ContainsFunc(lock.KnownBroken, func(s lock.Strategy) bool { return s.Name == strategy })
-}
-
-func verdictClass(v catalog.Verdict) string {
-	if v == catalog.NA {
-		return "na"
-	}
-	return string(v)
-}
+// letsTwoIn reports whether the lock let two holders in at once.
+func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 
 func newHeatCell(n int, c experiment.Cell) *heatCell {
 	h := &heatCell{ID: id(c), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + sentence(c)}
-	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
+	if n, _ := decidingCount(c); n > 0 {
 		h.Order += strconv.Itoa(n)
-	} else if n := decidingCount(c); n != nil && *n > 0 {
-		h.Order += strconv.Itoa(*n)
 	}
-	if c.Exclusive != nil && *c.Exclusive == experiment.No {
+	if letsTwoIn(c) {
 		h.Class += " let-in"
-		h.Lock = twoInside
-		if n := pointsWith(c, overlapped); n > 0 {
-			h.Lock += strconv.Itoa(n)
-		}
+		h.Lock = twoInside + overlapCount(c)
 	}
-	if c.NearMisses != nil && *c.NearMisses > 0 && c.Verdict != catalog.NA {
+	if orZero(c.NearMisses) > 0 && c.Verdict != catalog.NA {
 		h.Lock += refusedOne
 	}
 	if differs(c) {
@@ -183,23 +155,23 @@ func sentence(c experiment.Cell) string {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
 	}
 	text := string(c.Verdict)
-	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); len(c.Points) > 0 {
-		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, catalog.Plural(len(c.Points), "point", "points"))
+	if len(c.Points) > 0 {
+		text += fmt.Sprintf(" at %d of the %s at which the fault struck", len(decidingPoints(c)), catalog.Plural(len(c.Points), "point", "points"))
 	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
 		text += fmt.Sprintf(", %s too many", catalog.Plural(*c.DoubleGrabs, "grab", "grabs"))
 	}
-	switch {
-	case c.Exclusive != nil && *c.Exclusive == experiment.No && pointsWith(c, overlapped) > 0:
-		text += fmt.Sprintf("; the lock let two holders in at %d", pointsWith(c, overlapped))
-	case c.Exclusive != nil && *c.Exclusive == experiment.No:
+	switch n := overlapCount(c); {
+	case letsTwoIn(c) && n != "":
+		text += "; the lock let two holders in at " + n
+	case letsTwoIn(c):
 		text += "; the lock let two holders in"
 	case c.Exclusive != nil:
 		text += "; the lock kept holders apart"
 	case locks(c.Strategy):
 		text += "; whether the lock kept holders apart is not known"
 	}
-	if n := c.NearMisses; n != nil && *n > 0 {
-		text += fmt.Sprintf("; %s refused", catalog.Plural(*n, "write was", "writes were"))
+	if n := orZero(c.NearMisses); n > 0 {
+		text += fmt.Sprintf("; %s refused", catalog.Plural(n, "write was", "writes were"))
 	}
 	switch {
 	case c.Expected == nil:
@@ -244,13 +216,11 @@ type runData struct {
 
 // figureColumns lists the columns that the details of a result may show.
 var figureColumns = slices.Concat(
-	slices.DeleteFunc(slices.Clone(detailColumns), isWords),
-	slices.DeleteFunc(slices.Clone(loadColumns), func(c column) bool {
-		return isWords(c) || slices.ContainsFunc(detailColumns, func(d column) bool { return d.Group == c.Group && d.Name == c.Name })
+	where(detailColumns, func(c cellColumn) bool { return !c.Left }),
+	where(loadColumns, func(c cellColumn) bool {
+		return !c.Left && !slices.ContainsFunc(detailColumns, func(d cellColumn) bool { return d.heading == c.heading })
 	}),
 )
-
-func isWords(c column) bool { return c.Left }
 
 func newRunData(run *experiment.Run) *runData {
 	d := &runData{numbers: map[string]int{}, Modes: map[string][]string{}, Cells: []cellData{}, Words: []string{}}
@@ -361,9 +331,8 @@ func command(run *experiment.Run, c experiment.Cell) string {
 }
 
 // runPage builds the HTML page of a run.
-func runPage(run *experiment.Run) (pageOf, error) {
+func runPage(run *experiment.Run) pageOf {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
-	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
 	plainCells, _ := splitByFault(run)
 	if len(run.Cells) > 0 {
 		d.add(section{Title: "What the marks mean", Lines: signLegend(run)})
@@ -375,19 +344,13 @@ func runPage(run *experiment.Run) (pageOf, error) {
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
 	}
 	d.add(section{Lines: morals(run, plainCells)})
-	p.document = d
-	var err error
-	p.Data, err = encodeData(newRunData(run))
-	return p, err
+	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 
 // signLegend explains marks that occur only in some runs.
-func signLegend(run *experiment.Run) (lines []string) {
-	if momentary(run.Cells) {
-		lines = append(lines, momentLegend)
-	}
-	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
-		lines = append(lines, "some cells have no expected verdict, because the flags change what the claims assume, or because the result depends on chance")
-	}
-	return lines
+func signLegend(run *experiment.Run) []string {
+	return applying([]remark{
+		{momentary(run.Cells), momentLegend},
+		{slices.ContainsFunc(run.Cells, hasNoExpectation), "some cells have no expected verdict, because the flags change what the claims assume, or because the result depends on chance"},
+	})
 }

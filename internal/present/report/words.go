@@ -37,7 +37,7 @@ func head(run *experiment.Run) []string {
 }
 
 func servers(e experiment.Environment) string {
-	all := slices.DeleteFunc([]string{e.Redis, e.Database, e.ZooKeeper, e.Etcd}, func(s string) bool { return s == "" })
+	all := where([]string{e.Redis, e.Database, e.ZooKeeper, e.Etcd}, func(s string) bool { return s != "" })
 	return cmp.Or(strings.Join(all, ", "), "servers unknown")
 }
 
@@ -68,27 +68,18 @@ func loadLine(run *experiment.Run) string {
 	if len(run.Cells) == 0 {
 		return line
 	}
-	at := slices.IndexFunc(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
-	if at < 0 {
+	known := where(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
+	if len(known) == 0 {
 		return line + "; how the targets are set up is unknown"
 	}
-	first := run.Cells[at]
-	line = fmt.Sprintf("%s; %s, on-lost %s", line, settings(first), first.OnLost)
-	var others []string
-	for _, cell := range run.Cells[at+1:] {
-		if cell.WorkMS == nil {
-			continue
-		}
-		if of := settings(cell); of != settings(first) && !slices.Contains(others, of) {
-			others = append(others, of)
-		}
-	}
-	switch len(others) {
-	case 0:
+	all := distinct(mapped(known, settings))
+	line = fmt.Sprintf("%s; %s, on-lost %s", line, all[0], known[0].OnLost)
+	switch len(all) {
 	case 1:
-		line += "; in other cells " + others[0]
+	case 2:
+		line += "; in other cells " + all[1]
 	default:
-		line += fmt.Sprintf("; %d other settings in other cells, which -format json shows", len(others))
+		line += fmt.Sprintf("; %d other settings in other cells, which -format json shows", len(all)-1)
 	}
 	return line
 }
@@ -113,35 +104,39 @@ func limits(run *experiment.Run) []string {
 	return append(lines, said.lines(": ")...)
 }
 
+// remark is a part of a text, such as a line of a legend, that is shown only if it applies.
+type remark struct {
+	applies bool
+	text    string
+}
+
+// applying returns the texts of the remarks that apply.
+func applying(remarks []remark) []string {
+	return mapped(where(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
+}
+
 // costLegend explains the figures in the table of costs.
 func costLegend(cells []experiment.Cell) []string {
-	if len(cells) == 0 {
-		return nil
-	}
-	lines := []string{"each figure is the median of several runs, with its 95 % interval; the runs of the strategies alternated; ms: latency, measured from the scheduled time and from the time of sending; done: answered requests"}
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
-		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough))
-	}
-	return lines
+	isShort := func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }
+	return applying([]remark{
+		{len(cells) > 0, "each figure is the median of several runs, with its 95 % interval; the runs of the strategies alternated; ms: latency, measured from the scheduled time and from the time of sending; done: answered requests"},
+		{slices.ContainsFunc(cells, isShort), fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough)},
+	})
 }
 
 // legend explains the headings and marks of the table.
 func legend(run *experiment.Run, cells []experiment.Cell) []string {
-	var lines []string
-	switch {
-	case answersAlone(cells):
-		lines = append(lines, "answers: what the service told the clients; stuck orders: found by grabs after the load")
-	case len(cells) > 0:
-		lines = append(lines, "ledger: rows in the database; answers: what the service told the clients")
-	}
-	if !isPeak(run) && len(repeatedCells(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
-		lines = append(lines, "a single run says little about latency, rate and commands, so only run.json contains them; with -repeat 6 or more, the table shows their medians with intervals")
-	}
+	isTimed := func(c experiment.Cell) bool { return c.Latency != nil }
+	lines := applying([]remark{
+		{answersAlone(cells), "answers: what the service told the clients; stuck orders: found by grabs after the load"},
+		{len(cells) > 0 && !answersAlone(cells), "ledger: rows in the database; answers: what the service told the clients"},
+		{!isPeak(run) && len(repeatedCells(cells)) == 0 && slices.ContainsFunc(cells, isTimed), "a single run says little about latency, rate and commands, so only run.json contains them; with -repeat 6 or more, the table shows their medians with intervals"},
+	})
 	if r := run.Config.Rules; r != nil && len(cells) > 0 {
 		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed %s; taken %s, another driver has the order; busy %s, the driver did not get the lock, and the order may still be open",
 			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
+	if slices.ContainsFunc(cells, isClaimed) {
 		lines = append(lines, asExpected+" the verdict is the expected one for the strategy; "+notExpected+" it is not")
 	}
 	lines = append(lines, lockLegend(cells)...)
@@ -158,11 +153,12 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 			said.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
 		}
 	}
-	lines = append(lines, said.lines(": ")...)
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
-		lines = append(lines, atLeast+" or more: some answers may hide a grab")
-	}
-	return lines
+	return slices.Concat(lines, said.lines(": "), lowerBoundLegend(cells))
+}
+
+func lowerBoundLegend(cells []experiment.Cell) []string {
+	isBound := func(c experiment.Cell) bool { return c.LowerBound }
+	return applying([]remark{{slices.ContainsFunc(cells, isBound), atLeast + " or more: some answers may hide a grab"}})
 }
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
@@ -192,8 +188,8 @@ func facts(c experiment.Cell) []string {
 		{c.UnacknowledgedGrabs, "unacknowledged grab", "unacknowledged grabs"},
 		{c.NearMisses, "near miss", "near misses"},
 	} {
-		if f.n != nil && *f.n > 0 {
-			facts = append(facts, catalog.Plural(*f.n, f.one, f.many))
+		if n := orZero(f.n); n > 0 {
+			facts = append(facts, catalog.Plural(n, f.one, f.many))
 		}
 	}
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
@@ -239,8 +235,8 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
 	}
-	if n := c.CompensatedOrders; n != nil && *n > 0 {
-		texts = append(texts, fmt.Sprintf("%s more than one winner, for at most %.0f ms, until the service took the rest back.", catalog.Plural(*n, "order had", "orders had"), *c.LongestCompensationMS))
+	if n := orZero(c.CompensatedOrders); n > 0 {
+		texts = append(texts, fmt.Sprintf("%s more than one winner, for at most %.0f ms, until the service took the rest back.", catalog.Plural(n, "order had", "orders had"), *c.LongestCompensationMS))
 	}
 	if c.SettleMS != nil {
 		texts = append(texts, fmt.Sprintf("the ledger was watched for %.1f s after the last driver had asked.", *c.SettleMS/1000))
@@ -253,8 +249,8 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
 	}
-	if n := c.RepeatedRows; n != nil && *n > 0 && c.Verdict != catalog.Unsafe {
-		return catalog.Plural(*n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
+	if n := orZero(c.RepeatedRows); n > 0 && c.Verdict != catalog.Unsafe {
+		return catalog.Plural(n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
 	}
 	if c.Sale != nil {
 		return saleMoral(c)
@@ -290,13 +286,13 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
-	if n := c.Sale.LostUpdates; n != nil && *n > 0 {
-		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote this number minus one.", catalog.Plural(*n, "sale", "sales"))
+	if n := orZero(c.Sale.LostUpdates); n > 0 {
+		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote this number minus one.", catalog.Plural(n, "sale", "sales"))
 	}
 	switch {
 	case *c.DoubleGrabs > 0:
 		return fmt.Sprintf("%s of %s sold, %d too many.%s", catalog.Plural(*c.Grabs, "unit", "units"), catalog.Plural(units, "was", "were"), *c.DoubleGrabs, lost)
-	case c.Sale.Undersold != nil && *c.Sale.Undersold > 0:
+	case orZero(c.Sale.Undersold) > 0:
 		return fmt.Sprintf("%d of %s left, and drivers were refused.", *c.Sale.Undersold, catalog.Plural(units, "unit was", "units were"))
 	case c.Verdict != catalog.Safe:
 		return ""
@@ -370,7 +366,7 @@ func causeOf(c experiment.Cell) string {
 	switch m, ok := catalog.FindMode(id); {
 	case ok && id != "F1":
 		return fmt.Sprintf(". %s: %s.", id, m.Name)
-	case !ok && c.Overlaps != nil && *c.Overlaps > 0:
+	case !ok && orZero(c.Overlaps) > 0:
 		return ": the lock let in a driver while another was still inside."
 	case ok || c.Fault == catalog.NoFault:
 		return ": one driver reads that an order is open, and another driver reads the same before the first one has written."
