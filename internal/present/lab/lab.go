@@ -3,8 +3,8 @@
 // injects faults into the first instance and shows the effects.
 //
 // To read the package, begin at Serve. A Lab holds the running parts. state.go and orders.go record
-// what happens, and sentences.go describes it in words. pages.go and stream.go send updates to the
-// open pages in the format of tick.go. server.go handles requests.
+// what happens, and sentences.go describes it in words. pages.go sends updates to the open pages in
+// the format of tick.go. server.go handles requests.
 package lab
 
 import (
@@ -175,10 +175,7 @@ func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock()
 	defer l.op.Unlock()
 	l.state.say(Starting, "starting the "+l.cfg.Stack.Kind+" stack")
-	l.cfg.Stack.Needs = lock.Redis | lock.RedisQuorum | lock.SQL
-	if l.cfg.Stack.Kind == stack.Local {
-		l.cfg.Stack.Needs |= lock.SQLLocks
-	}
+	l.cfg.Stack.Needs = l.servers()
 	var err error
 	if l.stack, err = stack.Start(ctx, l.cfg.Stack); err != nil {
 		return err
@@ -273,18 +270,22 @@ type Choice struct {
 	Refused string      `json:"refused,omitempty"`
 }
 
+// servers returns the servers that the lab starts.
+func (l *Lab) servers() lock.Backend {
+	if l.cfg.Stack.Kind == stack.Local {
+		return lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks
+	}
+	return lock.Redis | lock.RedisQuorum | lock.SQL
+}
+
 func (l *Lab) strategies() (all []Choice) {
 	for _, s := range lock.Strategies {
 		c := Choice{Name: s.Name, Title: s.Title, Guard: s.Guard, Fences: s.Fences}
-		served := lock.Redis | lock.RedisQuorum | lock.SQL
-		if l.cfg.Stack.Kind == stack.Local {
-			served |= lock.SQLLocks
-		}
-		if s.Needs&^served != 0 {
+		switch missing := s.Needs &^ l.servers(); {
+		case missing&lock.SQLLocks != 0:
+			c.Refused = "needs -stack local"
+		case missing != 0:
 			c.Refused = "needs servers that this lab does not start"
-			if s.Needs&lock.SQLLocks != 0 {
-				c.Refused = "needs -stack local"
-			}
 		}
 		all = append(all, c)
 	}

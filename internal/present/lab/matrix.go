@@ -172,13 +172,13 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	}
 	for _, s := range lock.Strategies {
 		c := choice{Name: s.Name, About: s.Title}
-		if l.cfg.Stack.Kind == stack.Embedded && s.Needs&^(lock.Redis|lock.RedisQuorum|lock.SQL) != 0 {
+		if l.cfg.Stack.Kind == stack.Embedded && s.Needs&^l.servers() != 0 {
 			c.Refused = "needs -stack local"
 		}
 		strategies = append(strategies, c)
 	}
 	for _, name := range catalog.RunFaults {
-		c := choice{Name: string(name), About: name.About()}
+		c := choiceOf(name)
 		if f, err := fault.Find(name); err == nil {
 			c.Refused = f.Refused(l.cfg.Stack.Kind, l.cfg.Stack.RunsRedis())
 		}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"grablab/internal/catalog"
@@ -35,7 +34,7 @@ const (
 type orders struct {
 	clock func() time.Duration
 
-	mu       sync.Mutex
+	mutex
 	settings Settings
 	tiles    []*tile        // sorted by age, with the oldest first
 	watch    int64          // the order that the page should show; 0 if there is none
@@ -101,12 +100,6 @@ type answerLatency struct {
 
 func newOrders() *orders {
 	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
-}
-
-func (o *orders) locked(f func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f()
 }
 
 // judge sets the state of the order from its ledger rows and the drivers' answers.
@@ -386,10 +379,9 @@ func (o *orders) ended(now time.Time) []Second {
 			break
 		}
 		var last []time.Duration
-		for _, before := range o.seconds[max(0, i-4):i] {
-			last = append(last, before.latencies...)
+		for _, recent := range o.seconds[max(0, i-4) : i+1] {
+			last = append(last, recent.latencies...)
 		}
-		last = append(last, s.latencies...)
 		slices.Sort(last)
 		slices.Sort(s.latencies)
 		o.summaries = append(o.summaries, Second{T: i, N: len(s.latencies), P50: percentile(s.latencies, 0.5), P99: percentile(last, 0.99), Doubles: s.doubles})
@@ -426,16 +418,16 @@ func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order. For an order with open requests, the diagram ends at the
-// present.
-func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
-	var r diagram.Run
+// drawing returns the diagram of an order, or nil if the order is no longer on the page. For an order
+// with open requests, the diagram ends at the present.
+func (o *orders) drawing(id int64) *diagram.Diagram {
+	var r *diagram.Run
 	o.locked(func() {
 		t := o.find(id)
-		if ok = t != nil; !ok {
+		if t == nil {
 			return
 		}
-		r = diagram.Run{
+		r = &diagram.Run{
 			Title: fmt.Sprintf("Order %d, %s, guard %s", id, t.strategy.Name, t.guard), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
 			Events: slices.Clone(t.events), Further: t.dropped, Units: t.Units,
 			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
@@ -460,10 +452,10 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 			r.Rows = append(r.Rows, check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token})
 		}
 	})
-	if !ok {
-		return d, false
+	if r == nil {
+		return nil
 	}
-	return diagram.OfRun(r), true
+	return new(diagram.OfRun(*r))
 }
 
 func driverName(id int64) string {
@@ -475,23 +467,17 @@ func driverName(id int64) string {
 
 // snapshot is a consistent copy of all records.
 type snapshot struct {
-	settings Settings
-	tiles    []Tile
-	totals   totals
-	changed  []Tile // tiles that changed since the last call of markPublished
-	watch    int64
-	events   int
-	outcomes map[string]int
-	latency  *Latency
-	began    int64
-	seconds  []Second
+	Tick           // with all tiles
+	changed []Tile // tiles that changed since the last call of markPublished
+	totals  totals
 }
 
 func (o *orders) snapshot(now time.Time) (s snapshot) {
 	o.locked(func() {
-		s = snapshot{settings: o.settings, totals: o.totals, watch: o.watch, events: o.events, outcomes: maps.Clone(o.outcomes), latency: o.latency(now), began: o.began.UnixMilli(), seconds: o.ended(now)}
+		s.totals = o.totals
+		s.Tick = Tick{Status: Status{Watch: o.watch}, Events: o.events, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli(), Seconds: o.ended(now)}
 		for _, t := range o.tiles {
-			if s.tiles = append(s.tiles, t.Tile); t.changed {
+			if s.Tiles = append(s.Tiles, t.Tile); t.changed {
 				s.changed = append(s.changed, t.Tile)
 			}
 		}

@@ -197,11 +197,11 @@ func TestLatenciesOfTheLastSeconds(t *testing.T) {
 			o.answer(&vegeta.Result{Timestamp: end.Add(-a.sent), Latency: a.sent, Code: 200}, end.Add(-a.scheduled))
 		}
 	}
-	got := o.snapshot(now).latency
+	got := o.snapshot(now).Latency
 	if got == nil || got.N != 200 || *got.P50 != 7 || *got.P99 != 9 || *got.SentP50 != 2 || *got.SentP99 != 4 {
 		t.Errorf("%+v", got)
 	}
-	if got := o.snapshot(now.Add(time.Minute)).latency; got != nil {
+	if got := o.snapshot(now.Add(time.Minute)).Latency; got != nil {
 		t.Errorf("a minute later: %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -10,26 +11,28 @@ import (
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// pages sends state updates to all open pages. It is safe for concurrent use.
+// pages sends state updates to all open pages, as numbered server-sent events. It is safe for
+// concurrent use.
 type pages struct {
 	state *state
 
-	mu      sync.Mutex
-	stream  *stream
-	began   int64  // start of the run to which seconds refers
-	seconds int    // how many seconds of the run were sent
-	last    []byte // the last tick without its number; an unchanged tick is not sent again
+	mu        sync.Mutex
+	listeners map[chan []byte]struct{} // one for each page; nil once the lab ends
+	number    uint64                   // number of the last tick
+	began     int64                    // start of the run to which seconds refers
+	seconds   int                      // how many seconds of the run were sent
+	last      []byte                   // the last tick without its number; an unchanged tick is not sent again
 }
 
-func newPages(s *state) *pages { return &pages{state: s, stream: newStream()} }
+func newPages(s *state) *pages { return &pages{state: s, listeners: map[chan []byte]struct{}{}} }
+
+// event formats data as a server-sent event.
+func event(data []byte) []byte { return fmt.Appendf(nil, "event: tick\ndata: %s\n\n", data) }
 
 // tick sends the latest changes to all open pages.
 func (p *pages) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stream.closed {
-		return
-	}
 	t, changed := p.state.tick(time.Now())
 	if t.Tiles = changed; t.Began == p.began {
 		t.Seconds = t.Seconds[min(p.seconds, len(t.Seconds)):]
@@ -39,7 +42,8 @@ func (p *pages) tick() {
 		return
 	}
 	p.last = text
-	t.N = p.stream.number + 1
+	p.number++
+	t.N = p.number
 	if text, err = json.Marshal(t); err != nil {
 		return
 	}
@@ -48,34 +52,57 @@ func (p *pages) tick() {
 		p.began, p.seconds = t.Began, 0
 	}
 	p.seconds += len(t.Seconds)
-	p.stream.send(text)
+	p.send(event(text))
+}
+
+// send sends a message to all pages. If a page is too slow, send closes its channel, and the page
+// must reconnect.
+func (p *pages) send(message []byte) {
+	for c := range p.listeners {
+		select {
+		case c <- message:
+		default:
+			p.drop(c)
+		}
+	}
+}
+
+func (p *pages) drop(c chan []byte) {
+	if _, ok := p.listeners[c]; ok {
+		delete(p.listeners, c)
+		close(c)
+	}
 }
 
 // subscribe returns a message with the whole state, a channel for later messages, and a function
-// that ends the subscription.
+// that ends the subscription. The channel is closed if the lab ends or the page is too slow.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next = p.stream.subscribe()
-	stop = func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.stream.drop(next)
+	next = make(chan []byte, 64)
+	if p.listeners == nil {
+		close(next)
+		return nil, next, func() {}
 	}
-	if p.stream.closed {
-		return nil, next, stop
-	}
+	p.listeners[next] = struct{}{}
 	t, _ := p.state.tick(time.Now())
-	t.N, t.Whole = p.stream.number, true
+	t.N, t.Whole = p.number, true
 	if text, err := json.Marshal(t); err == nil {
 		now = event(text)
 	}
-	return now, next, stop
+	return now, next, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.drop(next)
+	}
 }
 
 // close ends the streams to all pages.
 func (p *pages) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stream.close()
+	for c := range p.listeners {
+		p.drop(c)
+	}
+	p.listeners = nil
 }

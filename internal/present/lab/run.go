@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"grablab/internal/catalog"
@@ -32,24 +31,10 @@ import (
 // fault into an instance while a driver holds the lock.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	ended := make(chan struct{})
-	var (
-		mu   sync.Mutex
-		plan *load.Plan // the plan whose requests are now being sent
-	)
+	sending, endSending := context.WithCancel(ctx)
 	l.stop = func() { // grabs that are under way end by themselves after some time
-		close(ended)
-		mu.Lock()
-		defer mu.Unlock()
-		if plan != nil {
-			plan.End()
-		}
-		go func() {
-			if !wait.For(ctx, 2*(times(s).Wait+times(s).TTL)) {
-				return
-			}
-			cancel()
-		}()
+		endSending()
+		time.AfterFunc(2*(times(s).Wait+times(s).TTL), cancel)
 	}
 	rate := s.Rate
 	if s.Slow {
@@ -57,7 +42,7 @@ func (l *Lab) run(s Settings) {
 	}
 	l.running.Go(func() {
 		defer cancel()
-		for seed := uint64(1); !wait.IsOver(ended); seed++ {
+		for seed := uint64(1); sending.Err() == nil; seed++ {
 			id, err := l.fleet.Create(ctx, ordersAtOnce, s.units())
 			if err != nil {
 				l.state.fail(ctx, "cannot open orders: "+err.Error())
@@ -67,23 +52,19 @@ func (l *Lab) run(s Settings) {
 				continue
 			}
 			l.state.orders.open(id, ordersAtOnce)
-			next := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
-			mu.Lock()
-			plan = next
-			mu.Unlock()
-			if wait.IsOver(ended) {
-				return
-			}
+			plan := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
+			forget := context.AfterFunc(sending, plan.End)
 			sent, struck := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(struck)
-				if err := l.strike(ctx, s, next.Order(2*int(seed%3)), sent); err != nil {
+				if err := l.strike(ctx, s, plan.Order(2*int(seed%3)), sent); err != nil {
 					l.state.fail(ctx, fmt.Sprintf("the fault %s could not be injected: %v", s.Fault, err))
 				}
 			}()
-			err = load.Attack(ctx, next, load.Config{
+			err = load.Attack(ctx, plan, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
 			}, l.state.orders.answer)
+			forget()
 			close(sent)
 			<-struck
 			if err != nil {

@@ -2,21 +2,15 @@ package lab
 
 import (
 	_ "embed"
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"grablab/internal/catalog"
+	"grablab/internal/present/diagram"
 )
 
-// sentences contains the phrases of the sentence at the top of the page, by language and key.
-var sentences = func() (all map[string]map[string]string) {
-	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
-		panic(err) // cannot fail, because the text is embedded
-	}
-	return all
-}()
+// sentences contains the phrases of the sentence at the top of the page.
+var sentences = diagram.ParsePhrases(sentencesJSON)
 
 //go:embed sentences.json
 var sentencesJSON string
@@ -40,7 +34,7 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	counts := []any{"n", won, "of", len(tiles)}
 	texts = map[string]string{}
 	for lang := range sentences {
-		say := func(key string, slots ...any) string { return phrase(lang, key, slots...) }
+		say := func(key string, slots ...any) string { return sentences.Say(lang, key, slots...) }
 		if sums.doubles > 0 && sums.opened > 1 {
 			texts[lang] = say(map[bool]string{false: "doubles", true: "doublesUnits"}[several], "n", sums.doubles, "of", sums.opened)
 		}
@@ -60,16 +54,6 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// phrase returns a phrase and replaces its placeholders. slots alternates between names of
-// placeholders and values.
-func phrase(lang, key string, slots ...any) string {
-	var pairs []string
-	for i := 0; i < len(slots); i += 2 {
-		pairs = append(pairs, fmt.Sprintf("{%v}", slots[i]), fmt.Sprint(slots[i+1]))
-	}
-	return strings.NewReplacer(pairs...).Replace(sentences[lang][key])
-}
-
 // idleSentence describes what a run with these settings would do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
@@ -87,7 +71,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[string]string {
 	texts := map[string]string{}
 	for lang := range sentences {
-		texts[lang] = phrase(lang, "strike", "fault", fault, "driver", driver, "id", id, "instance", instance)
+		texts[lang] = sentences.Say(lang, "strike", "fault", fault, "driver", driver, "id", id, "instance", instance)
 	}
 	return texts
 }

@@ -66,6 +66,8 @@ type choice struct {
 	Refused string `json:"refused,omitempty"` // why the user cannot choose the option
 }
 
+func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.About()} }
+
 // handler returns the HTTP handler for the page, its files and its API.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -217,12 +219,12 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 		c.Words[string(f)] = f.About()
 	}
 	for _, f := range Faults {
-		c.Faults = append(c.Faults, choice{Name: string(f), About: f.About()})
+		c.Faults = append(c.Faults, choiceOf(f))
 	}
 	if l.cfg.Explore != nil {
 		c.Explored = slices.Concat(l.cfg.Own, lock.Names())
 		for _, f := range catalog.FaultsBy(catalog.Explore) {
-			c.Searched = append(c.Searched, choice{Name: string(f), About: f.About()})
+			c.Searched = append(c.Searched, choiceOf(f))
 		}
 	}
 	reply(w, c)
@@ -266,12 +268,7 @@ func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is not the id of an order", r.PathValue("id")))
 		return
 	}
-	d, ok := l.state.orders.drawing(id)
-	if !ok {
-		reply(w, nil)
-		return
-	}
-	reply(w, d)
+	reply(w, l.state.orders.drawing(id))
 }
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {

@@ -13,7 +13,7 @@ import (
 type state struct {
 	orders *orders
 
-	mu     sync.Mutex
+	mutex
 	status Status
 	keys   []Key
 	lost   int // number of failed attempts to read events
@@ -25,24 +25,27 @@ func newState() *state {
 
 // tick returns the complete state, and separately the tiles that have changed.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
-	var sums totals
+	var o snapshot
 	s.locked(func() {
-		o := s.orders.snapshot(now)
-		sums = o.totals
-		all = Tick{Status: s.status, Keys: s.keys, Lost: s.lost, Events: o.events, Tiles: o.tiles, Outcomes: o.outcomes, Latency: o.latency, Began: o.began, Seconds: o.seconds}
-		all.Status.Watch, changed = o.watch, o.changed
+		o = s.orders.snapshot(now)
+		watch := o.Status.Watch
+		o.Status, o.Keys, o.Lost = s.status, s.keys, s.lost
+		o.Status.Watch = watch
 	})
-	if all.Status.Phase != Starting {
-		all.Status.Answers, all.Status.Alarm = summary(all.Status.Settings, all.Tiles, sums)
-		all.Status.Answer = all.Status.Answers["en"]
+	if o.Status.Phase != Starting {
+		o.Status.Answers, o.Status.Alarm = summary(o.Status.Settings, o.Tiles, o.totals)
+		o.Status.Answer = o.Status.Answers["en"]
 	}
-	return all, changed
+	return o.Tick, o.changed
 }
 
-// locked calls f while it holds the mutex of the state.
-func (s *state) locked(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// mutex protects the type that embeds it.
+type mutex struct{ mu sync.Mutex }
+
+// locked calls f while it holds the mutex.
+func (m *mutex) locked(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	f()
 }
 

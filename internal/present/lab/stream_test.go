@@ -3,10 +3,10 @@ package lab
 import "testing"
 
 func TestStreamDropsSlowListeners(t *testing.T) {
-	s := newStream()
-	slow := s.subscribe()
+	p := newPages(newState())
+	_, slow, stop := p.subscribe()
 	for range cap(slow) + 1 {
-		s.send([]byte("x"))
+		p.send([]byte("x"))
 	}
 	n := 0
 	for range slow { // ends because the channel is closed
@@ -15,8 +15,10 @@ func TestStreamDropsSlowListeners(t *testing.T) {
 	if n != cap(slow) {
 		t.Errorf("got %d messages, want %d", n, cap(slow))
 	}
-	s.close()
-	if _, open := <-s.subscribe(); open {
+	stop() // does nothing for a listener that was dropped
+	p.close()
+	_, late, _ := p.subscribe()
+	if _, open := <-late; open {
 		t.Error("a closed stream sent a message")
 	}
 }

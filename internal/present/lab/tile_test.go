@@ -196,8 +196,8 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 		event(n, history.OK, history.Renew)
 	}
 	event(maxTileEvents+40, history.OK, history.Grab)
-	d, ok := h.orders.drawing(7)
-	if want := "not drawn: 41 more events of this order"; !ok || !slices.Contains(d.Notes, want) {
+	d := h.orders.drawing(7)
+	if want := "not drawn: 41 more events of this order"; d == nil || !slices.Contains(d.Notes, want) {
 		t.Errorf("notes %q, want %q", d.Notes, want)
 	}
 	if tile := h.orders.tiles[0]; tile.Events != maxTileEvents+41 || tile.Open != 0 || d.End != maxTileEvents-1 {
@@ -241,7 +241,7 @@ func TestKeysAreDrawn(t *testing.T) {
 			h.orders.record(e)
 		}
 		tt.look(h)
-		d, _ := h.orders.drawing(7)
+		d := h.orders.drawing(7)
 		spans := d.Lanes[0].Rows[0].Spans
 		i := slices.IndexFunc(spans, func(s diagram.Span) bool { return s.Kind == tt.want.Kind })
 		if i < 0 {
@@ -312,11 +312,11 @@ func TestSeconds(t *testing.T) {
 	answer(1.5, 1, 30*time.Millisecond)
 	answer(7.5, 1, 20*time.Millisecond)
 	o.second(o.began.Add(1900*time.Millisecond)).doubles++
-	if got := o.snapshot(o.began.Add(900 * time.Millisecond)).seconds; len(got) != 0 {
+	if got := o.snapshot(o.began.Add(900 * time.Millisecond)).Seconds; len(got) != 0 {
 		t.Errorf("a second has not ended: %+v", got)
 	}
 	o.snapshot(o.began.Add(1500 * time.Millisecond))
-	all := o.snapshot(o.began.Add(9 * time.Second)).seconds
+	all := o.snapshot(o.began.Add(9 * time.Second)).Seconds
 	if len(all) != 8 || all[0].N != 99 || all[1].N != 1 || all[2].N != 0 || all[1].Doubles != 1 || all[0].Doubles != 0 {
 		t.Fatalf("got %+v", all)
 	}

@@ -49,19 +49,13 @@ type job struct {
 	began time.Time
 	end   context.CancelFunc
 
-	mu       sync.Mutex
+	mutex
 	seen     Job
 	drawings []diagram.Diagram
 }
 
 // maxOutput limits the output that is kept of a job, in bytes.
 const maxOutput = 256 << 10
-
-func (j *job) locked(f func()) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	f()
-}
 
 func (j *job) look() (seen Job) {
 	j.locked(func() {
@@ -72,26 +66,17 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-type writer func(text string)
-
-func (w writer) Write(b []byte) (int, error) {
-	w(string(b))
-	return len(b), nil
-}
-
-func (j *job) print(text string) {
+// Write keeps the output of the job's commands.
+func (j *job) Write(text []byte) (int, error) {
 	j.locked(func() {
-		if room := maxOutput - len(j.seen.Printed); room > 0 {
-			j.seen.Printed += text[:min(room, len(text))]
-		}
+		room := max(0, maxOutput-len(j.seen.Printed))
+		j.seen.Printed += string(text[:min(room, len(text))])
 	})
+	return len(text), nil
 }
 
-// progress keeps only the last line of text, because the page shows a single line.
-func (j *job) progress(text string) {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
-}
+// showProgress shows a progress line of a command. The page shows only the last one.
+func (j *job) showProgress(line string) { j.locked(func() { j.seen.Progress = line }) }
 
 // session opens a workshop session with the saved progress. If the exercise or the language does
 // not exist, the error wraps errBad.
@@ -248,7 +233,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 		return nil, fmt.Errorf("%w: the servers of the lab are still starting: try again in a few seconds", errBusy)
 	}
 	j := &job{began: time.Now()}
-	s, e, err := l.session(in.Lang, r.PathValue("n"), writer(j.progress))
+	s, e, err := l.session(in.Lang, r.PathValue("n"), lines(j.showProgress))
 	if err == nil {
 		err = asPageError(may(s, e))
 	}
@@ -267,7 +252,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	case !as.Checks:
 		j.seen.Of = len(e.Show)
 	}
-	s.Out, s.Told, s.Loud = writer(j.print), io.Discard, true
+	s.Out, s.Told, s.Loud = j, io.Discard, true
 	command := s.Do
 	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
