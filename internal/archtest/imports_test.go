@@ -114,7 +114,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// testHelper reports whether a package serves only tests, such as storetest.
+// testHelper reports whether a package serves only tests, such as stacktest.
 func testHelper(name string) bool {
 	return name != "locktest" && strings.HasSuffix(path.Base(name), "test")
 }

@@ -8,7 +8,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/measure/stat"
 	"grablab/internal/order"
-	"grablab/internal/order/storetest"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack/stacktest"
@@ -61,9 +60,9 @@ func BenchmarkGrabs(b *testing.B) {
 		}
 		return orders / time.Since(began).Seconds()
 	}
-	bare := storetest.BareGrab(b, st.DSN, inFlight)
+	bare := bareGrab(b, st.DSN, inFlight)
 	alone := func() float64 {
-		return orders / storetest.GrabAll(b, bare, create(), orders, inFlight).Seconds()
+		return orders / grabAll(b, bare, create(), orders, inFlight).Seconds()
 	}
 	for b.Loop() {
 		var a, v []float64
