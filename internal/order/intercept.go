@@ -75,20 +75,12 @@ type interceptedTx struct {
 
 func (x interceptedTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
 	c := &Call{Kind: LockRowCall, Over: x.tx}
-	err := x.around.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Locked, err = x.tx.LockRow(ctx, id, wait)
-		return err
-	})
-	return c.Locked, err
+	return intercepted(ctx, x.around, c, &c.Locked, func(ctx context.Context) (bool, error) { return x.tx.LockRow(ctx, id, wait) })
 }
 
 func (x interceptedTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
 	c := &Call{Kind: LockNameCall, Over: x.tx, Name: name}
-	err := x.around.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Locked, err = x.tx.LockName(ctx, name, wait)
-		return err
-	})
-	return c.Locked, err
+	return intercepted(ctx, x.around, c, &c.Locked, func(ctx context.Context) (bool, error) { return x.tx.LockName(ctx, name, wait) })
 }
 
 func (x interceptedTx) Close(ctx context.Context) error {
@@ -104,26 +96,27 @@ type interceptedRows struct {
 // Read returns the order even if there is an error, such as ErrStale.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
-	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Order, err = r.rows.Read(ctx, id, fence)
-		return err
-	})
-	return c.Order, err
+	return intercepted(ctx, r.around, c, &c.Order, func(ctx context.Context) (Order, error) { return r.rows.Read(ctx, id, fence) })
 }
 
 func (r interceptedRows) Held(ctx context.Context, id, driver int64) (int, error) {
 	c := &Call{Kind: HeldCall, Over: r.over}
-	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Held, err = r.rows.Held(ctx, id, driver)
-		return err
-	})
-	return c.Held, err
+	return intercepted(ctx, r.around, c, &c.Held, func(ctx context.Context) (int, error) { return r.rows.Held(ctx, id, driver) })
 }
 
 func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error {
 	return r.around.call(ctx, &Call{Kind: ClaimCall, Over: r.over, Claim: claim, Guard: g}, func(ctx context.Context) error {
 		return r.rows.Claim(ctx, claim, g)
 	})
+}
+
+// intercepted makes a call whose result is a field of c.
+func intercepted[T any](ctx context.Context, a Around, c *Call, result *T, send func(context.Context) (T, error)) (T, error) {
+	err := a.call(ctx, c, func(ctx context.Context) (err error) {
+		*result, err = send(ctx)
+		return err
+	})
+	return *result, err
 }
 
 func (a Around) call(ctx context.Context, c *Call, send func(context.Context) error) error {

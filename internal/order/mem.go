@@ -47,13 +47,7 @@ func (m *Mem) Create(ctx context.Context, count, units int) (int64, error) {
 func (m *Mem) Ledger(ctx context.Context, first int64, count int) ([]Grab, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var grabs []Grab
-	for _, g := range m.grabs {
-		if g.Order >= first && g.Order < first+int64(count) {
-			grabs = append(grabs, g)
-		}
-	}
-	return grabs, ctx.Err()
+	return m.grabsIf(func(g Grab) bool { return g.Order >= first && g.Order < first+int64(count) }), ctx.Err()
 }
 
 // Read implements Rows.
@@ -211,13 +205,18 @@ func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
 }
 
 // rowsOf returns a driver's ledger rows for an order.
-func (m *Mem) rowsOf(id, driver int64) (held []Grab) {
+func (m *Mem) rowsOf(id, driver int64) []Grab {
+	return m.grabsIf(func(g Grab) bool { return g.Order == id && g.Driver == driver })
+}
+
+// grabsIf returns the ledger rows for which keep returns true.
+func (m *Mem) grabsIf(keep func(Grab) bool) (grabs []Grab) {
 	for _, g := range m.grabs {
-		if g.Order == id && g.Driver == driver {
-			held = append(held, g)
+		if keep(g) {
+			grabs = append(grabs, g)
 		}
 	}
-	return held
+	return grabs
 }
 
 func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -60,17 +61,11 @@ const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEE
 // "user:password@tcp(host:port)/name". It does not create tables. The error wraps ErrBadDSN if dsn
 // is invalid.
 func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
-	if opts.MaxConns == 0 {
-		opts.MaxConns = 64
-	}
-	opts.MaxConns = max(opts.MaxConns, 2)
+	opts.MaxConns = max(cmp.Or(opts.MaxConns, 64), 2)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Wrap == nil {
 		opts.Wrap = func(c driver.Connector) driver.Connector { return c }
 	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-
 	open := openMySQL
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		dsn, open = path, openSQLite
@@ -119,12 +114,7 @@ func (s *SQL) Ping(ctx context.Context) error {
 }
 
 // Close closes all connections.
-func (s *SQL) Close() error {
-	if s.reads == s.writes {
-		return s.reads.Close()
-	}
-	return errors.Join(s.reads.Close(), s.writes.Close())
-}
+func (s *SQL) Close() error { return errors.Join(s.reads.Close(), s.writes.Close()) }
 
 // Version returns the name and version of the database, such as "MariaDB 10.11.19".
 func (s *SQL) Version(ctx context.Context) (string, error) {
