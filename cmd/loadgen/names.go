@@ -26,12 +26,9 @@ const (
 	maxRate     = 1e6
 )
 
-func parseReady(text string) (string, error) {
-	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
-		return "", errors.New("must be a path that begins with a slash, such as /healthz")
-	}
-	return text, nil
-}
+var parseReady = flags.Where(flags.Text,
+	func(path string) bool { return strings.HasPrefix(path, "/") && !strings.ContainsAny(path, "# \t\r\n") },
+	"must be a path that begins with a slash, such as /healthz")
 
 // readable returns the file name, or an error if the file cannot be opened.
 func readable(name string) (string, error) {
@@ -48,30 +45,20 @@ func bearer(text string) (string, error) {
 	return text, cmp.Or(err, grab.CheckToken(text))
 }
 
-func parseRate(text string) (float64, error) {
-	r, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(r >= minRate && r <= maxRate) {
-		return 0, fmt.Errorf("must be a rate in requests per second, from %g to %.0f", minRate, maxRate)
-	}
-	return r, nil
-}
+var parseRate = flags.Where(
+	func(text string) (float64, error) { return strconv.ParseFloat(text, 64) },
+	func(r float64) bool { return r >= minRate && r <= maxRate },
+	fmt.Sprintf("must be a rate in requests per second, from %g to %.0f", minRate, maxRate))
 
-func parseID(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 {
-		return 0, errors.New("must be the id of an order, which is a number of 1 or more")
-	}
-	return n, nil
-}
+func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
-func parseProbeDrivers(text string) (int64, error) {
-	const most = 1 << 53 // JSON preserves integers up to this number
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 2 || n > most {
-		return 0, fmt.Errorf("must be the id of the first driver for test grabs, from 2 to %d", most)
-	}
-	return n, nil
-}
+var parseID = flags.Where(parseInt, func(n int64) bool { return n >= 1 }, "must be the id of an order, which is a number of 1 or more")
+
+// maxDriver is the highest id of a driver, because JSON preserves integers only up to this number.
+const maxDriver = 1 << 53
+
+var parseProbeDrivers = flags.Where(parseInt, func(n int64) bool { return n >= 2 && n <= maxDriver },
+	fmt.Sprintf("must be the id of the first driver for test grabs, from 2 to %d", int64(maxDriver)))
 
 func parseAssert(text string) (experiment.Assert, error) {
 	a, err := experiment.ParseAssert(text)

@@ -38,19 +38,11 @@ func Many[T any](p *[]T, parse Parser[T]) flag.Value {
 
 // Switch returns a flag.Value that takes no argument and sets *on.
 func Switch(on *bool) flag.Value {
-	return value[bool]{parse: parseSwitch, set: func(v bool) { *on = v }, isSwitch: true}
+	return value[bool]{parse: Where(strconv.ParseBool, nil, "must be true or false"), set: func(v bool) { *on = v }, isSwitch: true}
 }
 
 // IsBoolFlag implements an optional interface of package flag.
 func (v value[T]) IsBoolFlag() bool { return v.isSwitch }
-
-func parseSwitch(text string) (bool, error) {
-	on, err := strconv.ParseBool(text)
-	if err != nil {
-		return false, errors.New("must be true or false")
-	}
-	return on, nil
-}
 
 // Set parses the value and stores the result.
 func (v value[T]) Set(text string) error {
@@ -76,13 +68,23 @@ func (v value[T]) String() string {
 	return ""
 }
 
-// NonEmpty accepts text that is not blank.
-func NonEmpty(text string) (string, error) {
-	if strings.TrimSpace(text) == "" {
-		return "", errors.New("must not be empty")
+// Where returns a Parser that accepts what parse accepts and valid allows. valid may be nil. wrong is
+// the error for any other text.
+func Where[T any](parse Parser[T], valid func(T) bool, wrong string) Parser[T] {
+	return func(text string) (T, error) {
+		v, err := parse(text)
+		if err != nil || valid != nil && !valid(v) {
+			return *new(T), errors.New(wrong)
+		}
+		return v, nil
 	}
-	return text, nil
 }
+
+// Text accepts any text.
+func Text(text string) (string, error) { return text, nil }
+
+// NonEmpty accepts text that is not blank.
+var NonEmpty = Where(Text, func(text string) bool { return strings.TrimSpace(text) != "" }, "must not be empty")
 
 // Checked returns a Parser that accepts text if check returns nil.
 func Checked(check func(string) error) Parser[string] {
@@ -107,12 +109,9 @@ func Pointer[T any](parse Parser[T]) Parser[*T] {
 
 // OneOf returns a Parser that accepts only the given names.
 func OneOf[S ~string](names ...S) Parser[S] {
-	return func(text string) (S, error) {
-		if !slices.Contains(names, S(text)) {
-			return "", fmt.Errorf("must be one of %s", Join(names))
-		}
-		return S(text), nil
-	}
+	name := func(text string) (S, error) { return S(text), nil }
+	known := func(name S) bool { return slices.Contains(names, name) }
+	return Where(name, known, "must be one of "+Join(names))
 }
 
 // Join joins names with commas.
@@ -125,13 +124,7 @@ func Join[S ~string](names []S) string {
 }
 
 // Duration parses any duration.
-func Duration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, errors.New("must be a duration such as 30s, 500ms or 1m30s")
-	}
-	return d, nil
-}
+var Duration = Where(time.ParseDuration, nil, "must be a duration such as 30s, 500ms or 1m30s")
 
 // AtLeast returns a Parser that accepts durations of at least this length.
 func AtLeast(least time.Duration) Parser[time.Duration] { return Between(least, math.MaxInt64) }
@@ -154,23 +147,12 @@ func Between(least, most time.Duration) Parser[time.Duration] {
 
 // WholeNumber returns a Parser that accepts integers between two limits.
 func WholeNumber(least, most int) Parser[int] {
-	return func(text string) (int, error) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("must be a whole number from %d to %d", least, most)
-		}
-		return n, nil
-	}
+	valid := func(n int) bool { return n >= least && n <= most }
+	return Where(strconv.Atoi, valid, fmt.Sprintf("must be a whole number from %d to %d", least, most))
 }
 
 // Seed parses a seed for random numbers.
-func Seed(text string) (uint64, error) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, errors.New("must be a whole number of 0 or more")
-	}
-	return n, nil
-}
+var Seed = Where(func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }, nil, "must be a whole number of 0 or more")
 
 // List parses a list that is separated by commas. Empty elements are not allowed.
 func List(text string) ([]string, error) {
