@@ -155,7 +155,10 @@ func (s *Span) End() {
 	if s == nil {
 		return
 	}
-	s.waits.end()
+	s.waits.update(func() {
+		s.waits.waitedLocked()
+		s.waits.ended = true
+	})
 	s.span.End()
 }
 
@@ -174,8 +177,14 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 			return send(ctx)
 		}
 		w, _ := ctx.Value(waitsKey{}).(*waits)
-		w.callBegins()
-		defer w.callEnds()
+		w.update(func() {
+			w.waitedLocked()
+			w.calls++
+		})
+		defer w.update(func() {
+			w.calls--
+			w.since = time.Now()
+		})
 		ctx, span := t.tracer.Start(ctx, op.Target, trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithAttributes(attribute.String("phase", string(op.Phase)), attribute.StringSlice("keys", op.Keys)))
 		defer span.End()
@@ -200,34 +209,13 @@ type waits struct {
 	ended bool      // whether the acquire has ended; later calls belong to renewals
 }
 
-func (w *waits) callBegins() {
-	if w == nil {
-		return
+// update calls change while the mutex is locked.
+func (w *waits) update(change func()) {
+	if w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		change()
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.waitedLocked()
-	w.calls++
-}
-
-func (w *waits) callEnds() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls--
-	w.since = time.Now()
-}
-
-func (w *waits) end() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.waitedLocked()
-	w.ended = true
 }
 
 // waitedLocked creates a span for the time since the last call ended.
