@@ -515,7 +515,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Click("#new-order")
 	p.Await("an order for two hands", `/order \d+: driver A at instance/.test(document.getElementById("hand-order").textContent)`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(1)`)
-	p.Await("driver A inside", `/held before its write/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds")`)
+	p.Await("driver A inside", `/stops before its write/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds")`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
 	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
 

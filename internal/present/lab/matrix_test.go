@@ -151,10 +151,10 @@ func TestMatrixIsAlone(t *testing.T) {
 	do("/api/matrix/start", `{"strategies":["x"],"faults":["none"]}`, http.StatusBadRequest, "there is no strategy")
 	const live, table = `{"strategy":"setnx","fault":"none","rate":10}`, `{"strategies":["setnx"],"faults":["none","pause","slow"]}`
 	do("/api/start", live, http.StatusOK, "")
-	do("/api/matrix/start", table, http.StatusConflict, "a live run (view Live) is running")
+	do("/api/matrix/start", table, http.StatusConflict, "a live run (view Live) is still running")
 	do("/api/stop", `{}`, http.StatusOK, "")
 	do("/api/matrix/start", table, http.StatusOK, "")
-	do("/api/start", live, http.StatusConflict, "a matrix (view Matrix) is running")
+	do("/api/start", live, http.StatusConflict, "a matrix (view Matrix) is still running")
 	await(t, "the first cell", ticks, func(tick lab.Tick) bool { return tick.Status.Doing == "a cell is done" })
 	do("/api/matrix/stop", `{}`, http.StatusOK, "")
 	await(t, "the end", ticks, func(tick lab.Tick) bool { return !tick.Status.Matrix.Running && tick.Status.Busy == "" })
