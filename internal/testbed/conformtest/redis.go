@@ -147,16 +147,6 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// aroundRedis makes a call with a Redis client other than go-redis. It then calls Replied, which
-// may replace the reply with an error.
-func aroundRedis(ctx context.Context, _ string, call func() error) error {
-	err := call()
-	if lost := Replied(ctx); lost != nil {
-		return lost
-	}
-	return err
-}
-
 // Token returns a new unique token for the Token field of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 

@@ -1,6 +1,7 @@
 package conformtest
 
 import (
+	"cmp"
 	"context"
 
 	"grablab/internal/tap/redishook"
@@ -25,11 +26,13 @@ func Replied(ctx context.Context) error {
 	return nil
 }
 
+// aroundRedis makes a call to Redis and then calls Replied, which may replace the reply with an error.
+func aroundRedis(ctx context.Context, _ string, call func() error) error {
+	err := call()
+	return cmp.Or(Replied(ctx), err)
+}
+
 // redisReplies is a go-redis hook that calls Replied.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
-	err := send(ctx)
-	if lost := Replied(ctx); lost != nil {
-		return lost
-	}
-	return err
+	return aroundRedis(ctx, "", func() error { return send(ctx) })
 })
