@@ -126,7 +126,7 @@ func ParseStep(line string) (Step, error) {
 		similar = slices.DeleteFunc(similar, func(e string) bool { return subject(strings.Fields(e)[0][1:]) != subject(words[0]) })
 	}
 	if len(similar) == 0 {
-		return Step{}, errors.New("there is no such step: begin it with an actor such as A, a server such as redis, instance or time")
+		return Step{}, errors.New("there is no such step: begin it with an actor such as A, with a server such as redis, or with the word instance or time")
 	}
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }

@@ -49,7 +49,7 @@ type Result struct {
 var (
 	// ErrCannotForce means that a step of the schedule is impossible on real servers, so the replay
 	// has no result.
-	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
+	ErrCannotForce = errors.New("replay: real servers cannot be made to follow this schedule")
 	// ErrTooSlow means that a lease or a deadline ended too early, so the replay did not follow the
 	// schedule.
 	ErrTooSlow = errors.New("replay: this machine was too slow to follow the schedule")

@@ -581,7 +581,7 @@ func (b *builder) finish(t *track) {
 		k := b.key(h.token)
 		switch {
 		case k != nil && k.wasRemoved():
-			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "its key is on the server, and is removed some time after this moment"})
+			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "the key of its lock is still on the server, and is removed later"})
 		case h.end <= b.end:
 			b.endKept(t, b.end)
 		case math.IsInf(h.end, 1):

@@ -28,7 +28,7 @@ import (
 )
 
 // ErrRefused means that the user's instances do not support what the flags ask for.
-var ErrRefused = errors.New("these settings do not fit the targets")
+var ErrRefused = errors.New("these settings cannot be used with these targets")
 
 // Strategy is a locking strategy of the user's instances, as listed by GET /strategies.
 type Strategy struct {

@@ -221,7 +221,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	}
 	root.node = file.Docs[0].Body
 	if root.plain, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
-		return root, fmt.Errorf("1:1: a value cannot be converted to JSON: %w", err)
+		return root, fmt.Errorf("1:1: the file contains a value that JSON cannot represent: %w", err)
 	}
 	var invalid *jsonschema.ValidationError
 	if err := schema.Validate(root.plain); errors.As(err, &invalid) {

@@ -131,7 +131,7 @@ func parseOpening(texts []string) (*Opening, error) {
 		}
 	}
 	if len(texts) > 1 && len(open.SQL) < len(texts) {
-		return nil, errors.New("must be either one call or SQL statements, and not both")
+		return nil, errors.New("the value must be either one HTTP call or a list of SQL statements")
 	}
 	return open, nil
 }

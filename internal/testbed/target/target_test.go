@@ -332,7 +332,7 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Later: "202 -> .at"}, "later: this service may answer 200 to a loser"},
 		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: an answer with status 202 matches the rule later"},
 		{Spec{OpenOrders: []string{"orders"}}, "open-orders: must be a call"},
-		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: must be either one call or SQL statements"},
+		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: the value must be either one HTTP call or a list of SQL statements"},
 		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": must say where the id is`},
 		{Spec{Path: "/{order}/{order_uuid}"}, "path: {order} and {order_uuid} are different ids"},
 		{Spec{OpenOrders: []string{"sql:"}}, "the statement must contain {order}"},
