@@ -32,8 +32,8 @@ type service struct {
 	strategy atomic.Pointer[string]
 }
 
-// strategies maps names to functions that let a driver grab an order. They report whether the
-// driver has won.
+// strategies maps names to functions that let a driver grab an order. Each function reports whether
+// the driver won.
 var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
 	"none":            (*service).checkThenAct,
 	"cas":             (*service).compareAndSet,
@@ -42,7 +42,8 @@ var strategies = map[string]func(s *service, ctx context.Context, order, driver 
 	"advisory-pooled": (*service).advisoryPooled,
 }
 
-// read reports whether the order is free. If so, it simulates work for a while.
+// read reports whether the order is free. Before it returns true, it sleeps to simulate the
+// driver's work.
 func (s *service) read(ctx context.Context, db interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
 }, order int64, lock string) (free bool, err error) {
@@ -64,7 +65,6 @@ func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (w
 	return err == nil, err
 }
 
-// inTx runs do in a transaction.
 func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		won, err = do(tx)
