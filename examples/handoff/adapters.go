@@ -19,7 +19,8 @@ type Gocron struct{ Locks *handoff.Locker }
 
 var _ gocron.Locker = Gocron{}
 
-// Lock takes the lock of a job without waiting.
+// Lock takes the lock of a job without waiting. It returns an error if another scheduler has the
+// lock.
 func (g Gocron) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := g.Locks.TryAcquire(ctx, "gocron:"+key)
 	if err != nil {
@@ -28,10 +29,9 @@ func (g Gocron) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	return gocronLock{lease}, nil
 }
 
-// gocronLock is the lock of one run of a job.
 type gocronLock struct{ lease *handoff.Lease }
 
-// Unlock ends the run.
+// Unlock releases the lock of the job.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
 // Goose is a lock for goose.WithLocker. One instance runs the migrations, and the others wait. A
@@ -44,7 +44,6 @@ var _ goose.Locker = Goose{}
 // NewGoose returns a Goose that takes its lock from locks.
 func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks)} }
 
-// migrations is the key of the lock.
 const migrations = "goose:migrations"
 
 // Lock waits until no other instance runs migrations. It does not use the database.
