@@ -1,7 +1,7 @@
 // A service in Node.js in which drivers grab orders. It uses ioredis and mysql2.
 //
-// A grab reads the order, works for a while, and writes the winner to orders and to the ledger wins. The
-// strategies protect these steps in different ways.
+// A grab reads the order, works for a while, and writes the winner to the tables orders and wins.
+// The strategies protect these steps in different ways.
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -53,7 +53,8 @@ async function checkThenAct(order, driver, guard = '') {
   }
 }
 
-// withLock runs grab while it holds the lock of the order.
+// withLock runs grab while it holds the lock of the order. It returns 'busy' if it does not get the
+// lock in time.
 async function withLock(order, release, grab) {
   const [key, token] = [`grab:${order}`, randomUUID()];
   for (const until = Date.now() + Number(flags.wait); (await redis.set(key, token, 'PX', flags.ttl, 'NX')) !== 'OK'; ) {
