@@ -12,12 +12,12 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// These times are used in the checks. slack is generous, because a busy machine may answer late.
+// slack is how late an answer may be. It is generous, because the machine may be busy.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
-	settling = shortTTL / 2 // a key that stays on the servers for longer counts as left behind
+	settling = shortTTL / 2 // a key that stays on the servers longer than this counts as left behind
 )
 
 // busy checks that a client gets ErrBusy while another client holds the lock, either at once or
@@ -49,7 +49,7 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes checks that a waiter in either of two processes gets the lock soon after its release.
+// wakes checks that a waiting client gets the lock soon after the holder has released it.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	for range 3 {
@@ -264,7 +264,6 @@ func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() e
 	return lease, err
 }
 
-// These constants set the size of the contention check.
 const (
 	contenders    = 1000
 	contendedKeys = 50
@@ -275,8 +274,8 @@ const (
 // their keys at different moments.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// watchLateness watches how much a busy machine delays this process, until stop is called. The first
-// function returns the sum of the times by which short sleeps were too long so far.
+// watchLateness measures how much a busy machine delays this process, until stop is called.
+// lateness returns the sum of the delays so far.
 func watchLateness() (lateness func() time.Duration, stop func()) {
 	const nap = 10 * time.Millisecond
 	var sum atomic.Int64

@@ -23,13 +23,13 @@ import (
 // childEnv is the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job tells a child process what to do. Its workers compete for keys, and cancel some of their
-// acquires.
+// job tells a child process which locks to test. The child acquires them in several goroutines, and
+// cancels some of its attempts.
 type job struct {
 	Strategy, Spec string
 	Dir            string // folder in which each holder keeps a file while it holds a lock
 	Keys           []string
-	Args           []string // arguments of the child
+	Args           []string
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// A report lists what a child process has observed.
+// A report contains the observations of a child process, which prints it as JSON.
 type report struct {
 	Held     int    // number of leases that were acquired
 	Overlaps int    // number of leases acquired while another worker held the same lock

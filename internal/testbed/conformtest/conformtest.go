@@ -48,15 +48,14 @@ type Subject struct {
 	Unseen bool
 }
 
-// check is a function that tests one property of a lock.
+// A check tests one property of a lock.
 type check struct {
 	name    string
 	applies func(Subject) bool
 	does    func(*trial)
-	alone   bool // whether the check must run alone on the machine
+	alone   bool // whether no other check may run at the same time
 }
 
-// checks lists all checks, the simple ones first.
 var checks = []check{
 	{"busy", excludesOthers, busy, false},
 	{"tries once", excludesOthers, triesOnce, false},
@@ -103,7 +102,8 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against compares the result with the known failures. It returns nil if they agree.
+// against returns an error if the check fails unexpectedly, or if it passes although fails says
+// that it must fail.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -126,8 +126,8 @@ type result struct {
 // less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the wanted checks on every subject. Most checks run concurrently. Checks that need
-// the whole machine run one by one at the end.
+// runAll runs most checks concurrently. Checks that need the whole machine run one by one at the
+// end.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -170,8 +170,6 @@ func (r *result) run(ctx context.Context, s Subject) {
 	r.err = r.check.run(ctx, s)
 	r.took = time.Since(began)
 }
-
-// These functions say what a strategy promises.
 
 // excludesOthers reports whether the lock has at most one holder at a time, at least within a
 // process.

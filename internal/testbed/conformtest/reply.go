@@ -32,7 +32,7 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return cmp.Or(Replied(ctx), err)
 }
 
-// redisReplies is a go-redis hook that calls Replied.
+// redisReplies calls Replied after every command of a go-redis client.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	return aroundRedis(ctx, "", func() error { return send(ctx) })
 })

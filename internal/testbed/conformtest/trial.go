@@ -28,7 +28,7 @@ type trial struct {
 // hangTimeout is how long a check may take before it counts as hung.
 const hangTimeout = time.Minute
 
-// run runs the check. It returns nil if the lock passes.
+// run returns nil if the lock passes the check.
 func (c check) run(ctx context.Context, s Subject) error {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
@@ -47,7 +47,8 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a new key that no other check uses.
+// addKey returns a key that no other check uses. At the end of the check, the servers must not
+// store it any more.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -65,7 +66,6 @@ func (t *trial) must(what string, err error) {
 	}
 }
 
-// want fails the check if got is not the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: got the error %v, want %v", what, got, wanted)
@@ -95,7 +95,7 @@ func (s Subject) start(ttl, wait time.Duration) (*process, error) {
 	})}, nil
 }
 
-// start starts a process that ends with the check.
+// start opens a locker that is closed at the end of the check.
 func (t *trial) start(ttl, wait time.Duration) *process {
 	p, err := t.Subject.start(ttl, wait)
 	t.must("start", err)
