@@ -7,8 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease delays a driver's release until a later grab of the same driver holds the lock. The
-// late release must not free the later grab's lock (F5, F6, F35 and F36 in docs/failure-modes.md).
+// lateRelease delays the release of a lock until the same driver holds the lock again. The late
+// release must not free the new lock (F5, F6, F35 and F36 in docs/failure-modes.md).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	Hits:           locks &^ lock.SQLLocks,
@@ -20,8 +20,8 @@ var lateRelease = Fault{
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// cancel makes a client disconnect while its grab acquires the lock. The instance must not leave a
-// lock behind (F14 and F22 in docs/failure-modes.md).
+// cancel makes a client disconnect while its request acquires a lock. The service must not leave
+// the lock behind (F14 and F22 in docs/failure-modes.md).
 var cancel = Fault{
 	Name:       catalog.Cancel,
 	Hits:       locks,

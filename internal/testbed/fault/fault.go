@@ -57,7 +57,7 @@ type Fault struct {
 // Course says when the affected drivers continue.
 type Course int
 
-// These are the possible courses of a fault.
+// These courses say when the affected drivers continue.
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
 	BeforeHeal               // the drivers continue during the fault; it ends once they are releasing their locks
@@ -195,7 +195,6 @@ func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	}
 }
 
-// locks lists the kinds of servers that store locks.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
 // ready returns a Prepare function for a fault that needs no preparation.
@@ -234,13 +233,12 @@ func (t Target) minority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-(len(nodes)-1)/2+1:]...)
 }
 
-// majority returns a majority of the Redlock nodes.
 func (t Target) majority() []string {
 	nodes := t.servers()
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the Redlock nodes that remain if a bare majority is left out.
+// beyondBare returns the Redlock nodes outside the smallest possible majority.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]
@@ -277,12 +275,10 @@ func closing(routes stack.Routes) func(context.Context) error {
 	return func(context.Context) error { routes.Close(); return nil }
 }
 
-// onEach returns a step that runs strike for each of the routes.
 func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
-// leases returns the length of n leases.
 func leases(n float64, lease time.Duration) time.Duration {
 	return time.Duration(n * float64(lease))
 }

@@ -42,7 +42,6 @@ type Point struct {
 	Moment string
 }
 
-// part returns the phase of the grab.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
 // Work is the phase between the check of the order and the write of the winner. Only grabs of a
@@ -82,7 +81,6 @@ type Reach struct {
 	Why   string // the reason, as part of a sentence, without a full stop
 }
 
-// These limit where in a grab a fault is possible.
 var (
 	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault can strike only during the work of the driver, between its read and its write"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the fault does not delay the renewals of the lease"}

@@ -16,7 +16,6 @@ var redisDown = outage(catalog.RedisDown, lock.Redis|lock.RedisQuorum, Target.mi
 // redisDownMost makes a majority of the Redlock nodes unreachable for a while.
 var redisDownMost = outage(catalog.RedisDownMost, lock.RedisQuorum, Target.majority)
 
-// outage returns a fault that makes servers unreachable for a while.
 func outage(name catalog.Fault, hits lock.Backend, servers func(Target) []string) Fault {
 	return Fault{
 		Name:       name,

@@ -24,7 +24,6 @@ var redisFull = Fault{
 	}),
 }
 
-// evict returns a step that makes the servers evict all data.
 func (t Target) evict(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var errs []error

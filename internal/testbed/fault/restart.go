@@ -30,7 +30,6 @@ func loss(name catalog.Fault, hits lock.Backend, servers func(Target) []string) 
 	}
 }
 
-// restart returns a step that restarts the servers, which deletes their data.
 func (t Target) restart(servers []string) Step {
 	return stepWithoutHeal(func(ctx context.Context) error {
 		for _, server := range servers {

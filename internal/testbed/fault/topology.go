@@ -59,8 +59,8 @@ var slotMoves = ofTopology(Fault{
 	return Strike{Do: stepWithoutHeal(func(ctx context.Context) error { return redis.MoveSlots(ctx, t.Keys()) })}
 })
 
-// ofTopology returns a fault of several Redis servers that work together. Prepared.Close replaces the
-// servers.
+// ofTopology completes a fault that needs a Redis Cluster or Redis Sentinel. Prepared.Close
+// replaces the servers.
 func ofTopology(f Fault, strike func(Target, *stack.Topology) Strike) Fault {
 	f.Hits, f.On = lock.Redis, RealServers
 	f.NotForeign = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"
