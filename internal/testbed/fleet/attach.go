@@ -162,7 +162,8 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	return nil
 }
 
-// meet asks an instance for its id, its settings and its strategies.
+// meet stores what an instance reports about itself. It returns ErrRefused if its strategies differ
+// from those of the first instance.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)

@@ -88,7 +88,7 @@ type Answer struct {
 	Body   []byte
 }
 
-// send sends a request and returns the reply.
+// send returns the reply to a request, whatever its status is.
 func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context that records the network address of the server that a call
-// reaches.
+// traceAddress returns a context for one call. During the call, it records the network address of
+// the server.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {

@@ -41,7 +41,7 @@ type Instance struct {
 	strategy string         // the last strategy to which use switched
 	port     int            // wanted port; 0 for any
 	reserved net.Listener   // reserves the wanted port; nil if it is not reserved
-	addr     string         // chosen address
+	addr     string         // address at which it listens; empty before the first start, or if the user started it
 	events   string         // path of the event file
 	proc     *stack.Process // nil before the first start
 	theirs   *os.Process    // process that the user started; nil if unknown
@@ -118,7 +118,7 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// servers returns the addresses at which the instance reaches its servers.
+// servers returns the addresses that the instance uses for its servers. They may belong to proxies.
 func (in *Instance) servers(u Setup) stack.Addresses {
 	if to, routed := u.Routes[in.index]; routed {
 		return to
@@ -136,7 +136,6 @@ func (in *Instance) end() error {
 	return err
 }
 
-// command returns the command line that starts the instance.
 func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
 	if in.fleet.service != nil {
 		return in.fleet.service.fill(in.ID, in.wires.at, u)
@@ -144,12 +143,13 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how many ports are tried if other processes keep taking them.
+// portTries is how many ports to try. Another process may take a free port before the instance
+// does.
 const portTries = 5
 
 var errPortTaken = errors.New("another process uses its port")
 
-// chooseAddr chooses the address of the instance, and sets the fields that contain the port.
+// chooseAddr chooses a free address and sets all fields of the instance that contain the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -186,7 +186,6 @@ func (in *Instance) reserve() bool {
 	return true
 }
 
-// unreserve lets other runs use the port.
 func (in *Instance) unreserve() {
 	if in.reserved != nil {
 		_ = in.reserved.Close() // nothing was sent through the socket
@@ -207,7 +206,6 @@ const Command = "instance"
 // firstStrategy is the locking strategy of a new instance. It needs no lock server.
 const firstStrategy = "none"
 
-// arguments returns the arguments that start an instance of this program.
 func (in *Instance) arguments(u Setup) []string {
 	to := in.servers(u)
 	cfg := in.fleet.cfg

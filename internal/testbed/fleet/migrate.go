@@ -14,12 +14,11 @@ import (
 // Migration is a step that prepares the empty database of a user's service.
 type Migration struct {
 	text      string
-	statement string  // an SQL statement
-	command   Service // a command; without words if the step is an SQL statement
+	statement string
+	command   Service // without words if the step is an SQL statement
 }
 
-// byService is the step in which the service prepares the database itself, when its first instance
-// starts.
+// byService means that the service itself prepares the database, when its first instance starts.
 const byService = "service"
 
 // ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.

@@ -8,10 +8,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot affect the result of a grab, such as a ping. Faults never hit
-// noise.
-
-// redisNoise lists Redis commands that do not touch business data.
+// redisNoise lists Redis commands that cannot affect who wins an order. Tests do not inject
+// failures at such commands.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
@@ -54,8 +52,8 @@ var statisticsVerbs = []string{
 // isCatalog matches system tables of PostgreSQL, which clients may name without their schema.
 var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
 
-// isNoise reports whether a request to the database or to Redis cannot change the result of a grab.
-// In text, * stands for the id of the order.
+// isNoise reports whether a request to the database or to Redis cannot affect who wins an order. In
+// text, * stands for the id of the order.
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
@@ -67,7 +65,7 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
-// isStatistics reports whether a command writes statistics to this key or table.
+// isStatistics reports whether the name of a key or table suggests that it only stores statistics.
 func isStatistics(verb, name string) bool {
 	words := nameWords.FindAllString(strings.ToLower(name), -1)
 	has := func(list []string) bool {

@@ -24,7 +24,6 @@ const (
 	probeWaits   = 10 * time.Second // how long to wait for an answer, in addition to a lease
 )
 
-// errSilent means that no instance answered a test grab.
 var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a pool of connections or threads that is too small")
 
 // IsProbe reports whether the driver is used only for test grabs after the load.
@@ -72,9 +71,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold sends test grabs from new drivers until one gets a final outcome. If two leases pass
-// without one, told is empty. It returns errSilent if no instance answers. The ids of consecutive
-// drivers differ by step.
+// askUntilTold sends requests of new test drivers until one gets a final outcome. told is empty if
+// twice the lease time passes without one. It returns errSilent if no instance answers. The ids of
+// consecutive drivers differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -114,8 +113,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab without a clear answer. It adds a hint if the flags may describe
-// the user's service incorrectly.
+// probeError describes a test request that got no clear answer. It adds a hint if the flags may
+// describe the user's service incorrectly.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	var answer *StatusError
@@ -132,8 +131,8 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe sends a grab request that does not wait for the lock. It returns an error if the outcome is
-// not grabbed, taken or busy.
+// probe tries to win the order without waiting for its lock. It returns an error unless the outcome
+// is grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	a, m, err := in.Ask(ctx, id, driver)
 	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {

@@ -175,10 +175,9 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 	return words[0], words[1:], filled(s.env), nil
 }
 
-// database holds the parts of a DSN.
 type database struct{ host, port, user, password, name string }
 
-// databaseAt splits a DSN into its parts.
+// databaseAt parses the address of a MySQL or PostgreSQL database.
 func databaseAt(dsn string) (d database, err error) {
 	if strings.HasPrefix(dsn, postgres+"://") {
 		u, err := url.Parse(dsn)

@@ -136,8 +136,8 @@ const (
 	askFor = 250 * time.Millisecond
 )
 
-// ask waits until the watched grab sends no more requests. Later requests do not count as part of
-// the grab, until answered is called or askFor has passed.
+// ask waits until the service has stopped sending requests for this order. Later requests count as
+// a search for the result, until answered is called or askFor has passed.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
 		w.mu.Lock()
@@ -179,7 +179,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send and counts it as a running statement.
+// counted wraps send, so that w.statements includes it while it runs.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -265,7 +265,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// isIdle reports whether the instance also makes this request while it serves no grab.
+// isIdle reports whether the instance also sends this request while it handles no orders.
 func (w *wires) isIdle(e wire.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,7 +276,8 @@ func (w *wires) isIdle(e wire.Event) bool {
 	return ok && w.idle[text]
 }
 
-// normalize returns the text of a request without ids and noise. ok is false if only noise is left.
+// normalize removes ids and irrelevant commands from the text of a request. ok is false if nothing
+// is left.
 func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	text = e.Text
 	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends EVAL if the server does not know the script
