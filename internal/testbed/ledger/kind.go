@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// kind describes what is special about one kind of database.
+// kind describes how one kind of database differs from the others.
 type kind struct {
 	version string // query for the version of the database
 	now     string // query for the number of seconds since 1970

@@ -146,7 +146,8 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 // statement.
 const mostListed = 500
 
-// rows runs a query about the orders from first to last, and returns their winners.
+// rows returns the winners that a query finds. It returns ErrQuery if a row is about an order that
+// is not between first and last.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {

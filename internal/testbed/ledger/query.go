@@ -10,7 +10,7 @@ import (
 // orderList is the placeholder for a list of order ids.
 const orderList = "{orders}"
 
-// mark returns the placeholder for the nth parameter in this database.
+// mark returns the placeholder for the nth parameter of a query: $n in PostgreSQL, and ? elsewhere.
 func (k kind) mark(n int) string {
 	if k.dollar {
 		return "$" + strconv.Itoa(n)
