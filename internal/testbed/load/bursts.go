@@ -62,7 +62,7 @@ func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
-// RoundTrip calls f.
+// RoundTrip calls f, so that a function can be an http.RoundTripper.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // End says that no more requests will follow. Attack then returns after the last result.
@@ -103,10 +103,10 @@ type burstPacer struct {
 	noRate
 	*Bursts
 	ctx   context.Context
-	began time.Time // start of the attack
+	began time.Time
 }
 
-// Pace waits until the next request is due.
+// Pace waits until the next request is due. It returns true if no more requests will follow.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 	for {
 		p.mu.Lock()

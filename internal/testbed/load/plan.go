@@ -95,7 +95,7 @@ func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer returns a pacer for the share. cfg.Rate is the total rate of all shares.
+// pacer spaces the requests so that all shares together reach cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {

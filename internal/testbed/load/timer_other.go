@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer sleeps as precisely as the Go runtime.
+// timer uses the sleep of the Go runtime, because only Linux has a timerfd.
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }
