@@ -157,7 +157,7 @@ func (s *Stack) address(server string) (string, error) {
 	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }
 
-// dsnAddr returns the address in a DSN of the stack's database.
+// dsnAddr returns the host and the port in the DSN of a database server.
 func dsnAddr(dsn string) string {
 	if isPostgres(dsn) {
 		_, rest, _ := strings.Cut(dsn, "@")

@@ -26,8 +26,8 @@ CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL server. As by default, the server writes every commit
-// to disk.
+// serveDatabase starts a new MariaDB or MySQL server. The server writes every commit to disk, which
+// is its default.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -99,7 +99,6 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 
 const lockTableWait = 5 * time.Second
 
-// askDatabase connects to a database and returns its version.
 func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -133,8 +132,7 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs returns the arguments for the program that creates the system tables. They disable
-// syncing to disk.
+// installArgs returns the arguments for the program that creates the system tables.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.commonArgs(data), "--skip-test-db", "--skip-name-resolve")

@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists the servers that the embedded stack cannot run.
+// notEmbedded lists what the embedded stack lacks. Each name becomes part of an error message.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string

@@ -113,7 +113,7 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// externals lists the servers of an external stack with their address flags.
+// externals lists, for each kind of server, the flags with which the user gives its address.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool

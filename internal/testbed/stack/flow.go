@@ -33,7 +33,7 @@ type rule struct {
 	after func(request []byte) bool
 }
 
-// flow forwards data in one direction, for all connections of a route. The zero flow forwards
+// flow forwards data in one direction, for all connections of a proxy. The zero flow forwards
 // everything.
 type flow struct {
 	mu      sync.Mutex
@@ -84,7 +84,6 @@ func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	}
 }
 
-// chunk is a piece of data with its arrival time.
 type chunk struct {
 	data []byte
 	came time.Time

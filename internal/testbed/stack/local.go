@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startLocal starts all servers in parallel.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	progs, err := findPrograms(cfg.Needs, cfg.Postgres)
 	if err != nil {
@@ -97,7 +96,7 @@ type server struct {
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how many ports serve tries if other processes keep taking them.
+// portTries is how many ports to try. Another process may take a free port before the server does.
 const portTries = 5
 
 // serve starts a server on a free port and waits until the server is ready.
@@ -169,7 +168,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run runs a program and waits until it ends. It returns an error if the program fails.
+// run waits until the program has ended. It returns an error if the program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

@@ -80,9 +80,8 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	return nil
 }
 
-// memory contains the memory settings of a Redis server.
 type memory struct {
-	policy string // the eviction policy
+	policy string
 	most   uint64 // the limit in bytes; 0 means no limit
 }
 

@@ -19,13 +19,12 @@ import (
 
 const postgresScheme = "postgres://"
 
-// isPostgres reports whether the DSN names a PostgreSQL server.
 func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme) }
 
-// postgresPrograms contains the paths of PostgreSQL's programs.
 type postgresPrograms struct{ server, install string }
 
-// findPostgres finds the programs of PostgreSQL. The path of a missing program is "".
+// findPostgres also searches folders of packages that are not on PATH. The path of a missing
+// program is "".
 func findPostgres() postgresPrograms {
 	find := func(name string) string {
 		if path := find(name); path != "" {
@@ -41,8 +40,8 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres creates and starts a new PostgreSQL server. As by default, the server syncs every
-// commit to disk.
+// servePostgres starts a new PostgreSQL server. The server writes every commit to disk, which is
+// its default.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)

@@ -16,7 +16,6 @@ var programDirs = []string{
 	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
 }
 
-// programs contains the paths of the programs that start the servers.
 type programs struct {
 	redis     string
 	database  databaseProgram
@@ -25,7 +24,6 @@ type programs struct {
 	etcd      string
 }
 
-// databaseProgram contains the paths of the MariaDB or MySQL programs.
 type databaseProgram struct {
 	server  string
 	install string // the program that creates the system tables; for MySQL, the server itself

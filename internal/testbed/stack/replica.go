@@ -32,7 +32,7 @@ type Replica struct {
 // These are time limits of the Sentinel. The short ones apply only during a planned failover,
 // because servers on a busy machine may be silent for a while.
 const (
-	patient   = time.Hour // both limits at other times than a failover
+	patient   = time.Hour // both limits, except during a failover
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
@@ -259,7 +259,7 @@ func (rep *Replica) Close(ctx context.Context) error {
 	return rep.s.Revive(ctx, rep.Server)
 }
 
-// replication returns the replication state that a Redis server reports.
+// replication returns the fields of the reply to INFO replication.
 func replication(ctx context.Context, addr string) (map[string]string, error) {
 	client := newRedis(addr)
 	defer client.Close()

@@ -117,7 +117,8 @@ func isCommit(request []byte) bool {
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow sets the rule of one direction or of both. Healing the fault calls undo.
+// follow sets the rule of one direction or of both. Healing the fault calls undo, which must set
+// the old rule again.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
@@ -129,7 +130,6 @@ func (r *Route) Redirect(addr string) (Heal, error) {
 	return r.inject(func() { leadTo(addr) }, func() error { leadTo(r.upstream); return nil })
 }
 
-// rule sets the rule of one direction or of both.
 func (r *Route) rule(d Direction, to rule) {
 	if d != ToClient {
 		r.toServer.set(to)
@@ -192,7 +192,8 @@ func (w Routes) Close() {
 	}
 }
 
-// inject applies a fault to the route and returns the function that ends the fault.
+// inject applies a fault and returns the function that ends it. It returns an error if the route is
+// closed or already has a fault.
 func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +216,6 @@ func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	}), nil
 }
 
-// pipe forwards the data of one connection in both directions.
 func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 	var l link
 	var both sync.WaitGroup
@@ -224,7 +224,6 @@ func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 	both.Wait()
 }
 
-// link is the state of one connection of a route.
 type link struct {
 	requests atomic.Int64 // number of reads from the client
 	asked    atomic.Bool  // whether a request has passed whose reply is to be lost

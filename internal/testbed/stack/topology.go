@@ -31,15 +31,14 @@ type Topology struct {
 	sentinels []*member
 }
 
-// member is a server of a topology.
 type member struct {
 	name, addr string
 	bus        string // port at which the nodes of a Cluster talk to each other
 	info       serverInfo
 }
 
-// These are the names, numbers and time limits of a topology. The limits apply only during a
-// planned failover, because servers on a busy machine may be silent for a while.
+// The time limits apply only during a planned failover, because servers on a busy machine may be
+// silent for a while.
 const (
 	topologyMaster = "redis"
 	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten
@@ -470,7 +469,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version returns the version, the kind and the number of the servers, as text.
+// version returns a text such as "Redis 7.0.15 (Cluster of 6)".
 func (t *Topology) version() string {
 	var infos []serverInfo
 	for _, m := range t.nodes {

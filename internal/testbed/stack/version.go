@@ -21,7 +21,6 @@ type serverInfo struct {
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
-// versions joins the distinct versions of the servers.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -102,7 +101,7 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 // newRedis returns a client that does not repeat failed requests.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
-// newSentinel returns a client of a Sentinel. The client does not repeat failed requests.
+// newSentinel returns a client that does not repeat failed requests.
 func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
 
 func onceTo(addr string) *redis.Options {
@@ -112,7 +111,7 @@ func onceTo(addr string) *redis.Options {
 	}
 }
 
-// infoFields parses the reply to INFO.
+// infoFields parses the reply to INFO, which has lines of the form NAME:VALUE.
 func infoFields(text string) map[string]string {
 	field := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -23,7 +23,6 @@ var (
 	shared = map[config]result{}
 )
 
-// config selects the servers of a shared stack.
 type config struct {
 	needs    lock.Backend
 	postgres bool
