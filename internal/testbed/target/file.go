@@ -46,7 +46,8 @@ type Setting struct {
 // values becomes several settings.
 func ReadFile(path string) ([]Setting, error) { return read(path, parseFile) }
 
-// read reads a file and parses it. Errors of parse begin with LINE:COLUMN.
+// read parses a file. It puts the path in front of the errors of parse, which begin with
+// LINE:COLUMN.
 func read[T any](path string, parse func(text []byte) ([]T, error)) ([]T, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -150,8 +151,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list. If v is not a list, it returns only v. For an alias, it
-// returns the place that uses the alias.
+// values returns the elements of a list, or v itself if v is not a list. The elements of a YAML
+// alias have the position of the alias.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {

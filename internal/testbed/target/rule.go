@@ -97,7 +97,6 @@ func ParseRule(text string) (Rule, error) {
 	}
 }
 
-// errRule lists the forms of a term.
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
@@ -169,7 +168,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the text that says which part of a reply a test reads.
+// parsePart parses the place in a reply that a test reads, such as json:.code.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -192,7 +191,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	return rest, err
 }
 
-// beforeOperator splits text at its first operator.
+// beforeOperator splits text before the first =, ! or ~.
 func beforeOperator(text string) (name, rest string) {
 	n := strings.IndexAny(text, "=!~")
 	if n < 0 {
@@ -201,7 +200,8 @@ func beforeOperator(text string) (name, rest string) {
 	return strings.TrimSpace(text[:n]), text[n:]
 }
 
-// parseComparison parses the operator and the value of a test.
+// parseComparison parses the end of a test, such as ==0. text is the whole test, for error
+// messages.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
 	operator, search := "", false
 	for _, o := range []string{"==", "!=", "!~", "~"} {
@@ -327,7 +327,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether the rule reads a reply part from one of these sources.
+// reads reports whether the rule depends on one of these parts of a reply, such as the JSON body.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -337,7 +337,6 @@ func (r Rule) reads(from ...source) bool {
 	return false
 }
 
-// holds reports whether a reply matches the rule.
 func (r Rule) holds(a *reply) bool {
 	return slices.ContainsFunc(r.terms, func(t term) bool { return t.holds(a) })
 }

@@ -103,7 +103,7 @@ var Own = func() *Shape {
 	return &s
 }()
 
-// must returns v. It panics if a constant of this package is invalid.
+// must panics if a constant of this package is invalid.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -111,7 +111,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// prepare computes the unexported fields.
 func (s *Shape) prepare() {
 	s.fixed = http.Header{}
 	if len(s.Body.parts) > 0 {
@@ -197,7 +196,6 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is a rule and the outcome that it stands for.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
@@ -215,7 +213,6 @@ type Rules struct {
 	Busy    string `json:"busy"`
 }
 
-// shape compiles the fields of the Spec that describe grabs.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody

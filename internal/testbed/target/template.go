@@ -17,13 +17,11 @@ type Template struct {
 	parts []part
 }
 
-// part is a piece of text or a placeholder.
 type part struct {
 	text string
 	name string // name of the placeholder; empty for a piece of text
 }
 
-// These are the placeholders that a template may contain.
 const (
 	orderID    = "order"
 	orderUUID  = "order_uuid"
