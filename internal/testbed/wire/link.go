@@ -31,7 +31,7 @@ type link struct {
 	requests uint64      // number of requests that passed through a tap
 }
 
-// reset ends both connections at once.
+// reset ends both connections with a TCP reset.
 func (l *link) reset() {
 	l.cancel(ErrGone)
 	l.mu.Lock()
@@ -210,7 +210,6 @@ type carrier struct {
 // window is the buffer size for one direction of a connection, in bytes.
 const window = 64 << 10
 
-// run copies data until the stream ends.
 func (c *carrier) run() {
 	if c.buf == nil {
 		c.buf = make([]byte, window)

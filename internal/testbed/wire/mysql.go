@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps other commands to their names.
+// commands maps the MySQL commands without an SQL statement to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -70,7 +70,7 @@ const (
 	maxPacket  = 1<<24 - 1 // a packet of this size continues in the next packet
 )
 
-// packets splits a stream into packets.
+// packets finds where MySQL packets begin and end in a stream.
 type packets struct {
 	rest      int  // bytes of the current payload that have not arrived yet
 	continued bool // whether the next packet continues the current one
@@ -177,7 +177,8 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command returns the request in a command packet.
+// command describes the request in a command packet. It returns an error if the proxy does not
+// support the command.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: the client sent an empty command packet", errMySQL)
@@ -211,7 +212,6 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	return m, err
 }
 
-// errAttributes means that the query attributes of a statement cannot be read.
 var errAttributes = fmt.Errorf("%w: the proxy cannot read the query attributes of a statement: do not use any", errMySQL)
 
 // skipAttributes returns the statement that follows the attributes in a COM_QUERY packet.
@@ -339,7 +339,7 @@ func (s *mysqlReplies) begins(k packet) bool {
 	return waits && (k.seq == 1 && s.last != 0 || r.alone && uint32(k.seq) == s.mysql.next.Load())
 }
 
-// These are the values of the first byte of a packet.
+// A packet with one of these first bytes reports success or failure.
 const (
 	isOK    = 0x00
 	isError = 0xff
@@ -423,7 +423,6 @@ func lengthIn(p []byte) (n uint64, size int) {
 	return n, 1 + size
 }
 
-// errorIn returns the error in an error packet.
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {
 		return &ReplyError{"error"}

@@ -45,7 +45,6 @@ type postgresMessage struct {
 	body []byte // the part of the body that has arrived
 }
 
-// isWhole reports whether the whole message has arrived.
 func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
 
 // postgresMessageIn returns the message at the beginning of data. Its type must be one of kinds. ok

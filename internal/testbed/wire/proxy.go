@@ -126,7 +126,6 @@ func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
 	}
 }
 
-// serve starts a link for a new client.
 func (p *Proxy) serve(client net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := &link{proxy: p, client: client, number: p.conns.Add(1), ctx: ctx, cancel: cancel, done: make(chan struct{})}

@@ -92,7 +92,7 @@ func (v *values) open(line []byte) error {
 // maxSize limits a size in a message, so that a sum of sizes cannot overflow.
 const maxSize = 1 << 40
 
-// sizeIn returns the number after the first byte of a line.
+// sizeIn returns the number after the first byte of a line. It is -1 for a null value.
 func sizeIn(line []byte) (n int, ok bool) {
 	if len(line) == 0 {
 		return 0, false
@@ -193,7 +193,7 @@ func command(args [][]byte, count int) (m message, err error) {
 	return m, nil
 }
 
-// countIn returns the number of arguments in the first line of a command.
+// countIn returns the number of arguments that the first line of a command announces.
 func countIn(data []byte) int {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {

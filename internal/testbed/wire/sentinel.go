@@ -61,7 +61,6 @@ func (s *Sentinels) Close() {
 	}
 }
 
-// sentinelConn is a client's connection to a Sentinel.
 type sentinelConn struct {
 	*Sentinels
 	*server.Peer

@@ -99,7 +99,8 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName returns the name of a statement from its words and signs.
+// statementName returns a name such as "UPDATE orders", which usually consists of the verb and the
+// first table.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
