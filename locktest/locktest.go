@@ -105,7 +105,6 @@ func (l locker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 
 func (l locker) Close() error { return l.under.Close() }
 
-// open creates the lock for a strategy.
 func (n New) open(env lock.Env) (lock.Locker, error) {
 	if env.Redis == nil {
 		env.Redis = env.Redlock[0]
