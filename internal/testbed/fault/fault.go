@@ -21,14 +21,14 @@ import (
 
 // A Fault is a failure that a test can inject while drivers compete for an order.
 //
-// For each order, one driver sends a grab to the instance that the fault hits. This driver is the
-// affected driver. Its grab stops at a chosen point, and the fault is injected. Then other drivers,
-// the contenders, try to win the order. Course says when the affected driver continues.
+// For each order, one driver sends a request to the instance that the fault hits. This driver is
+// the affected driver. Its request stops at a chosen point, and the fault is injected. Then other
+// drivers, the contenders, try to win the order. Course says when the affected driver continues.
 type Fault struct {
 	Name catalog.Fault
 	// Hits lists the kinds of servers that the fault affects. 0 means an instance or the database.
 	Hits lock.Backend
-	// Reach says at which points of a grab the fault can be injected. Nil means at all points.
+	// Reach says at which points of a request the fault can be injected. Nil means at all points.
 	Reach  *Reach
 	Course Course
 	// TTL is the length of leases under this fault, unless the user chooses another.
@@ -116,7 +116,7 @@ type Prepared struct {
 
 // A Strike is one way to inject a fault. Its steps, and the functions that undo them, may be nil.
 type Strike struct {
-	Before Step // runs before the affected drivers send their grabs
+	Before Step // runs before the affected drivers send their requests
 	Do     Step // runs while the affected drivers are stopped
 }
 

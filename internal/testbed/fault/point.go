@@ -24,27 +24,27 @@ const (
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes count
-// as one point.
+// A Point is a place in a request at which a fault is injected. Parallel calls to several nodes
+// count as one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the grab does not wait for this call, such as a renewal.
+	// Background means that the request does not wait for this call, such as a renewal.
 	Background bool
 	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
 	// applies.
 	Part tap.Phase
-	// HoldsLedger means that the grab has an open transaction with a write to the table of winners.
-	// A fault cannot lock that table then. HoldsLedger is set only for a user's service.
+	// HoldsLedger means that the request has an open transaction with a write to the table of
+	// winners. A fault cannot lock that table then. HoldsLedger is set only for a user's service.
 	HoldsLedger bool
-	// Moment is the time from the start of the grab to the fault. It is set only if the program
-	// does not know the calls of the grab.
+	// Moment is the time from the start of the request to the fault. It is set only if the program
+	// does not know the calls of the request.
 	Moment string
 }
 
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the check of the order and the write of the winner. Only grabs of a
+// Work is the phase between the check of the order and the write of the winner. Only requests to a
 // user's service have this phase.
 const Work tap.Phase = "work"
 
