@@ -23,7 +23,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError means that a response has an unexpected status or lacks the result of a grab.
+// StatusError means that a response has an unexpected status, or does not say whether the driver
+// won.
 type StatusError struct {
 	Code int
 	Says string // the text of the response, shortened to one line

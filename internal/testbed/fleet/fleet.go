@@ -42,7 +42,7 @@ type Fleet struct {
 	Unreachable map[string]string
 
 	client    *http.Client
-	probes    int64 // id of the first driver for test grabs after the load
+	probes    int64 // id of the first driver for test requests after the load
 	token     string
 	unlisted  bool            // whether the control API does not list the strategies
 	open      *target.Opening // how to open orders; nil means POST /orders
@@ -74,7 +74,7 @@ type Config struct {
 // Setup contains the settings of the instances that may change during a run.
 type Setup struct {
 	Work, TTL, Wait time.Duration
-	Timeout         time.Duration           // limit for one grab
+	Timeout         time.Duration           // limit for one request
 	Control         bool                    // serve the control API
 	Routes          map[int]stack.Addresses // by index of the instance, the addresses of its proxies to the servers; may be nil
 }

@@ -20,21 +20,21 @@ import (
 
 const (
 	probesAtOnce = 256
-	probeGivesUp = 3 * time.Second  // give up if all test grabs fail for this long
+	probeGivesUp = 3 * time.Second  // give up if all test requests fail for this long
 	probeWaits   = 10 * time.Second // how long to wait for an answer, in addition to a lease
 )
 
 var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a pool of connections or threads that is too small")
 
-// IsProbe reports whether the driver is used only for test grabs after the load.
+// IsProbe reports whether the driver is used only for test requests after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders that no new driver can finish within two leases. It sends test
-// grabs, and calls probed with the last driver and outcome of each order. These calls may be
-// concurrent.
+// StuckOrders returns the orders that no new driver can win or find taken within twice the lease
+// time. It sends test requests, and calls probed with the last driver and outcome of each order.
+// These calls may be concurrent.
 //
-// An order whose test grabs get no answer counts as stuck. If no order gets an answer, StuckOrders
-// returns an error instead.
+// An order whose test requests get no answer counts as stuck. If no order gets an answer,
+// StuckOrders returns an error instead.
 //
 // If reserved returns true for an order, the outcome "taken" counts only after two leases, because
 // the reservation may expire. reserved may be nil.
@@ -145,11 +145,11 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the id of a driver for test grabs. The load never uses such a driver.
+// ProbeDriver returns the id of a driver for test requests. The load never uses such a driver.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab request that does not wait for the lock. It returns the answer and what the
-// answer means.
+// Ask asks for an order on behalf of a driver, without waiting for a lock. It returns the answer
+// and what the answer means.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

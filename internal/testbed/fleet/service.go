@@ -239,14 +239,14 @@ func (in *Instance) asked(ctx context.Context) error {
 // IsService reports whether the fleet starts the instances of a user's service.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
-// Grab sends a test grab for a driver that is not part of the load.
+// Grab asks for an order on behalf of a driver that is not part of the load.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab waits until the instance answers two rounds of simultaneous grab requests without an
-// error. After an outage, this shows that its connection pools work again. If this takes longer
-// than within, AwaitGrab cancels the requests and returns an error.
+// AwaitGrab waits until the instance answers two rounds of simultaneous requests for an order
+// without an error. After an outage, this shows that its connection pools work again. If this takes
+// longer than within, AwaitGrab cancels the requests and returns an error.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error

@@ -36,13 +36,13 @@ type wires struct {
 
 	mu            sync.Mutex
 	to            stack.Addresses // servers behind the proxies
-	order, driver int64           // the grab to which the requests belong; 0 if none
+	order, driver int64           // the order and the driver for which the instance works; 0 if none
 	id            string          // id of the order in requests
 	// names maps numbers in requests, such as the port, to placeholder texts.
 	names        map[string]string
 	driverTexts  map[string]bool // texts of requests that name the driver, as seen in test runs before the load
-	idle         map[string]bool // requests that the instance also makes while it serves no grab
-	lastCall     time.Time       // time of the last request that belongs to the grab
+	idle         map[string]bool // requests that the instance also makes while it handles no orders
+	lastCall     time.Time       // time of the last request that was part of this work
 	questions    int             // number of requests for a result that the instance has not answered yet
 	lastQuestion time.Time       // when the last request for a result was sent
 }
@@ -116,8 +116,8 @@ func (w *wires) close() {
 	}
 }
 
-// watch treats all later requests as part of the grab of this order by this driver. Driver 0 means
-// any driver, and order 0 means no grab. names maps other numbers in requests to placeholder texts.
+// watch counts all later requests as work on this order for this driver. Driver 0 means any driver,
+// and order 0 means none. names maps other numbers in requests to placeholder texts.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +127,8 @@ func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 // When a client asks for the result of a grab, the service may query its servers. These constants
 // help to tell such queries from the grab itself.
 const (
-	// quietForAsking is how long a grab must send nothing before the program asks for its result.
+	// quietForAsking is how long a service must send nothing before the program asks for its
+	// result.
 	quietForAsking = 300 * time.Millisecond
 	// maxQuiet limits the wait for this pause, because some services poll their servers all the
 	// time.
@@ -155,7 +156,7 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking tells the proxies that a client is about to ask for the result of a grab. Call answered
+// Asking tells the proxies that a client is about to ask for the result of a request. Call answered
 // when the client has the result. Asking implements load.Asking.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
@@ -166,8 +167,8 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	return func() {}
 }
 
-// tap forwards a request of an instance to the server. If the request belongs to the watched grab,
-// a breakpoint can pause it.
+// tap forwards a request of an instance to the server. If the request is part of the work on the
+// watched order, a breakpoint can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
@@ -244,8 +245,8 @@ func (w *wires) nameIDs(text string) string {
 	return named
 }
 
-// call describes a request as an operation of the watched grab. ok is false if the request cannot
-// affect the grab.
+// call describes a request as a part of the work on the watched order. ok is false if the request
+// cannot affect who wins the order.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
@@ -291,8 +292,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which requests a grab makes. idle lists requests that the instances
-// also make while they serve no grab.
+// Recognize tells the proxies which requests an instance makes to grab an order. idle lists
+// requests that the instances also make while they handle no orders.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -344,8 +345,8 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch treats all later requests of the instance as part of the grab of this order by this driver.
-// Driver 0 means any driver, and order 0 means no grab. Without proxies, Watch does nothing.
+// Watch counts all later requests of the instance as work on this order for this driver. Driver 0
+// means any driver, and order 0 means none. Without proxies, Watch does nothing.
 func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
