@@ -38,7 +38,7 @@ type Config struct {
 	Asking     Asking        // called before each request for a result; may be nil
 }
 
-// Request is one grab to send.
+// Request is one attempt of a driver to win an order.
 type Request struct {
 	Target string // base URL of the instance
 	Order  int64
@@ -124,8 +124,8 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab. ParseRequest can restore the request from the fragment of this
-// URL.
+// URL returns the URL of the request. ParseRequest can restore the Request from the fragment of
+// this URL.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
@@ -151,7 +151,7 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace for each grab and sends the trace headers.
+// traced returns a transport that starts a trace for each request and sends the trace headers.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next

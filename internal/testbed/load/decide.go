@@ -18,13 +18,14 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// Asking is called before each request for the result of a grab. The request is sent once Asking
-// has returned. answered is called when the response has arrived. A nil Asking does nothing.
+// Asking is called before a client asks for the result of an earlier request. The client waits
+// until Asking has returned, and calls answered when the result has arrived. A nil Asking does
+// nothing.
 type Asking func(ctx context.Context, of Request) (answered func())
 
-// Decide returns a RoundTripper for services that answer a grab before its result is known. It asks
-// for the result until the result is known or the context of the grab ends. It does not change
-// other requests.
+// Decide returns a RoundTripper for services that answer a request before its result is known. It
+// asks for the result until the result is known or the context of the request ends. It does not
+// change other requests.
 func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -59,9 +60,9 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 	})
 }
 
-// askForResult asks a service for the result of a grab until there is one. at is a URL, which may
-// be relative. Before each request it calls the function asking, which returns a function to call
-// after the response.
+// askForResult asks a service for the result of a request until there is one. at is a URL, which
+// may be relative. Before each attempt it calls the function asking, which returns a function to
+// call after the response.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
