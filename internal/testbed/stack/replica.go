@@ -26,7 +26,7 @@ type Replica struct {
 	master string // address of the master
 	way    *Route // route from the replica to its master
 	watch  *Route // route to the master for the Sentinel, and for clients that ask the Sentinel
-	killed bool   // whether the master was killed
+	killed bool
 }
 
 // These are time limits of the Sentinel. The short ones apply only during a planned failover,

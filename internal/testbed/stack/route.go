@@ -176,7 +176,7 @@ func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	return done.All, nil
 }
 
-// Detours returns the routes as detours.
+// Detours returns the routes as a slice of type Detour.
 func (w Routes) Detours() []Detour {
 	detours := make([]Detour, len(w))
 	for i, r := range w {
