@@ -9,8 +9,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers a grab before the result is known. The client must then
-// send another request to get the result.
+// Later describes a service that answers before it knows the result. The client must then send
+// another request to get the result.
 type Later struct {
 	undecided Rule     // matches answers that do not contain the result
 	path      Template // where to ask, relative to the base URL; empty if from is set

@@ -50,13 +50,13 @@ func ParseMethod(text string) (string, error) {
 	return text, nil
 }
 
-// CheckPath returns an error if text is not a valid path of a grab.
+// CheckPath returns an error if text is not a valid path of a grab request.
 func CheckPath(text string) error {
 	_, err := parsePathTemplate(text, grabSlots...)
 	return err
 }
 
-// CheckBody returns an error if text is not a valid body of a grab.
+// CheckBody returns an error if text is not a valid body of a grab request.
 func CheckBody(text string) error {
 	_, err := ParseTemplate(text, grabSlots...)
 	return err

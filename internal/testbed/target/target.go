@@ -25,7 +25,7 @@ type Target struct {
 	// FirstOrder is the id of the first order to use. It is 0 if an HTTP call opens the orders and
 	// returns their ids.
 	FirstOrder int64
-	// ProbeDrivers is the id of the first driver for test grabs after the load. 0 means
+	// ProbeDrivers is the id of the first driver for test requests after the load. 0 means
 	// history.ProbeDriver.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
@@ -76,10 +76,10 @@ type Shape struct {
 
 	fixed  http.Header // headers that are the same in every request
 	reads  bool        // whether a rule reads the body of the reply
-	probes string      // query string for a grab that does not wait for the lock
+	probes string      // query string for a request that does not wait for the lock
 }
 
-// Header is one header of every grab.
+// Header is one header of every grab request.
 type Header struct {
 	Name  string
 	Value Template
@@ -148,11 +148,11 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 	return s.Path.grab(nil, order, driver, s.IDs), s.Body.grab(nil, order, driver, s.IDs), header
 }
 
-// Fixed returns a copy of the headers that are the same in every grab.
+// Fixed returns a copy of the headers that are the same in every grab request.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string for a grab that does not wait for the lock. It returns "" if the
-// service has no such option.
+// TryOnce returns the query string for a request that does not wait for the lock. It returns "" if
+// the service has no such option.
 func (s *Shape) TryOnce() string { return s.probes }
 
 // MaxBody is how many bytes of a reply the program reads. A rule about the body never matches a
