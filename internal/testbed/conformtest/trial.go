@@ -25,7 +25,6 @@ type trial struct {
 	stop []func()
 }
 
-// hangTimeout is how long a check may take before it counts as hung.
 const hangTimeout = time.Minute
 
 // run returns nil if the lock passes the check.
