@@ -124,7 +124,6 @@ type Strike struct {
 // is the length of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
-// stepWithoutHeal returns a step that needs no undo function.
 func stepWithoutHeal(do func(context.Context) error) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
 }
