@@ -208,7 +208,6 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 // Known reports whether the instances run grabsvc and report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies returns an error if the instances lack one of these strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil
