@@ -41,7 +41,6 @@ func etcdServer(exe, dir string) server {
 	}
 }
 
-// etcdAnswer is how long askEtcd waits for an answer.
 const etcdAnswer = time.Second
 
 // askEtcd returns the version and the name of an etcd server. It also reads a key to check that the

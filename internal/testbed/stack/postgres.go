@@ -72,7 +72,6 @@ func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, 
 	return postgresAt(addr), info.version, err
 }
 
-// postgresAt returns the DSN of a PostgreSQL server that the stack has started at addr.
 func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
@@ -114,7 +113,6 @@ func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, er
 	return info, nil
 }
 
-// lockPostgres implements LockTable for PostgreSQL.
 func (s *Stack) lockPostgres(ctx context.Context, table string) (Heal, error) {
 	conn, err := pgx.Connect(ctx, s.DSN)
 	if err != nil {

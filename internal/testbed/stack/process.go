@@ -29,7 +29,7 @@ type Process struct {
 	mu    sync.Mutex // held while signaling, so that no signal reaches a later process with the same pid
 	asked bool       // whether the process was asked to end
 	ended bool
-	at    time.Time // when it ended
+	at    time.Time
 	err   error
 	done  chan struct{}
 }

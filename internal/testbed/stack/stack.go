@@ -72,7 +72,6 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 	External: startExternal,
 }
 
-// redlockNodes is the number of independent Redis servers for the Redlock algorithm.
 const redlockNodes = 5
 
 // Kinds returns the kinds of stacks. The first one needs the fewest installed programs.

@@ -52,7 +52,6 @@ const (
 	sentinelMajority = 2
 )
 
-// startTopology starts a Cluster or a master with Sentinels.
 func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topology) error {
 	t := &Topology{Kind: kind, s: s, exe: exe}
 	masters, sentinels := clusterMasters, 0
@@ -84,7 +83,6 @@ func addrsOf(members []*member) (addrs []string) {
 	return addrs
 }
 
-// start starts every server and waits until they work together.
 func (t *Topology) start(ctx context.Context) error {
 	if err := t.startEach(ctx, t.nodes, t.node); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// serverInfo is what a server reports about itself.
 type serverInfo struct {
 	version string // such as "Redis 7.0.15"
 	id      string // identifies a Redis or an etcd; empty if unknown
@@ -84,7 +83,6 @@ func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	return askRedis(ctx, addr)
 }
 
-// masterOf asks a Sentinel for the current address of a master.
 func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
 	client := newSentinel(sentinel)
 	defer client.Close()

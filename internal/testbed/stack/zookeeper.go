@@ -18,7 +18,6 @@ type zooKeeperProgram struct {
 	classPath string
 }
 
-// zooKeeperPaths lists where the jars may be.
 var zooKeeperPaths = []struct{ jar, classPath string }{
 	{"/usr/share/java/zookeeper.jar", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"},
 	{"/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"},
