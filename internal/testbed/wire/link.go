@@ -111,7 +111,6 @@ type tapped struct {
 // reply makes the tap's call of send return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
-// start runs the tap for a request in the background.
 func (l *link) start(tap Tap, e Event) *tapped {
 	t := &tapped{sent: make(chan struct{}), replied: make(chan error, 1), ended: make(chan struct{})}
 	var send sync.Once

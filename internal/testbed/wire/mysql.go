@@ -300,7 +300,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 type mysqlReplies struct {
 	*session
 	packets
-	greeted bool // whether the greeting has arrived
+	greeted bool
 	last    byte // sequence number of the last packet
 }
 

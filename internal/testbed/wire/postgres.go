@@ -180,7 +180,6 @@ func cutString(data []byte) (text, rest []byte) {
 	return text, rest
 }
 
-// postgresReplies finds the replies in a server's stream.
 type postgresReplies struct {
 	*session
 	ready   bool    // whether the server has accepted the client
@@ -251,7 +250,6 @@ func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	return m, nil
 }
 
-// postgresError returns the code and the text of an error message.
 func postgresError(body []byte) *ReplyError {
 	var e pgproto3.ErrorResponse
 	if err := e.Decode(body); err != nil {

@@ -104,7 +104,6 @@ func (c sentinelConn) answer(command string, args []string) bool {
 	return true
 }
 
-// sentinelVersion is the Redis version that the Sentinels report.
 const sentinelVersion = "7.0.0"
 
 func (c sentinelConn) hello(version string) {

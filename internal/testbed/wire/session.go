@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 )
 
-// session is the state that both directions of a connection share.
 type session struct {
 	mu      sync.Mutex
 	pending []request // requests without a reply, the oldest first
@@ -15,7 +14,6 @@ type session struct {
 	tlsQuestions atomic.Int32 // in PostgreSQL, the number of requests for encryption that the server has not answered yet
 }
 
-// push adds a request for which a reply is expected.
 func (s *session) push(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +50,6 @@ func (s *session) confirm() (last bool) {
 	return s.pending[0].left <= 0
 }
 
-// abandon removes and returns all waiting requests.
 func (s *session) abandon() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -65,7 +65,6 @@ type scanner interface {
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
-// message is a request or a reply that a scanner has found.
 type message struct {
 	kind    messageKind
 	request request // the request, or the request that this reply answers
