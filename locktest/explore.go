@@ -105,7 +105,6 @@ func work(t *testing.T, own lock.Strategy) {
 	os.Exit(0)
 }
 
-// save writes the schedule of each failure to a file and returns the file names.
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := b.Dir
 	if dir == "" {
