@@ -89,7 +89,6 @@ func Run(t *testing.T, service Target) {
 	}
 }
 
-// run sends the load, injects the faults, and writes the results to dir.
 func (service Target) run(ctx context.Context, dir string) ([]report.Case, error) {
 	cfg, err := service.config()
 	if err != nil {
@@ -103,7 +102,6 @@ func (service Target) run(ctx context.Context, dir string) ([]report.Case, error
 	return report.Cases(run, nil, nil), nil
 }
 
-// config converts the description of the service into the settings of a run.
 func (service Target) config() (experiment.Config, error) {
 	cfg := experiment.Scenarios[0].Config
 	cfg.Scenario, cfg.Workers, cfg.OnLost, cfg.Stock, cfg.PerDriver = experiment.Scenarios[0].Name, 1, grab.Abort, 1, 1
