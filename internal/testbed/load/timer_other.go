@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer uses the sleep of the Go runtime, because only Linux has a timerfd.
+// timer is as precise as the timers of the Go runtime. The more precise one needs Linux.
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }
