@@ -41,7 +41,7 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	return dir, lock, nil
 }
 
-// noteChildren stores the ids and start times of processes. If this run is killed, a later run
+// noteChildren stores the ids and start times of processes. If this process is killed, a later run
 // reads them and ends the processes.
 func noteChildren(dir string, watched map[int]string) error {
 	var text strings.Builder
