@@ -16,7 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns a Redis client for one instance and one server. All schedules share the client.
+// newClient creates a Redis client without retries and background work, so that it sends the same
+// commands in every run.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -40,14 +41,12 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// poolSize is the size of the connection pool. warmed is the number of connections opened in
-// advance.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens the first connections of the pool in advance.
+// warm opens a few connections in advance, so that the pool is not empty at the first command.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -61,7 +60,7 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf returns a client hook that blocks each Redis call until the schedule lets it continue.
+// gateOf returns a hook that blocks each Redis command until the simulation lets it continue.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		w := inst.world
@@ -94,7 +93,7 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy returns the arguments of a command as the client sends them.
+// sentBy converts the arguments of a command to the values that the client writes to the network.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {

@@ -42,7 +42,7 @@ func (set Setting) Schedule() schedule.Schedule {
 // locks reports whether the strategy uses a lock that excludes other drivers.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
-// units returns how many drivers may win the order.
+// units returns how many units the order sells. A Stock of 0 means one unit.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
 // Bubble runs f in a testing/synctest bubble, which simulates time. It returns after all goroutines
@@ -61,24 +61,22 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // an extra instance that tries to grab the order at the end
 
-	// learn detects these properties of the strategy.
+	// The method learn sets these fields when the cluster is created.
 	renews       bool     // whether the lock renews its lease in the background
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 
-	// alsoCommutes is an additional rule for skipping schedules. Tests set a wrong rule to show
-	// that they would notice the mistake.
+	// alsoCommutes is an additional rule for skipping schedules. It is nil, except in tests that
+	// check whether a wrong rule is noticed.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that stays on the server after a release, such as the last fencing token.
-// Each schedule starts it just below a power of ten, to expose strategies that compare numbers as
-// text.
+// counter is a number that a released lock leaves on the server, such as the last fencing token.
 type counter struct {
 	key  string
 	ttl  time.Duration // 0 if it never expires
-	last string
+	last string        // the initial value, such as 98; after 99, a comparison of the numbers as text goes wrong
 }
 
 // instance is one simulated process of the service under test.
@@ -91,7 +89,7 @@ type instance struct {
 	world     *world       // nil between two schedules
 	processes atomic.Int64 // the number of processes started so far, over all executions
 	stopped   atomic.Bool  // whether the process is paused, including all its actors and connections
-	pausedAs  *actor       // the actor named in the step that paused the process; nil if the process is not paused
+	pausedAs  *actor       // the actor that the pausing step named; nil if the process runs
 	service   *grab.Service
 	sessions  []order.Tx      // its database sessions, which end when its process dies
 	ahead     time.Duration   // how far its wall clock is set ahead
@@ -189,8 +187,8 @@ func (inst *instance) connect(nodes []*node) error {
 // that round times incorrectly.
 const withinSecond = 500 * time.Millisecond
 
-// env returns the clients, the database and the clock that a strategy uses on one instance. Its
-// tokens and random numbers are the same in every run.
+// env returns everything that a strategy needs on one instance. Its tokens and random numbers are
+// the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
@@ -226,7 +224,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn takes the lock twice in succession to find out how the strategy behaves.
+// learn takes the lock twice without competitors, to find out how the strategy behaves.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env := x.world.env(x.cluster.prober)
@@ -267,7 +265,6 @@ func (x *execution) learn() error {
 	return err
 }
 
-// beginCounters sets the counters to their initial values.
 func (n *redisServer) beginCounters() {
 	for _, c := range n.counters {
 		_ = n.redis.Set(c.key, c.last) // this fails only if the key has another type
@@ -277,7 +274,7 @@ func (n *redisServer) beginCounters() {
 	}
 }
 
-// findCounters remembers the counters that locks have left on the server.
+// findCounters looks for keys that contain a positive number.
 func (n *redisServer) findCounters() {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -290,7 +287,7 @@ func (n *redisServer) findCounters() {
 	}
 }
 
-// learn takes the lock with this token and this driver id, which occur nowhere else.
+// These values identify the lock that the method learn takes. They occur nowhere else.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

@@ -29,10 +29,10 @@ type conn struct {
 	multi bool // whether the client has sent MULTI but not yet EXEC
 
 	in     []byte       // an incomplete command
-	unread bytes.Reader // the part of in that reader has not read yet
+	unread bytes.Reader // the input of reader, which consists of the bytes of in
 	reader bufio.Reader
 
-	// The stream's mu guards these fields too.
+	// mu also guards these fields.
 	subscribed bool
 	queue      [][]string // a waiting SUBSCRIBE and all commands after it
 }

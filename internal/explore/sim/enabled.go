@@ -21,8 +21,8 @@ type enabledSteps struct {
 	commuted    bool // whether a step was left out because another schedule covers it
 }
 
-// transitions returns the steps that could come next. commuted reports whether it left out a step
-// because another schedule covers that step.
+// transitions returns the steps that could come next. commuted is true if it left out a step that
+// another schedule already covers.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -53,7 +53,6 @@ func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	}
 }
 
-// canGo reports whether the call could continue now.
 func (c *call) canGo() bool {
 	a := c.actor
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
@@ -73,7 +72,6 @@ func (g *gate) enabledLocked(a *actor) bool {
 	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
-// anyEnabledLocked reports whether any actor has a waiting call that could continue.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
 // switchCostLocked returns the search cost of switching to another actor. The switch is a
@@ -101,8 +99,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next actor. Actors differ only in their names, so the search need
-// not try other starting orders.
+// begins adds the start of the next actor. The order of the starts does not matter, because actors
+// differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -137,8 +135,8 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that only let time pass. Such a step counts as a preemption or a fault if a
-// call could continue instead.
+// time adds the steps in which only time passes. If a call could continue instead, such a step
+// counts as a preemption or a fault.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // the remaining goroutines never end, for example a renewal whose holder has died
@@ -210,7 +208,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that would have an effect in the current state.
+// failures adds only faults that have an effect in the current state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -296,8 +294,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures adds outages of a server. If the server stores a lease, nodeFailures also adds
-// faults that may lose the lease, such as restarts and clock changes.
+// nodeFailures adds the outage of a server. If the server stores a lock, it also adds faults that
+// may lose the lock, such as a restart.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(*redisServer)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

@@ -52,7 +52,7 @@ func newEtcdServer(name string) *etcdServer {
 
 func (s *etcdServer) disconnect() {}
 
-// timePassed sends clients the watch events that occurred while the server was down.
+// timePassed sends the watch events that occurred while the server was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,6 @@ func (s *etcdServer) reset() {
 	s.history, s.watches = nil, nil
 }
 
-// answer executes one request.
 func (s *etcdServer) answer(request any) (proto.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked calls change and gives all resulting events the same revision.
+// commitLocked calls change. All events of the change get the same revision number.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -183,7 +182,6 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return done, nil
 }
 
-// refusedLocked returns an error if the server cannot execute the operation.
 func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -224,8 +222,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether a condition of a transaction is true. A missing key has version 0 and
-// an empty value.
+// holdsLocked reports whether a condition of a transaction is true. A key that does not exist has
+// version 0 and no value.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -285,8 +283,8 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 	return found, nil
 }
 
-// compareBy compares two keys by the target of a sort order or of a condition. The protocol uses the
-// same names for both.
+// compareBy compares two keys by one attribute. Sort orders and conditions name the attributes
+// alike.
 var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 	"KEY":     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
 	"VERSION": func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) },
@@ -315,7 +313,6 @@ func inRange(key string, from, end []byte) bool {
 
 func (s *etcdServer) sortedLocked() []string { return slices.Sorted(maps.Keys(s.keys)) }
 
-// contents returns one line for each key.
 func (s *etcdServer) contents() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +345,8 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf returns the remaining TTL of the key that stores value. ok is true only if the key is
-// first in its queue, because only that key owns the lock.
+// leaseOf returns the remaining TTL of the key that stores value. Waiting clients form a queue of
+// keys, and only the first key in the queue has the lock.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,7 +51,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask blocks a request until the schedule lets it continue, and then sends it.
+// ask sends a request once the simulation lets it continue.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -73,7 +73,7 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 		return asStatus(send(ctx))
 	}
 	words := etcdWords(request)
-	_, renewal := request.(*pb.LeaseKeepAliveRequest) // a renewal fails at once if the server is down
+	_, renewal := request.(*pb.LeaseKeepAliveRequest) // a renewal fails immediately if the server is down
 	return asStatus(w.gate.through(ctx, inst, &call{
 		target: s.name, node: s.node, sent: [][]any{words}, request: request, awaits: !renewal, lost: errEtcdLost,
 		text: func() string { return textOfEtcd(words, reply, refused) },
@@ -110,8 +110,8 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher implements the watches of one instance. It blocks each new watch until the schedule
-// lets the watch continue.
+// etcdWatcher implements the watches of one instance. A new watch waits until the simulation lets
+// it continue.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -119,12 +119,12 @@ type etcdWatcher struct {
 
 type etcdWatch struct {
 	op        clientv3.Op
-	next      int64 // the revision of the first event that it has not sent yet
+	next      int64 // the revision of the first event that was not sent yet
 	closed    bool
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is the capacity of a watch's channel. No watch ever has more unread responses.
+// mostResponses is the capacity of a watch's channel, which is more than any client leaves unread.
 const mostResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the returned channel when ctx
@@ -210,7 +210,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// etcdWords splits a request into words. Each key and each value is one word.
+// etcdWords splits a request into words. A key or a value is always one word, even if it contains
+// spaces.
 func etcdWords(request any) []any {
 	switch r := request.(type) {
 	case *pb.LeaseGrantRequest:
@@ -238,7 +239,6 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd formats a request and its answer as readable text.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restrict the steps that an execution may choose, and watch it.
+// Limits restricts the steps that an execution may choose. Its functions observe the execution.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that the execution may inject
@@ -40,8 +40,8 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// execution runs one schedule. After each step, the oracle checks the properties. At that time all
-// goroutines are blocked, so the oracle can safely read their state.
+// execution runs one schedule. It checks the properties after each step, when all goroutines are
+// blocked and their state is safe to read.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -52,7 +52,7 @@ type execution struct {
 	reducer *reducer
 
 	current   *actor        // the actor that made the last move
-	stillLate bool          // whether a reply was late when the last short delay passed
+	stillLate bool          // whether a reply was late when the last short delay began
 	cutAt     time.Duration // when an instance was last cut off from a network
 
 	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals do
@@ -94,7 +94,7 @@ type actor struct {
 	begin       time.Duration // when it began
 	arrivedLate bool          // whether a server has applied a call for which this actor had stopped waiting
 	asked       time.Duration // when it last asked a server for the lock
-	rest        time.Duration // how far its requests are ahead of one per askEvery; see noteAsked
+	rest        time.Duration // the fill level of the leaky bucket in noteAsked
 	fence       uint64
 	token       string
 	value       string // the value that servers store for its lease
@@ -131,8 +131,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts all instances, except for the one that checks the order at the
-// end.
+// begin opens the order and starts all instances except the prober, which starts at the end.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
@@ -162,7 +161,6 @@ func (w *world) begin() error {
 	return nil
 }
 
-// paused reports whether the actor's process is stopped.
 func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
 func newActor(name string, index int, driver int64, inst *instance) *actor {
@@ -172,7 +170,7 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// start launches an instance, either for the first time or after a crash.
+// start launches the process of an instance. It also replaces a process that has died.
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)
@@ -213,7 +211,6 @@ func (w *world) newToken(inst *instance) string {
 // a command.
 const tokenPrefix = "token-"
 
-// recorder receives the history events of one instance.
 type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
@@ -234,8 +231,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run executes the steps of a task and then chooses further steps until the schedule ends. A replay
-// skips steps that are impossible. In a search, an impossible step ends the execution.
+// run executes the steps of a task and then chooses further steps until the schedule ends. An
+// impossible step ends the execution, except in a replay, which skips the step.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on, x.before = l.Reduce, l.Before
 	t := &search.Trace{Impossible: -1}
@@ -274,7 +271,8 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add executes a step and appends it to the trace. It returns false if the step is impossible.
+// add executes a step and appends it to the trace. It returns false if the step is impossible in
+// the current state.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if x.before != nil {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
@@ -309,7 +307,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder adds to the trace the calls that the search must also try before the last step.
+// reorder notes in the trace which calls the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -318,7 +316,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish restarts all servers that are down, and then checks what the actors have left on the
+// finish restarts all servers that are down. It then checks what the actors have left on the
 // servers.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
@@ -339,7 +337,7 @@ func (x *execution) finish() {
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule and fails all waiting calls.
+// stop ends the schedule. All waiting calls fail.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false

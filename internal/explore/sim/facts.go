@@ -19,11 +19,10 @@ type causes struct {
 	grants   int           // the number of acquires that have succeeded
 }
 
-// noteGrant records how an actor got the lock although other actors had not released it.
+// noteGrant records how an actor got the lock although other actors still had it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own is how many times a server lost this actor's lease while the actor was acquiring a
-	// majority.
+	// own counts the leases that servers lost while this actor was still collecting a majority.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
@@ -93,8 +92,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked records whether an acquire has overwritten another actor's lease. That can
-// happen only if the strategy has no tokens.
+// noteOverwrittenLocked checks whether an acquire has replaced the lock of another actor. Only a
+// strategy without tokens can do that.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -107,7 +106,7 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked records whether a release has deleted leases of other actors.
+// noteFreedLocked checks whether a release has deleted the lock of another actor.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -124,8 +123,6 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// hasValidLease reports whether the actor has a lease on the server that is still valid by the
-// server's clock.
 func (l *leaseBook) hasValidLease(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })
 }

@@ -39,8 +39,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns a hash of a server's state, its past replies and its pending calls. The
-// hash does not include the server's name, because servers are interchangeable.
+// stateOfLocked returns a hash of a server's state and its calls. The hash omits the server's name,
+// because servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())
@@ -54,7 +54,6 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	return f.Number(int64(n.replyHash)).Number(int64(x.reducer.pendingLocked(n)))
 }
 
-// stateOfDB returns a hash of the order and its recorded winners.
 func (x *execution) stateOfDB() search.Fingerprint {
 	o := x.world.row()
 	f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence)).Number(o.Stock)

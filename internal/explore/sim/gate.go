@@ -16,14 +16,14 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate blocks every remote call until a step of the schedule decides its outcome. The kind of that
-// step is the outcome: a normal reply, a late reply or no reply.
+// gate blocks every remote call until a step of the schedule decides whether the call gets a reply,
+// a late reply or none.
 type gate struct {
 	world  *world
 	leases *leaseBook
 
 	mu           sync.Mutex    // never held while a goroutine waits
-	ungated      bool          // whether calls pass without a step; does not apply to calls of dead actors
+	ungated      bool          // whether calls continue without a step; calls of dead actors stay blocked
 	starting     bool          // whether an instance is starting; calls of dead actors then pass too
 	passed       atomic.Int64  // the number of calls that have passed without a step
 	waiting      []*call       // calls that have not been sent yet
@@ -59,7 +59,7 @@ type call struct {
 	request   any                // a request to etcd; it may arrive late, like sent
 	awaits    bool               // whether the client waits for a connection before it sends the call
 	lost      error              // the error that the client reports for a lost reply; nil means errLost
-	renewed   []lookedFor        // the leases that a renewal tried to extend
+	renewed   []lookedFor        // the leases that this call, a renewal, tried to extend
 	releasing bool               // whether the actor had begun its release before this call
 	text      func() string      // formats the request and its answer after the call
 }
@@ -72,14 +72,13 @@ func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls defines the order of waiting calls. The gate sorts them, because their goroutines
-// arrive in random order.
+// compareCalls sorts waiting calls, because their goroutines arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through blocks a call until the schedule lets it continue, and then sends it. It returns what the
-// caller sees, such as an error if the reply is lost.
+// through blocks a call until the schedule lets it continue, and then sends it. It returns the
+// error that the caller sees, for example if the reply is lost.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	c.actor = g.actorOf(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
@@ -128,21 +127,20 @@ func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOf returns the actor that made a call. A background call counts as a call of the first
-// actor on the instance.
+// actorOf returns the actor that made a call. A call in the background has no driver, so it counts
+// as a call of the first actor on the instance.
 func (g *gate) actorOf(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have arrived during the last step. It first sorts them by
-// content, because they arrive in random order. It also corrects the phase of renewals that arrived
-// before their acquire returned.
+// numberCalls numbers the calls of the last step. It sorts them by content first, because they
+// arrive in random order.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range slices.Concat(g.waiting, g.inFlight) {
 		if c.n == 0 {
-			if c.ctx != nil {
+			if c.ctx != nil { // the phase changes if a renewal arrives before its acquire has returned
 				c.phase = phaseOf(c.ctx)
 			}
 			fresh = append(fresh, c)
@@ -159,8 +157,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects new calls that were recorded as part of a release. They do not belong to
-// the release if their actor has acquired the lock again in the same step.
+// forgetReleases corrects new calls whose actor has acquired the lock again. They no longer belong
+// to its release.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,8 +167,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait blocks until the schedule decides the outcome of the call, or until the call's context ends.
-// A paused process does not notice the end of the context.
+// wait blocks until the schedule decides the call, or until the call's context ends. A paused
+// process does not notice that its context has ended.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -204,8 +202,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that is ready when the caller stops waiting. A database client stops
-// when its context ends. go-redis stops only at a deadline.
+// patience returns a channel that becomes ready when the caller stops waiting. A database client
+// stops when its context ends, but go-redis only stops at a deadline.
 func (c *call) patience() (over <-chan struct{}, stop func()) {
 	switch deadline, ok := c.ctx.Deadline(); {
 	case c.heedsContext():
@@ -238,8 +236,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes the call that a step names, and returns it. It returns nil if the list
-// contains no such call.
+// takeLocked removes and returns the call that a step names. It returns nil if the list does not
+// contain the call.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.matches(s) })
 	if i < 0 {
@@ -250,8 +248,8 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked keeps a call whose caller has stopped waiting, because the call may still reach the
-// server. It drops transactions and calls through a broken network.
+// giveUpLocked keeps a call after its caller has stopped waiting, because the call may still reach
+// the server. It drops transactions and calls through a broken network.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -289,7 +287,7 @@ func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signal wakes sleep after a call has arrived or a grab has ended.
+// signal wakes the goroutine in sleep.
 func (g *gate) signal() {
 	select {
 	case g.arrived <- struct{}{}:
@@ -297,7 +295,7 @@ func (g *gate) signal() {
 	}
 }
 
-// forgetSignal makes sleep ignore the calls that have already arrived.
+// forgetSignal discards a pending signal, so that the next sleep waits for a new one.
 func (g *gate) forgetSignal() {
 	select {
 	case <-g.arrived:
@@ -305,8 +303,8 @@ func (g *gate) forgetSignal() {
 	}
 }
 
-// sleep lets time pass until a call arrives or a grab ends, but at most for d. It reports whether
-// all of d has passed.
+// sleep waits until a call arrives or a grab ends, but at most for d. It returns true if all of d
+// has passed.
 func (g *gate) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -318,8 +316,8 @@ func (g *gate) sleep(d time.Duration) bool {
 	}
 }
 
-// noteReply includes a reply in the hash of the state. It adds hashes instead of chaining them,
-// because simultaneous replies have no order.
+// noteReply adds a reply to the hash of the state. The sum of the hashes does not depend on the
+// order of simultaneous replies.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -341,7 +339,8 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
+// fingerprint returns a hash of the call and its commands. Equal calls to different servers have
+// the same hash.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
@@ -365,14 +364,14 @@ func (g *gate) subscribe(inst *instance, c *call) bool {
 	return true
 }
 
-// withdraw removes a subscription that is still blocked.
+// withdraw removes a subscription whose client no longer waits for it.
 func (g *gate) withdraw(c *call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 }
 
-// subscriberLocked returns the actor for which an instance subscribes. It is the last actor that
+// subscriberLocked returns the actor for which a process subscribes, which is the last one that
 // waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOf(inst, 0)

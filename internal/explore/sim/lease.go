@@ -32,10 +32,9 @@ type serverLease struct {
 	until time.Time
 }
 
-// isValid reports whether the lease is still valid by its server's clock.
 func (l serverLease) isValid() bool { return l.until.After(l.node.now()) }
 
-// update adjusts the recorded leases after a server has executed a call. err is the error of that call.
+// update records how a call has changed the leases. err is the error that the server returned.
 func (l *leaseBook) update(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
@@ -48,8 +47,8 @@ func (l *leaseBook) update(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
-// may hand the lease over to another actor.
+// noteLeasesLocked records which leases exist after a call. A release may also change the lease of
+// another actor, because it can hand the lock over.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -72,29 +71,29 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// Discard the recorded lease, because the client may have lost its place in the queue.
-		// findLeasesLocked records the lease again if it still exists.
+		// The client may have lost its place in the queue. findLeasesLocked records the lease again
+		// if it still exists.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// On average, a waiter may ask for the lock once per askEvery. It may send askAtOnce requests in a
+// A waiting client may ask for the lock once per askEvery on average, and askAtOnce times in a
 // burst.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked counts requests for the lock, to detect clients that ask too often. The count is a
-// leaky bucket, so it decreases over time.
+// noteAsked detects clients that ask for the lock too often. It works like a leaky bucket, so old
+// requests stop counting after a while.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
-// because it compares the old end of a lease with the new end.
+// noteRenewalLocked records the effect of a renewal. It must run before the new end of the lease is
+// recorded, because it compares both ends.
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a ZooKeeper server, each call renews the session of its instance, even if the reply is
 	// lost.
@@ -107,15 +106,15 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.renewed = append(c.renewed, lookedFor{a, !ok})
-		case sessions || !l.extendsLease(c): // a clean-up may hand the lock over to another actor
+		case sessions || !l.extendsLease(c): // a clean-up may hand over the lock to another actor
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
 	}
 }
 
-// noteBelief records a problem if a holder believes that its lease lasts longer than the servers
-// grant. believed is 0 if the event does not concern a lease.
+// noteBelief checks whether a holder believes that its lease lasts longer than it does on the
+// servers. believed is 0 if the event does not concern a lease.
 func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	if believed == 0 {
 		return
@@ -131,8 +130,8 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. It recognizes such a call by the TTL among
-// the arguments.
+// extendsLease reports whether a call extends a lease. It assumes so if an argument of the call is
+// the TTL.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -149,7 +148,7 @@ func (l *leaseBook) extendsLease(c *call) bool {
 	})
 }
 
-// findLeasesLocked updates which actors have a lease on the server.
+// findLeasesLocked records when each lease on the server ends.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -158,7 +157,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether value is one of the arguments of the call.
+// names reports whether an argument of the call contains value.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(slices.Concat(c.sent...), func(arg any) bool {
 		text, ok := arg.(string)
@@ -197,7 +196,7 @@ func (a *actor) lease(l serverLease) {
 	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
 }
 
-// tokenIn returns the token among the arguments of an acquire. It returns "" if there is none.
+// tokenIn returns the token that an acquire sends, or "" if there is none.
 func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
@@ -210,7 +209,6 @@ func tokenIn(c *call) string {
 	return ""
 }
 
-// usesLeases reports whether the strategy's locks are leases from lock servers.
 func (l *leaseBook) usesLeases() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
 // quorum returns how many servers must grant a lease. It returns 0 if there are no lock servers.
@@ -233,8 +231,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still holds its lock, according to the servers' clocks. During its
-// release, an actor holds the lock as long as a majority of the servers stores it.
+// holds reports whether an actor still has its lock by the servers' clocks. An actor that is
+// releasing its lock has it as long as a majority of the servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -252,7 +250,7 @@ func (l *leaseBook) holds(a *actor) bool {
 	}
 }
 
-// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. holder is
+// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. It returns
 // nil if no lease will end.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
@@ -275,7 +273,7 @@ func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	return left
 }
 
-// cleanedUp reports whether an actor has ended without leaving a lease on the server.
+// cleanedUp reports whether an actor has finished and left no lease on the server.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
 	return l.cluster.showsToken && a.done && !stored
@@ -296,8 +294,8 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit transfers the lease of another actor to this actor, if the lock has handed it over. An
-// instance can hand over a lease without a remote call.
+// inherit gives an actor the recorded lease of another actor in the same process. A process can
+// hand over its lock without a remote call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -326,7 +324,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether a check of this event depends on which leases are valid.
+// byLeases reports whether the check of this event depends on which leases are still valid.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

@@ -8,10 +8,10 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides whether a published message arrives immediately, later, twice or never. Real
-// Redis may lose a message too, because it delivers each message at most once.
+// messages decides whether a published message arrives immediately, later, twice or never. Redis
+// itself delivers each message at most once, so a message can get lost.
 //
-// Its other methods run only while all goroutines are blocked, so only copiesFor needs the lock.
+// Only copiesFor locks mu, because all goroutines are blocked while the other methods run.
 type messages struct {
 	mu   sync.Mutex
 	as   schedule.Kind // the kind of the current step, if the step disturbs messages; 0 for normal delivery
@@ -24,7 +24,8 @@ type heldMessage struct {
 	text []byte
 }
 
-// end restores normal delivery. It reports whether the step published any message.
+// end restores normal delivery. It returns false if no message was published since the disturbance
+// began.
 func (m *messages) end() bool {
 	m.as = 0
 	return m.met > 0
@@ -32,7 +33,7 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// copiesFor returns how many copies of this output a connection receives now: 0, 1 or 2. It stores
+// copiesFor returns how often a connection receives this output now: 0, 1 or 2 times. It keeps
 // output that must arrive later.
 func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	m.mu.Lock()
@@ -54,8 +55,7 @@ func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the delayed messages to the connections for which fits returns true. It returns
-// the number of these messages.
+// arrive delivers the delayed messages of some connections and returns how many it delivered.
 func (m *messages) arrive(fits func(*conn) bool) int {
 	before := len(m.held)
 	m.held = slices.DeleteFunc(m.held, func(h heldMessage) bool {

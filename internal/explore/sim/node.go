@@ -10,8 +10,8 @@ import (
 // epoch is the initial time of the clock in each bubble of testing/synctest.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a simulated lock server. All schedules share the same nodes, so each schedule begins with
-// a reset.
+// node is a simulated lock server. All schedules use the same nodes, so each schedule begins with a
+// reset.
 type node struct {
 	lockServer
 	name string
@@ -22,7 +22,7 @@ type node struct {
 	drift     float64            // the fraction by which its clock is faster than the clients' clocks
 	ahead     time.Duration      // how far its clock has jumped, in addition to drift
 	down      atomic.Bool        // whether it cannot be reached; clients check this when they dial
-	eventHash search.Fingerprint // a hash of all events on this server
+	eventHash search.Fingerprint // a hash of everything that has happened on this server
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
@@ -59,25 +59,22 @@ func newNode(name string) (*node, error) {
 	}
 }
 
-// reset restores the initial state.
 func (n *node) reset() {
 	n.ahead, n.eventHash, n.replyHash = 0, search.EmptyFingerprint, 0
 	n.down.Store(false)
 	n.lockServer.reset()
 }
 
-// now returns the time that the node's clock shows.
 func (n *node) now() time.Time {
 	now := time.Now()
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns the time until the server's clock reaches then.
+// until returns how long it takes until the server's clock shows then.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }
 
-// jump moves the node's clock by d.
 func (n *node) jump(d time.Duration) {
 	n.ahead += d
 	n.timePassed()

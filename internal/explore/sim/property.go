@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step of a schedule. It only reads events and state, and
-// never changes anything.
+// oracle checks the properties after each step of a schedule. It reads events and state, but never
+// changes them.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -33,7 +33,7 @@ type oracle struct {
 	faulted   bool          // whether the schedule contains a step that only faults produce
 	freeFor   time.Duration // how long actors have waited although the lock was free
 	steps     int           // the number of steps made so far
-	probes    int           // the number of grabs with fresh drivers at the end
+	probes    int           // the number of grabs by new drivers at the end
 	broken    []search.Violation
 }
 
@@ -47,7 +47,6 @@ func (o *oracle) recordViolation(property string, shown catalog.Facts, why strin
 	o.broken = append(o.broken, search.Violation{Property: property, Step: o.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
 }
 
-// judge checks the properties after a step.
 func (o *oracle) judge() {
 	o.gate.mu.Lock()
 	events := o.world.events
@@ -76,14 +75,13 @@ func (o *oracle) judge() {
 		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a) {
 			o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "the renewal of %s found that its lease was gone, but %s was not told", a.name, a.name)
 		}
-		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded // its TTL has passed, and no server has lost data
+		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded // the TTL has passed, and no server has lost data
 		if !a.paused() && ranOut {
 			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has expired, but %s was not told", a.name, a.name)
 		}
 	}
 }
 
-// awaitsRenewal reports whether the actor waits for the reply to a renewal.
 func (o *oracle) awaitsRenewal(a *actor) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -149,7 +147,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	}
 }
 
-// judgeAnswer compares the answer to a driver with the ledger.
+// judgeAnswer checks that the answer to a driver agrees with the recorded winners.
 func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	ledger := o.world.ledger()
 	won := slices.ContainsFunc(ledger, a.won)
@@ -205,8 +203,8 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the actor's lock although no fault has occurred.
-// Such a lock does not exclude other clients.
+// storesNothing reports whether no server stores the actor's lock, although no fault has occurred.
+// Such a lock excludes no one.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
@@ -225,15 +223,15 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// mustSucceed reports whether every acquire must succeed, because there was neither a fault nor a
-// long delay. It tolerates timers that fire a few nanoseconds early.
+// mustSucceed reports whether an acquire has no reason to fail, because there was neither a fault
+// nor a long delay. Timers may fire a few nanoseconds early.
 func (o *oracle) mustSucceed() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// isDisturbed reports whether a fault has affected data, messages or connections. Examples are lost
-// data, a late message, or an unreachable server.
+// isDisturbed reports whether a fault has affected data, messages or connections, such as a lost
+// reply.
 func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
 // mayMissMessage reports whether a connected client may have missed a message because of a fault. A
@@ -249,8 +247,8 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It omits
-// actors with a pending call, because their place in the queue may still change.
+// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It omits an
+// actor with a pending call, because the call may change its place in the queue.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -267,14 +265,14 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor records that a renewal tried to extend an actor's lease. It also records whether the
-// server had lost that lease.
+// lookedFor records whether a renewal found the lease that it tried to extend.
 type lookedFor struct {
 	actor   *actor
 	missing bool
 }
 
-// answerLocked records which leases the server still stored when it replied to a renewal.
+// answerLocked records which leases a renewal found on the server. It runs when the client receives
+// the reply.
 func (c *call) answerLocked() {
 	for _, l := range c.renewed {
 		l.actor.missingOn = slices.DeleteFunc(l.actor.missingOn, func(n *node) bool { return n == c.node })
@@ -359,8 +357,8 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors that wrote a ledger row. If two actors have the same
-// driver, the instance identifies the actor.
+// winners returns the names of the actors that have won. Two actors can have the same driver, so it
+// compares the instances too.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -374,8 +372,8 @@ func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that wait for the lock while it is free. It returns nil
-// if a pending call could still take or release the lock.
+// waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if a
+// pending call could still take or release the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.isDisturbed() {
 		return nil // a disconnected client must first resume its session
@@ -402,8 +400,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a free lock cannot be acquired on this server. Either the server
-// still stores a released lease, or the strategy has never used the server.
+// keepsReleased reports whether this server cannot grant a free lock. Either it still stores a
+// released lock, or the strategy has never used it.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -411,20 +409,20 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// undoesLate reports whether a late request of the actor may have created a lock that its client
-// promises to remove.
+// undoesLate reports whether a late request may have created a lock that its client promises to
+// remove.
 func (o *oracle) undoesLate(a *actor) bool {
 	return o.cluster.Strategy.Promises.LateUndone && a.arrivedLate && !a.granted
 }
 
-// lateLockStored reports whether a late request has created a lock that stays on a server until it
+// lateLockStored reports whether a late request has created a lock that no one removes before it
 // expires.
 func (o *oracle) lateLockStored() bool {
 	return !o.cluster.Strategy.Promises.LateUndone && slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
-// hasSession reports whether an instance has a session with every server that requires one.
+// hasSession reports whether an instance is connected to every server that requires a session.
 func (w *world) hasSession(inst *instance) bool {
 	return !slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
 		s, ok := n.lockServer.(*zkServer)
@@ -432,8 +430,8 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor waits in a server's queue. The first actor in the queue
-// may have a lease without knowing it.
+// waitsInQueue reports whether the actor waits in a queue on the server. The first actor in the
+// queue may have the lock without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
@@ -455,11 +453,10 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
-// canProceed reports whether the actor has neither ended nor stopped.
 func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.paused() }
 
-// lingeringLocked returns the actors that still run although their drivers have left. It omits
-// actors that wait for a reply or for a new session.
+// lingeringLocked returns the actors that still run although their clients have disconnected. It
+// omits actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
@@ -467,7 +464,7 @@ func (o *oracle) lingeringLocked() []*actor {
 	})
 }
 
-// judgeLingering checks that actors end soon after their drivers have left.
+// judgeLingering checks that an actor ends soon after its client has disconnected.
 func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
 		if a.lingered += passed; a.lingered > longestGoodbye {
@@ -476,9 +473,9 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
-// stragglingLocked returns the actors that already have the answers of a quorum, and wait only for
-// the remaining servers. It omits actors that compete with another one, because they may be pausing
-// between two attempts.
+// stragglingLocked returns the actors that wait only for slow servers, although a quorum has
+// already answered. It omits actors with a competitor, because they may be pausing before another
+// attempt.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil
@@ -512,16 +509,15 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	}
 }
 
-// longestGoodbye limits how long a strategy may run after its driver has left, apart from waiting
-// for replies. The ZooKeeper strategy repeats its cleanup for several tenths of a second if a call
-// was sent twice.
+// longestGoodbye limits how long a strategy may run after its client has disconnected. ZooKeeper
+// repeats its cleanup for several tenths of a second if a call was sent twice.
 const longestGoodbye = time.Second
 
 // longestPause is the longest time that a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks what the servers store after all actors have ended, and again after all leases
-// have expired. Between the two checks, locks from late requests may remain.
+// judgeEnd checks that all locks are free after all actors have ended. A lock that a failed call
+// left behind may remain until it expires.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -552,7 +548,7 @@ func (o *oracle) judgeEnd() {
 	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters checks that all Redis keys expire. It skips locks that are not built in, because
+// judgeCounters checks that all Redis keys expire. Locks from other authors are exempt, because
 // they may keep a fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
@@ -566,8 +562,8 @@ func (o *oracle) judgeCounters() {
 	}
 }
 
-// judgeReleases checks that released locks are no longer stored. It ignores a failed release unless
-// the strategy promises to retry releases.
+// judgeReleases checks that released locks are no longer stored. A release that failed counts only
+// if the strategy promises to retry it.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -580,8 +576,7 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether the entry may remain because a release got no reply. If the strategy
-// promises to retry releases, leftByCut returns false.
+// leftByCut reports whether a stored entry is allowed to remain, because the release got no reply.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
@@ -623,7 +618,7 @@ func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// The lock may remain if its driver was told that the release failed.
+		// A lock may remain if the driver knows that its release failed.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -637,7 +632,7 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue checks that servers store nothing that a released lock normally removes. It does
+// judgeResidue checks that servers store nothing that a release should have removed. It does
 // nothing once a lock may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
@@ -651,7 +646,7 @@ func (o *oracle) judgeResidue() {
 	}
 }
 
-// stores reports whether any server stores an entry that contains the token.
+// stores reports whether any server stores the token.
 func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
@@ -659,7 +654,6 @@ func (w *world) stores(token string) bool {
 // An entry is one line of a server's contents, usually a key with its value.
 type entry struct{ node, key, line string }
 
-// entries returns the contents of all servers, line by line.
 func (w *world) entries() []entry {
 	var all []entry
 	for _, n := range w.cluster.nodes {

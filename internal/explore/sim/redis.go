@@ -48,7 +48,7 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset deletes all data except for the counters, and keeps the scripts.
+// reset deletes all data and all subscribers, but keeps the counters and the scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
@@ -58,7 +58,7 @@ func (n *redisServer) reset() {
 	clear(n.touched)
 }
 
-// dispatch runs one command at the current virtual time.
+// dispatch runs one command at the current simulated time.
 func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,8 +75,8 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// noteWatchLocked records that a command may make the EXEC of another client fail, because that
-// client uses WATCH.
+// noteWatchLocked tracks which clients use WATCH. Their next EXEC fails if another client has
+// written.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -92,7 +92,6 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds WATCH commands, subscribers and delayed messages to the fingerprint f.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	touched := 0 // the number of clients whose EXEC will fail
 	for _, t := range n.touched {
@@ -121,7 +120,7 @@ func (n *redisServer) disconnect() {
 	}
 }
 
-// contents returns one line for each key.
+// contents returns one line for each key. It caches the lines until the next command.
 func (n *redisServer) contents() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

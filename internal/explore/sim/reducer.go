@@ -8,17 +8,16 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer decides which steps the search can leave out because other schedules reach the same
-// states.
+// reducer decides which steps the search can skip, because other schedules reach the same states.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
 	on      bool // whether to skip steps that only reorder independent calls
 
-	last         *call   // the call that the last step executed, either directly or as a late arrival
+	last         *call   // the call that the last step executed, even if it arrived late
 	quiet        bool    // whether the last step changed nothing that any property depends on
 	silent       bool    // whether the last step changed only its server
-	struck       *node   // the server that the last step's fault affected; nil if there is none
+	struck       *node   // the server that the last step made fail; nil if there is none
 	alternatives []*call // the calls that could have been executed instead of the last step
 	underway     []*call // the calls that could have arrived late instead of the last step
 }
@@ -67,8 +66,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could also have arrived before the last step, because
-// the two affect different servers.
+// arrivesEarlier reports whether a late call could also have arrived before the last step. That is
+// so if the two use different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target {
 		return false
@@ -90,7 +89,7 @@ func (r *reducer) isMirrored(c *call) bool {
 	})
 }
 
-// equalLocked reports whether two servers have the same past and the same pending calls.
+// equalLocked reports whether two servers have the same history and the same pending calls.
 func (r *reducer) equalLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }

@@ -42,7 +42,6 @@ func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 	return r, err
 }
 
-// moment describes the state after a step.
 func (x *execution) moment(s schedule.Step, made bool) Moment {
 	slices.Sort(x.gate.did) // simultaneous calls of one instance have no defined order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}

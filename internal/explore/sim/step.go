@@ -12,8 +12,7 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor moves in this step, and which other calls could have continued
-// instead.
+// prepare records which actor makes the step, and which other calls could have continued instead.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -44,7 +43,7 @@ func (x *execution) prepare(s schedule.Step) {
 	}
 }
 
-// faultlessKinds lists the kinds of steps that also occur without faults.
+// faultlessKinds lists the kinds of steps that do not require a fault.
 var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // timeKinds lists the kinds of steps in which only time passes.
@@ -154,8 +153,8 @@ func (x *execution) forget(n *node, by schedule.Kind) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network. It also delivers the messages that the network
-// delayed.
+// reaches reconnects an instance to a network. Messages that were delayed by the broken network
+// arrive then.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -165,8 +164,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// offset separates the timers of two actors. If both fired at the same time, a select statement
-// would choose one of them at random.
+// offset keeps the timers of two actors apart. If both fired at the same time, a select statement
+// would choose one at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -211,7 +210,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor's process is running. Otherwise, it does nothing and returns false.
+// change calls f if the actor is still running. Otherwise, it returns false.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -315,7 +314,7 @@ func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
 	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
-	var ending, resting []*actor // the actors whose leases expire, and those among them that have no waiting call
+	var ending, resting []*actor // those that end now, and those of them without a waiting call
 	for _, a := range x.world.actors {
 		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
 			if ending = append(ending, a); !x.gate.enabledLocked(a) {
@@ -349,7 +348,7 @@ func (x *execution) leaseEnd() bool {
 	return !x.leases.isKeptAlive(holder)
 }
 
-// timePassed tells all servers that time has passed. It also updates leases that clients renew in
+// timePassed lets all servers handle what has expired. It also updates leases that clients renew in
 // the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {

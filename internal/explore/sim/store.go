@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns the database client of one instance. The client's calls block until the schedule
-// lets them continue.
+// storeOf returns a database client for one instance. Each call waits until the simulation lets it
+// continue.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(w.db, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
@@ -32,7 +32,6 @@ func (w *world) storeOf(inst *instance) order.Store {
 	})
 }
 
-// textOfCall formats a database call and its answer as readable text.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

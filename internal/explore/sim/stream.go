@@ -65,7 +65,7 @@ func (s *stream) awaitLocked(paused <-chan struct{}) {
 	}
 }
 
-// sendLocked makes bytes available to Read.
+// sendLocked makes the bytes available to the next Read.
 func (s *stream) sendLocked(b []byte) {
 	s.out = append(s.out, b...)
 	s.notifyLocked()

@@ -65,7 +65,7 @@ const (
 	zkLongest  = 10 * time.Minute
 )
 
-// These are the protocol's request codes.
+// ZooKeeper identifies requests by these codes.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -78,7 +78,7 @@ const (
 	zkClose           = -11
 )
 
-// These are error codes of the protocol.
+// ZooKeeper reports errors with these codes.
 const (
 	errZKUnimplemented = -6
 	errZKNoNode        = -101
@@ -102,7 +102,7 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
 }
 
-// timePassed handles the pending requests of processes that have resumed after a pause.
+// timePassed handles requests that waited while their process was paused.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,6 @@ func (s *zkServer) endLocked(session *zkSession) {
 	}
 }
 
-// requestLocked executes one request of a session.
 func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
 	xid, op := r.int(), r.int()
 	c.session.renew()
@@ -260,7 +259,6 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// textOfZK formats a request and its answer as readable text.
 func textOfZK(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)

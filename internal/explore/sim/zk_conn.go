@@ -16,7 +16,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble returns the simulated ZooKeeper connection of an instance.
+// ensemble returns the settings with which an instance connects to the simulated ZooKeeper server.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	return &lock.Ensemble{
 		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
@@ -28,12 +28,12 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path in a request that creates no node. The separate type shows that the path is
-// not the caller's lease.
+// zkPath is a path in a request that creates no node. The separate type keeps the path from being
+// mistaken for a lock of the caller.
 type zkPath string
 
-// around blocks a call until the schedule lets it continue, and then passes it to the ZooKeeper
-// client. That client does not support contexts.
+// around blocks a call until the simulation lets it continue. The ZooKeeper client needs this
+// wrapper, because its calls take no context.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -154,7 +154,6 @@ func (c *zkConn) sendLocked(message jute) {
 	c.stream.sendLocked(append(jute{}.int(int32(len(message))), message...))
 }
 
-// sendEventLocked sends a watch event to a client.
 func (c *zkConn) sendEventLocked(event zk.EventType, path string) {
 	const connected = 3
 	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(int32(event)).int(connected).text(path))
