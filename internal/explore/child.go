@@ -21,11 +21,10 @@ import (
 // defaultPatience is how much real time one schedule may take before the search reports a hang.
 const defaultPatience = 5 * time.Second
 
-// grace is how long a hung process may take to exit by itself before it is killed.
+// grace is how long a hung process gets to exit before it is killed.
 const grace = 2 * time.Second
 
-// child is a worker that runs in its own process. If a strategy crashes, it takes down only that
-// process.
+// child is a worker in its own process, so that a crash of the strategy ends only that process.
 type child struct {
 	command []string
 	opening opening
@@ -39,15 +38,15 @@ type child struct {
 	ready   reply // the first reply of the process
 }
 
-// opening is the first message to a child process.
+// opening is the first message to a child process. It contains the settings of the search.
 type opening struct {
 	Config   Config
 	Strategy string
-	Actors   []schedule.Actor // if nil, their number comes from Config
+	Actors   []schedule.Actor // if nil, Config sets their number
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child process for the result of a task. It also contains the states that the
+// A request asks a child process to execute a task. It also tells the process which states the
 // search has visited since the last request.
 type request struct {
 	Do      action
@@ -59,14 +58,14 @@ type request struct {
 type action int
 
 const (
-	update  action = iota // only remember the visited states, and send no reply
+	update  action = iota // remember the visited states, and send no reply
 	execute               // execute the task, and send its trace
-	retrace               // send the trace before each step, because the step may end the process, and finally an empty reply
+	retrace               // send the trace before each step, so that the last one is known if the process ends; then send an empty reply
 	replay                // replay the steps of the task
 )
 
-// A reply contains the result of one task or one replay. The first reply only reports that the
-// child process is ready.
+// A reply contains the result of one task. The first reply of a process only reports that it is
+// ready.
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
@@ -82,7 +81,7 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start launches the child process and sends it the configuration and all visited states.
+// start launches the child process and sends it the settings and all visited states.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
@@ -136,7 +135,6 @@ func (c *child) disconnect() {
 // fails if the child has exited.
 func (c *child) Update(news search.Visited) { _ = c.out.Encode(request{Visited: news}) }
 
-// ask sends a request and waits for its first reply.
 func (c *child) ask(r request) (reply, error) {
 	if err := c.out.Encode(r); err != nil {
 		return reply{}, c.endedBy(err)
@@ -173,8 +171,8 @@ func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	return r.Trace, err
 }
 
-// traceOfCrash returns the trace of a task that ended or hung the process. It executes the task again
-// to find the last step, and then starts a new process.
+// traceOfCrash finds out in which step a task ended or hung the process. It executes the task
+// again, and then starts a new process.
 func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
 	if err := c.start(); err != nil {
 		return nil, err

@@ -100,7 +100,6 @@ func (s *server) hang() {
 	os.Exit(1)
 }
 
-// describe sends the parent process a description of each named strategy.
 func (s *server) describe(names []string) error {
 	var r reply
 	for _, name := range names {
@@ -121,7 +120,7 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 	return err
 }
 
-// answer carries out a request and sends the reply, unless the request is only an update.
+// answer executes a request. It sends a reply, unless the request is only an update.
 func (s *server) answer(r request) error {
 	s.local.Update(r.Visited)
 	if r.Do == update {

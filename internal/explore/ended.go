@@ -36,7 +36,8 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits until the process has exited, and returns an error that describes how it exited.
+// endedBy waits for the process to exit and returns an error that says why it exited. It uses cause
+// only if nothing better is known.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
 	end := &endedError{stack: tidyStack(panicText.FindString(c.printed.b.String()))}
@@ -54,7 +55,7 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. The stack is empty if the process did not report
+// hungAt returns the error for a process that hung. stack is empty if the process could not report
 // it.
 func (c *child) hungAt(stack string) error {
 	_ = c.close()
@@ -65,13 +66,13 @@ func (c *child) hungAt(stack string) error {
 
 func (c Config) patience() time.Duration { return cmp.Or(c.Patience, defaultPatience) }
 
-// panicText matches the text of a panic or of a fatal error in the output of a process.
+// panicText matches a panic or a fatal error in the output of a process.
 var panicText = regexp.MustCompile(`(?ms)^(panic|fatal error): .*`)
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks returns only the stacks of the goroutines that ran the schedule. It omits
-// goroutines that belong to the explorer itself.
+// scheduleStacks keeps only the stacks of goroutines that run the strategy, and drops those of the
+// search itself.
 func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
@@ -86,7 +87,7 @@ func scheduleStacks(stacks string) string {
 	return strings.Join(kept, "\n\n")
 }
 
-// volatile matches the parts of a stack that change from run to run, such as addresses.
+// volatile matches the parts of a stack that differ between runs, such as addresses.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -109,7 +110,7 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ends its process even with only one driver.
+// endedAlone returns the result for a strategy that ends its process even without a competitor.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
@@ -118,7 +119,8 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf converts steps to moments. The moments have no state, because the process has ended.
+// momentsOf converts the steps of a process that has ended, so the state after each step is
+// unknown.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

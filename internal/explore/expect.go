@@ -63,7 +63,8 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder is like Expected, but considers only the order and ignores properties of the lock.
+// expectedOrder returns the expected verdict on the order, without regard to the lock's other
+// properties.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -76,8 +77,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that the strategy registry predicts for a search. It returns "" if
-// the search checks too few properties to find every expected violation.
+// claimed returns the verdict that the registry predicts for a search. It returns "" if the search
+// checks too few properties to find every expected failure.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
@@ -90,8 +91,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains the expected verdict on the order and the expected verdict on all properties. An
-// empty verdict means no expectation.
+// claims contains the expected verdicts on the order and on all properties. An empty verdict means
+// that nothing is expected.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -111,8 +112,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// faultsOfStep returns the faults that can produce a step. It returns an empty name for a step that
-// is no fault. Several faults may produce the same step. For example, a slow database looks like a partition.
+// faultsOfStep returns the faults that can produce a step. For example, a slow database looks like
+// a partition. It returns an empty name if the step is no fault.
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -128,7 +129,6 @@ func faultsOfStep(s schedule.Step) []catalog.Fault {
 	}
 }
 
-// faultsIn returns the enabled faults that can produce any of the steps.
 func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
 	for _, s := range steps {
 		for _, f := range faultsOfStep(s) {
@@ -140,8 +140,8 @@ func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.
 	return faults
 }
 
-// markUnclaimed marks the failures that the registry does not expect under the faults of their
-// schedules.
+// markUnclaimed marks each failure that the registry does not predict for the faults in its
+// schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -160,8 +160,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that the registry does not expect. For each property, it keeps the
-// shortest failure and the shortest unexpected failure.
+// judgeClaims marks the unexpected failures. It keeps the shortest failure of each property, and
+// the shortest unexpected one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {
@@ -181,21 +181,21 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether the fault makes a strategy leave its lock on the server, because the
-// strategy does not recognize the lock as its own.
+// leavesBehind reports whether a fault makes the strategy leave its lock on the server, because it
+// no longer recognizes the lock as its own.
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two faults together can leave a lock on the server. One fault loses
-// the reply that grants the lock. The other cancels the clean-up that would release the lock.
+// keepsLostGrant reports whether two faults together can leave a lock on the server: one loses the
+// reply that grants the lock, and the other cancels the clean-up.
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
-// losesLease reports whether the fault can end a lease early on a single Redis server. A second
-// client can then hold the lock at the same time.
+// losesLease reports whether the fault can end a lease on a Redis server early, so that a second
+// client gets the lock too.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0
@@ -203,7 +203,6 @@ func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	return (drops || jumps) && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
 }
 
-// worstFailing returns the worse of two verdicts.
 func worstFailing(a, b catalog.Verdict) catalog.Verdict {
 	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck} {
 		if a == v || b == v {

@@ -210,7 +210,6 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 // A searcher searches for failures of one strategy. It returns the results so far when ctx ends.
 type searcher func(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error)
 
-// searchEach calls search for each strategy until ctx ends.
 func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, search searcher) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -237,8 +236,8 @@ func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, 
 	return results, ctx.Err()
 }
 
-// unexplorableError explains why a strategy cannot be explored. It wraps ErrConfig if the Config is
-// the cause.
+// unexplorableError explains why a strategy cannot be explored. If the Config is the reason, it
+// wraps ErrConfig.
 type unexplorableError struct {
 	of     error // either ErrConfig or nil
 	reason string
@@ -253,13 +252,12 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches for failures of one strategy and marks the unexpected ones.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
-	result := func(s search.Summary) Result { // without the failures
+	result := func(s search.Summary) Result { // without the failures, which are confirmed later
 		return Result{
 			Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
 			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
@@ -315,8 +313,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the workers. If given is empty, cfg sets the number of actors. If some workers
-// cannot be started, startWorkers returns the others too, to be closed.
+// startWorkers starts one worker, or several child processes. If some of them cannot be started, it
+// returns an error and also the others, to be closed.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) ([]worker, error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -346,8 +344,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf derives the verdict from the broken properties. If StuckOrder is the only one, the
-// verdict is "stuck".
+// verdictOf derives the verdict from the broken properties. The verdict is "stuck" only if no other
+// property is broken.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -360,7 +358,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find looks up a strategy by name. It searches the user's own strategies first.
+// find prefers the user's own strategies to those in the registry.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil
@@ -368,7 +366,8 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting returns the parameters that are the same for all schedules of one strategy.
+// newSetting returns the parameters that all schedules of one strategy share. It returns an error
+// if the strategy does not support them.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

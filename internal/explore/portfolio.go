@@ -69,8 +69,7 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
 }
 
-// searchParts runs the first search and the further searches for one strategy. When ctx ends, it
-// returns the results so far.
+// searchParts runs all searches for one strategy. When ctx ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
 	cfg.byClaim = true
@@ -112,8 +111,8 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// endedProcess reports whether the strategy ended its process. In that case, further searches would
-// show nothing new.
+// endedProcess reports whether the strategy ended its process. Further searches would then show
+// nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
@@ -125,7 +124,6 @@ func (r Result) IsUnexpected() bool {
 	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
 }
 
-// isUnclaimed reports whether this search found an unexpected failure.
 func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }

@@ -17,12 +17,12 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is how many times a search must reproduce a failure before reporting it.
+// replays is how many times a search must reproduce a failure before it reports the failure.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer replays each failure to make sure that it can be reproduced.
+// confirmer replays each failure several times, to make sure that it can be reproduced.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -31,8 +31,8 @@ type confirmer struct {
 
 type findingID struct{ property, kind string }
 
-// failures replays the findings of a search to confirm them. If settled is true, it skips findings
-// that the search may still shorten. It returns an error if it cannot reproduce a failure.
+// failures replays what the search has found. If settled is true, it skips failures for which the
+// search may still find a shorter schedule. It returns an error if a failure cannot be reproduced.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -53,8 +53,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result of a search. If a replay does not reproduce a
-// failure, the verdict becomes unknown.
+// conclude adds the confirmed failures to the result. If one cannot be reproduced, the verdict
+// becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -64,7 +64,8 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf returns the group of a failure: the faults in its schedule, and whether a lease ends.
+// kindOf describes the faults in a schedule, such as "a lease ends, crash". Failures with the same
+// faults form a group.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -78,8 +79,8 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce confirms a failure by running its schedule several times. It does not run a schedule
-// that ended its process.
+// reproduce runs the schedule of a failure several times. It does not run a schedule that ended its
+// process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -113,7 +114,7 @@ func modeOf(set sim.Setting, v search.Violation) string {
 	return mode.ID
 }
 
-// mark marks the property as broken in all moments from the given step on.
+// mark marks the property as broken from the given step on.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -183,12 +184,10 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// record returns the record of a replay that ended the process.
 func (e *endedError) record(steps []schedule.Step) sim.Record {
 	return sim.Record{Moments: momentsOf(steps), Broken: []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
 }
 
-// replayResult converts the record of one replay to a Result.
 func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went sim.Record) Result {
 	r := Result{
 		Strategy: strategy, Guard: set.Guard, Reason: "only this schedule was executed", Replay: true,

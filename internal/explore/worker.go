@@ -25,8 +25,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker in this process for one strategy. If given is nil, cfg sets the number
-// of actors. The search and the worker may share visited.
+// newLocal creates a worker in this process. If given is nil, cfg sets the number of actors. The
+// search may use the same map for visited.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -35,9 +35,9 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// If the lock uses the driver's id as its token, let one driver try twice. This reveals nothing
-	// new if the order has several units. On a single instance, the calls of the two attempts would
-	// look the same.
+	// A lock with the driver's id as its token may fail if one driver tries twice, so test that.
+	// Several units reveal nothing new, and on one instance the two attempts could not be told
+	// apart.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
@@ -63,8 +63,7 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap assigns the second actor to the first actor's driver, so that this driver tries twice.
-// A lock that uses the driver's id as its token cannot tell the two attempts apart.
+// doubleTap gives the second actor the same driver as the first, so that this driver tries twice.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

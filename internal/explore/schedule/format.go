@@ -8,14 +8,15 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A form describes one kind of step.
+// A form describes how a kind of step is written, and which fault it belongs to.
 type form struct {
-	text  string        // the syntax; words in angle brackets stand for values, and all other words are literal
+	text  string        // the syntax; words in angle brackets stand for values, and all others are written as they are
 	fault catalog.Fault // the fault that injects the step; empty if the step is no fault
 	shows catalog.Facts // what the step adds to the explanation of a failure, such as a lost reply
 }
 
-// forms contains the form of each kind of step. If several forms match a line, the first one applies.
+// forms lists the syntax of all kinds of steps. If a line matches several entries, the first one
+// applies.
 var forms = []form{
 	Begins:         {"<actor> begins", "", 0},
 	Call:           {"<actor> <phase> <n> <target>", "", 0},
@@ -70,7 +71,7 @@ func (f form) print(s Step) string {
 	return strings.Join(words, " ")
 }
 
-// signed formats a clock change with its sign, such as "+10s" or "-10s".
+// signed formats a duration with its sign, such as "+10s" or "-10s".
 func signed(d time.Duration) string {
 	if d < 0 {
 		return d.String()

@@ -14,11 +14,11 @@ type header struct {
 	name    string
 	example string
 	needed  bool
-	what    string          // what the only word after the name is; empty if there may be several words
-	words   field[Schedule] // print returns "" if the line is omitted
+	what    string          // describes the value if there must be exactly one, such as "duration"; otherwise empty
+	words   field[Schedule] // print returns "" if the line can be omitted
 }
 
-// headers lists the header lines of a schedule in print order.
+// headers lists the header lines in the order in which they are printed.
 var headers = []header{
 	{"strategy", "setnx", true, "value", word(func(s *Schedule) *string { return &s.Strategy })},
 	{"guard", "naive", false, "value", word(func(s *Schedule) *string { return &s.Guard })},
@@ -33,7 +33,6 @@ var headers = []header{
 	{"mode", "F11", false, "value", word(func(s *Schedule) *string { return &s.Mode })},
 }
 
-// parseWords reads the words after the name of the header.
 func (h header) parseWords(s *Schedule, words []string) error {
 	if h.what != "" && len(words) != 1 {
 		return fmt.Errorf("the line must have exactly one %s", h.what)
@@ -45,7 +44,7 @@ func word(at func(*Schedule) *string) field[Schedule] {
 	return fieldAt(at, unchanged, func(word string) (string, error) { return word, nil })
 }
 
-// span returns the field of a duration. It prints only a duration of more than 0.
+// span returns the field of a duration, which must be more than 0. A zero duration is not printed.
 func span(at func(*Schedule) *time.Duration) field[Schedule] {
 	print := func(d time.Duration) string {
 		if d <= 0 {

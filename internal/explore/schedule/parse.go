@@ -36,7 +36,7 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt shortens a very long line for an error message. The file may not even be text.
+// excerpt shortens a very long line for an error message, because the file may not even be text.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -85,7 +85,6 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 	return nil
 }
 
-// check returns an error if the step names an unknown actor, server or instance.
 func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
 		return fmt.Errorf("there is no actor %s: the line that begins with \"actors\" names %s", step.Actor, orNone(printActors(*s)))
@@ -131,8 +130,8 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject returns the kind of word at the start of a step: "A" for any actor and "redis" for any
-// Redis server. It returns any other word unchanged.
+// subject returns the first word of a step without its number: "A" for any actor, and "redis" for
+// any Redis server.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
@@ -143,7 +142,7 @@ func subject(word string) string {
 	return word
 }
 
-// errForm means that a line does not match this form, but may match another one.
+// errForm means that a line does not have this form, but may have another one.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -169,7 +168,6 @@ func (f form) parse(words []string) (Step, error) {
 	return s, nil
 }
 
-// examples returns one example line for each form.
 func examples() []string {
 	var all []string
 	for _, f := range forms[Begins:] {
@@ -180,13 +178,14 @@ func examples() []string {
 	return all
 }
 
-// A field is a variable part of a line, such as the actor of a step. In is a Step or a Schedule.
+// A field is a variable part of a line, such as the name of an actor. In is the type that stores
+// it.
 type field[In any] struct {
 	print func(In) string
 	parse func(*In, string) error
 }
 
-// fieldAt returns the field that at points to.
+// fieldAt returns a field that is stored where at points to.
 func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string) (T, error)) field[In] {
 	return field[In]{
 		func(in In) string { return print(*at(&in)) },
@@ -199,7 +198,7 @@ func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string
 
 func unchanged(text string) string { return text }
 
-// fields maps each word in angle brackets to the field of a step that it stands for.
+// fields maps each word in angle brackets to the part of a step that it stands for.
 var fields = map[string]field[Step]{
 	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, parseActor),
 	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, parsePhase),
@@ -210,7 +209,7 @@ var fields = map[string]field[Step]{
 	"<jump>":     fieldAt(func(s *Step) *time.Duration { return &s.Duration }, signed, parseJump),
 }
 
-// phases lists the phases of a grab. Each call belongs to one of them.
+// phases lists the parts of a grab. Each call belongs to one of them.
 var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
 func parseActor(word string) (string, error) {
@@ -244,7 +243,7 @@ func parseTarget(word string) (string, error) {
 	return word, nil
 }
 
-// isServer reports whether a word can be the name of a server.
+// isServer reports whether a word can be a server's name, which begins with a lower-case letter.
 func isServer(word string) bool {
 	if word == "" || word == "time" || word == "instance" || word[0] < 'a' || word[0] > 'z' {
 		return false

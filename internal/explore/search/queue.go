@@ -6,28 +6,28 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// job is a schedule to execute. It repeats the first n steps of an earlier schedule, and then makes
-// one different step.
+// job is a schedule to execute. It repeats the first n steps of an earlier schedule and continues
+// with the step then.
 type job struct {
-	base  *prefix // nil if the job prescribes no steps
+	base  *prefix // nil for the first schedule, which has no given steps
 	n     uint16
 	then  stepID
-	least uint16 // no property can break before the schedule has this many steps
+	least uint16 // no failure is possible before the schedule has this many steps
 }
 
-// prefix contains the steps of a schedule that was already executed.
+// prefix lists the steps of a schedule that was already executed.
 type prefix []stepID
 
-// stepID is the number of a step in a stepTable.
+// stepID is the index of a step in a stepTable.
 type stepID uint16
 
-// stepTable assigns a number to each distinct step, so that jobs need little memory.
+// stepTable numbers all distinct steps, so that jobs need little memory.
 type stepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]stepID
 }
 
-// id returns the number of a step. If the step is new, id adds it to the table.
+// id returns the number of a step, and adds a new step to the table.
 func (t *stepTable) id(step schedule.Step) stepID {
 	id, ok := t.ids[step]
 	if !ok {
@@ -53,10 +53,9 @@ func (j job) steps() int {
 	return int(j.n) + 1
 }
 
-// queue is a first-in, first-out queue of jobs.
 type queue struct {
 	jobs  []job
-	least [MaxSteps + 2]int // the number of queued jobs for each value of job.least
+	least [MaxSteps + 2]int // counts the queued jobs by the value of job.least
 }
 
 func (q *queue) push(j job) {
@@ -64,12 +63,12 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether any queued job could break a property in fewer than the given steps.
+// shorter reports whether any queued job could lead to a failure in fewer steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }
 
-// take removes and returns up to n jobs.
+// take removes and returns the first n jobs, or all of them if there are fewer.
 func (q *queue) take(n int) []job {
 	n = min(n, len(q.jobs))
 	jobs := q.jobs[:n:n]

@@ -49,16 +49,16 @@ type Search struct {
 	run     int
 
 	// These fields record why the search may be incomplete.
-	cut     bool // whether an execution was cut off after MaxSteps steps
+	cut     bool // whether an execution was stopped after MaxSteps steps
 	ended   bool // whether an execution ended its process
 	hung    bool
 	dropped bool // whether jobs were skipped because they could not lead to a shorter failure
 }
 
-// failure is the key of a Finding.
+// failure is the key under which the search stores a Finding.
 type failure struct{ property, kind string }
 
-// level holds all schedules of one cost.
+// level holds all schedules with the same cost.
 type level struct {
 	cost  Cost
 	queue queue
@@ -131,7 +131,8 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	return s.summary(ctx), nil
 }
 
-// room returns how many more schedules the search may execute.
+// room returns how many more schedules may be executed. Without a limit, it returns the size of a
+// batch.
 func (s *Search) room() int {
 	if s.cfg.Schedules == 0 {
 		return batch
@@ -139,12 +140,12 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before the search processes their traces. It does not
-// depend on the number of workers, so the result of a search does not either.
+// batch is how many schedules are executed before their traces are processed. It does not depend on
+// the number of workers, so neither does the result.
 const batch = 256
 
-// round executes the next batch of schedules and processes the traces in order. If a schedule
-// hangs, round puts the schedules after it back into the queue.
+// round executes the next batch of schedules and processes the traces in order. After a hang, it
+// puts the remaining schedules back into the queue.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
@@ -165,13 +166,12 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
-// executeAll distributes the jobs among the workers and returns their traces.
 func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
 	news := s.news
 	s.news = Visited{}
 	traces := make([]*Trace, len(jobs))
 	var next atomic.Int64
-	var hung atomic.Bool // if set, no worker gets another job
+	var hung atomic.Bool // once set, no worker gets another job
 	share := func(w Worker) (err error) {
 		w.Update(news)
 		for err == nil && ctx.Err() == nil && !hung.Load() {
@@ -195,7 +195,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// isPointless reports whether the search can skip a job because the job cannot shorten a failure.
+// isPointless reports whether a job can be skipped, because it cannot lead to a shorter failure.
 func (s *Search) isPointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -213,7 +213,6 @@ func (s *Search) isPointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// given returns the steps that a job must begin with.
 func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
@@ -225,7 +224,7 @@ func (s *Search) given(j job) []schedule.Step {
 	return steps
 }
 
-// visit marks a state as visited. It returns false if the state was already known.
+// visit marks a state as visited. It returns false if the state is already known.
 func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
 		return false
@@ -240,7 +239,7 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The last prescribed step waits for a timer, but no timer was due.
+		// The last given step waits for a timer, but no timer was due.
 		return
 	}
 	l.run++
@@ -268,8 +267,8 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder queues one schedule for each element of orders. In that schedule, the step First comes
-// before the step at index At.
+// reorder queues one schedule for each element of orders. That schedule takes the step First before
+// the step at index At.
 func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -280,8 +279,7 @@ func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	}
 }
 
-// keepViolation records a violation, unless a shorter or cheaper violation of the same property is
-// already known.
+// keepViolation records a violation, unless a shorter or cheaper one of the same kind is known.
 func (s *Search) keepViolation(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
@@ -328,8 +326,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings returns the findings in the order of the properties. Among the findings of one property,
-// the shortest comes first.
+// findings sorts the findings by property. The shortest finding of a property comes first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, f := range s.found {
