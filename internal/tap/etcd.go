@@ -21,7 +21,7 @@ func Etcd(t Tap, instance, target string) []grpc.DialOption {
 
 type etcdTap struct {
 	tap Tap
-	op  Op // contains the fields that all calls of the client share
+	op  Op // the fields that all calls of the client have in common
 }
 
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -38,8 +38,8 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// isOfClient reports whether the etcd client itself opened a stream for keep-alive requests. The
-// client marks such a stream by requiring a leader.
+// isOfClient reports whether the etcd client opened a stream by itself, to keep its leases alive.
+// Only such streams require a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
@@ -66,7 +66,6 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 	})
 }
 
-// etcdKeys returns the keys that an etcd request names.
 func etcdKeys(req any) []string {
 	switch r := req.(type) {
 	case *pb.PutRequest:

@@ -33,13 +33,13 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether go-redis itself sends cmd to set up a connection.
+// setsUp reports whether cmd only sets up a connection. go-redis sends such commands by itself.
 func setsUp(cmd redis.Cmder) bool {
 	return slices.Contains([]string{"hello", "auth", "select", "client", "readonly", "unwatch"}, cmd.Name())
 }
 
-// keysOf returns the keys of a command. If the command is unknown, keysOf returns its first
-// argument.
+// keysOf returns the keys that a command uses. It assumes that the first argument of an unknown
+// command is a key.
 func keysOf(cmd redis.Cmder) []string {
 	args := cmd.Args()
 	if len(args) < 2 {

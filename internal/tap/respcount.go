@@ -29,7 +29,6 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// countingConn counts the commands that are written to it.
 type countingConn struct {
 	net.Conn
 	resp respCounter
@@ -42,19 +41,19 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in a client's stream of the Redis protocol (RESP). The stream may
-// arrive in pieces. The zero value is ready to use.
+// respCounter counts the commands in a stream of the Redis protocol (RESP), which may arrive in
+// pieces. The zero value is ready to use.
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte
-	skip uint64 // the number of missing bytes of the current bulk string, including its CRLF
+	skip uint64 // how many bytes of the current string are still to come, including its CRLF
 }
 
-// maxNum limits the numbers in a stream, so that a malformed number cannot cause an overflow.
+// maxNum limits the numbers in a stream, so that an invalid number cannot overflow.
 const maxNum = 1 << 40
 
-// feed consumes p and returns the number of commands that begin in it. A command begins with a line,
-// and a bulk string is a part of a command.
+// feed reads p and returns how many commands begin in it. A command begins with a line of its own.
+// The strings after it are its arguments.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {

@@ -39,7 +39,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{fullConn: full, of: c}, nil
 }
 
-// fullConn lists the methods that MySQL and SQLite connections have in common.
+// fullConn lists the methods that the MySQL and SQLite drivers both support.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -49,14 +49,13 @@ type fullConn interface {
 	driver.Pinger
 }
 
-// conn is a database connection whose remote steps go through the tap.
 type conn struct {
 	fullConn
 	of      *connector
-	suspect bool // whether the tap has refused a step or lost a reply
+	suspect bool // whether its state is unknown, because the tap refused a call or lost a reply
 }
 
-// step makes one remote step of a connection. If the reply is lost, step calls undo.
+// step makes one call to the database through the tap. If the reply is lost, it calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -135,8 +134,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx is a transaction whose remote steps go through the tap. It stores its context, because Commit
-// and Rollback have no context parameter.
+// tx stores the context of its transaction, because Commit and Rollback have no context parameter.
 type tx struct {
 	inner driver.Tx
 	conn  *conn

@@ -48,7 +48,7 @@ type Op struct {
 // concurrent use. A nil Tap only calls send.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
-// do makes one call through t.
+// do also works if t is nil. It then only calls send.
 func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) error {
 	if t == nil {
 		return send(ctx)

@@ -46,8 +46,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes cmd look like a command that got no reply. It also resets the value of cmd, because
-// SetErr does not.
+// fail makes cmd look as if it had got no reply. SetErr keeps the value of a reply, so fail resets
+// the value too.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")
