@@ -71,8 +71,8 @@ func parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// lastIncarnation returns how often the instance had started by the last complete event in tail, or
-// 0 if there is no such event.
+// lastIncarnation returns how often the instance had started when it wrote the last complete event
+// in tail. It returns 0 if there is no such event.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

@@ -22,7 +22,7 @@ type File struct {
 	seq  uint64
 	buf  []byte
 	torn bool  // whether the file ends with an incomplete line
-	err  error // the first error that occurred
+	err  error // the first error of a write
 }
 
 // Create opens the event file of an instance. It keeps existing events in the file.
@@ -68,8 +68,8 @@ func (f *File) Close() error {
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend adds a missing newline to the last line of the file. It returns how often the instance had
-// started by the last event, or 0 if the file has no events.
+// mend ends an incomplete last line with a newline. It returns how often the instance has started
+// so far, or 0 if the file has no events.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -90,7 +90,7 @@ func End(f *os.File) (int64, error) {
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the last part of a file. If the file contains a complete line, so does the result.
+// readTail reads the end of a file, which is long enough to contain a complete line.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxText limits the length of each text in an event, in bytes. Each line therefore fits into
-// maxLine bytes.
+// Each text in an event is limited to maxText bytes, so that each line fits into maxLine bytes.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
@@ -69,7 +68,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain reports whether s needs no escaping in JSON.
+// plain reports whether s can stand in JSON as it is, without escaping.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
