@@ -20,7 +20,7 @@ func answersAgree(e Evidence) Verdict {
 		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
-	// A client whose request got no answer was promised nothing, so its ledger row contradicts no
+	// A client without an answer was promised nothing, so its row in the ledger contradicts no
 	// answer.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
@@ -40,9 +40,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns a sorted copy of pairs without the pairs in leaveOut. If a pair occurs several
-// times, each occurrence in leaveOut removes only one of them, because one lost answer explains
-// only one ledger row.
+// subtract returns a sorted copy of pairs without those in leaveOut. Each pair in leaveOut removes
+// only one copy, because one lost answer explains only one row.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

@@ -33,7 +33,7 @@ type Verdict struct {
 	Why      string `json:"why"` // the reason for the result, as a sentence
 }
 
-// checkers contains a function for each property. The most important property comes first.
+// checkers lists the functions that check the properties, the most important one first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -103,13 +103,12 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict for a property that seems to hold, although some events are
-// missing.
+// eventsLost returns the result "unknown" for a property that seems to hold although some events
+// are missing.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
-// noLedger returns the verdict for a property that cannot be judged without the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
 // Plural returns a number with the correct form of its noun (see [catalog.Plural]).

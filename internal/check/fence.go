@@ -24,14 +24,14 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// lowerToken finds a fencing token that is not higher than an earlier token. It does not compare
-// tokens of simultaneous calls.
+// lowerToken finds a fencing token that is not higher than an earlier token of the same order. It
+// does not compare calls that ran at the same time.
 func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Asked, b.Asked))
 	})
-	var highest Hold // the hold with the highest token of the order so far
+	var highest Hold // the holder with the highest token of the order so far
 	next := 0
 	for _, h := range byCall {
 		for ; next < len(byReturn) && earlier(byReturn[next], h); next++ {
@@ -46,13 +46,13 @@ func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	return firstRepeat(byReturn)
 }
 
-// earlier reports whether hold a was granted before acquire was called for hold b. It also returns
-// true if hold a belongs to an earlier order.
+// earlier reports whether holder a had the lock before holder b asked for it. It also returns true
+// if a belongs to an earlier order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }
 
-// firstRepeat finds two holders of the same order that got the same fencing token.
+// firstRepeat finds two holders that got the same fencing token for the same order.
 func firstRepeat(holds []Hold) (before, after Hold, found bool) {
 	type token struct {
 		order int64

@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// If events are missing, a hold without a recorded end does not prove an overlap. Therefore,
-	// use only holds with known ends in that case.
+	// If events are missing, the end of a hold may be missing too. Such a hold cannot prove an
+	// overlap, so use only holds with a recorded end.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -58,7 +58,7 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 		return cmp.Or(compareGroup(excludes, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Driver, b.Driver))
 	})
 	var found []Overlap
-	var last Span // the span with the latest end so far in this group
+	var last Span // the period with the latest end so far in this group
 	for _, s := range spans {
 		same := compareGroup(excludes, s, last) == 0
 		if same && s.From < last.To {
@@ -71,8 +71,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup compares spans by order and, for locks within a process, by instance. Only spans for
-// which it returns 0 must not overlap.
+// compareGroup returns 0 for two periods that must not overlap. It compares their orders and, for
+// locks within a process, their instances.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

@@ -44,11 +44,11 @@ func linearizable(e Evidence) Verdict {
 	}
 }
 
-// linearizeTimeout limits the search for each order.
+// linearizeTimeout limits the time for each order.
 var linearizeTimeout = 2 * time.Second
 
-// grabUnits returns a model of an order for the linearizability check. The first drivers get one
-// unit each, until no units are left. The state of the model is the number of sold units.
+// grabUnits returns a model for porcupine in which the first drivers get one unit each, until no
+// units are left. The state is the number of sold units.
 func grabUnits(units int) porcupine.NondeterministicModel {
 	return porcupine.NondeterministicModel{
 		Init: func() []any { return []any{0} },
@@ -79,8 +79,8 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize searches for a sequence of grabs that fits the model. If there are more winners than
-// units, it reports a failure without searching.
+// linearize looks for a sequence of grabs that fits the model. If there are more winners than
+// units, no sequence can fit.
 func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal

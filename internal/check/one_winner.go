@@ -32,7 +32,8 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold checks from the clients' answers that each order has only one winner.
+// oneWinnerTold checks that the answers promise each order to only one driver. It does not need the
+// ledger.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -58,7 +59,8 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict on whether orders with several units were sold too often.
+// oversold returns the result for orders with several units. done says what happened to them, such
+// as "sold".
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s too often; for example, order %d has %d units, but was %s %d times",

@@ -16,15 +16,14 @@ type Span struct {
 	From, To        time.Duration // by CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen is the end of a span if its real end was not recorded.
+// endUnseen is the end of a period if its real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns the given period for the driver and the order of event e.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
 
-// compare orders spans by order id and beginning.
+// compare sorts by order and then by beginning.
 func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }

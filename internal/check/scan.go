@@ -22,25 +22,25 @@ type Scan struct {
 	UntilClaim bool
 
 	record Record
-	holds  pending[int] // the indexes of open holds in record.Holds, until their release returns
+	holds  pending[int] // the index in record.Holds of each hold whose release has not returned
 	claims pending[Effect]
-	grabs  pending[Op]    // the grabs without an answer; their key has no token, because a grab begins before its acquire
+	grabs  pending[Op]    // the grabs without an answer; the key contains no token, because a grab begins before it has one
 	taken  map[int64]Span // the first grab of each order with the answer taken
 	last   map[string]history.Event
 	end    time.Duration
 }
 
-// attempt identifies one attempt of a driver to grab an order. If two calls have the same key, the
-// call that began first also ends first.
+// attempt identifies a driver's attempt to grab an order. Two calls with the same key are assumed
+// to end in the order in which they began.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending maps each attempt to its calls that have not returned yet, oldest first.
+// pending contains the calls of each attempt that have not returned yet, oldest first.
 type pending[T any] map[attempt][]T
 
-// pop removes and returns the oldest entry of an attempt. ok is false if the attempt has no entry.
+// pop removes and returns the oldest call of an attempt. ok is false if there is none.
 func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	if len(p[a]) == 0 {
 		return oldest, false
@@ -52,7 +52,6 @@ func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	return oldest, true
 }
 
-// of removes and returns all pending calls of an instance.
 func (p pending[T]) of(instance string) (all []T) {
 	for a, ts := range p {
 		if a.instance == instance {
@@ -88,7 +87,7 @@ func (s *Scan) Add(e history.Event) {
 	}
 }
 
-// sequence counts the events that are missing immediately before e.
+// sequence counts the events of the instance that are missing just before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation
@@ -105,7 +104,8 @@ func (s *Scan) sequence(e history.Event) {
 	s.last[e.Instance] = e
 }
 
-// hold records when a driver gets the lock and when it releases the lock.
+// hold records when a driver gets the lock, when it releases it, and when it learns that it has
+// lost it.
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
@@ -128,8 +128,7 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// acquireCalled returns when the attempt called acquire, or 0 if that is unknown. If it called
-// acquire several times, the earliest call counts.
+// acquireCalled returns when the attempt first called acquire, or 0 if that is unknown.
 func (s *Scan) acquireCalled(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
@@ -138,7 +137,6 @@ func (s *Scan) acquireCalled(a attempt) time.Duration {
 	return 0
 }
 
-// oldest returns the oldest hold of the attempt, or nil if the attempt has none.
 func (s *Scan) oldest(a attempt) *Hold {
 	if len(s.holds[a]) == 0 {
 		return nil
@@ -158,8 +156,8 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records a write of a winner. If the event does not show whether the write happened, claim
-// records it as a possible write.
+// claim records the write of a winner. If the write may have happened, it counts as a possible
+// write.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -175,7 +173,8 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records the result of a grab if it shows whether the order was open or taken.
+// grab records the result of a grab. It ignores failures other than "taken", because they show
+// nothing about the order.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
@@ -236,15 +235,14 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// isNearMiss reports whether a guard or a fencing token refused a write. Such a refusal is called a
-// near miss.
+// isNearMiss reports whether the database refused a write that would have been wrong, because it
+// was late or the order was taken.
 func isNearMiss(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard records the fencing token before the read
 	return e.Kind == history.Fail && (claim || read)
 }
 
-// tellsOfLoss reports whether e informs a holder that it has lost the lock.
 func tellsOfLoss(e history.Event) bool {
 	return e.Op == history.Lost || isNearMiss(e) ||
 		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost

@@ -41,7 +41,7 @@ func staleWrite(e Evidence) Verdict {
 	}
 }
 
-// lowerTokenInLedger finds a ledger row whose fencing token is lower than that of an earlier row.
+// lowerTokenInLedger finds a row with a lower fencing token than an earlier row of the same order.
 func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	highest := map[int64]order.Grab{}
 	for _, g := range ledger {
@@ -53,14 +53,14 @@ func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found boo
 	return order.Grab{}, order.Grab{}, false
 }
 
-// sighting is a fencing token and a time by which the database had seen that token.
+// sighting is a fencing token and when the database had certainly seen it.
 type sighting struct {
 	t     time.Duration
 	fence uint64
 }
 
-// seenFences lists the fencing tokens that the database has seen for each order, with the times of
-// its replies.
+// seenFences lists the fencing tokens that the database has seen for each order, and when it
+// replied.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
 	for _, e := range r.Effects {
@@ -78,8 +78,7 @@ func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	return seen
 }
 
-// highestBefore returns the highest fencing token that the database had seen before t, or 0 if it
-// had seen none.
+// highestBefore returns the highest fencing token that was seen before t, or 0 if there was none.
 func highestBefore(seen []sighting, t time.Duration) (fence uint64) {
 	for _, s := range seen {
 		if s.t < t {

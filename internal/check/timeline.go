@@ -55,7 +55,7 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents limits the number of events in a timeline. Twenty drivers that try once need only a
+// mostEvents limits the number of events in a timeline. Twenty drivers that try once cause only a
 // third of that.
 const mostEvents = 480
 
@@ -111,8 +111,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept selects the events to store with the timeline. If there are too many, it prefers events of
-// the drivers in shown. further is the number of omitted events.
+// kept selects the events to store. If there are too many, it prefers those of the drivers in
+// shown. further is the number of omitted events.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -137,7 +137,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder collects what the recorded events say about one order.
+// builder collects the recorded events about one order.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
@@ -166,8 +166,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the write that produced a ledger row. It prefers the event of the
-// reply to the event of the call.
+// writeOf returns the event that wrote a ledger row. This is the reply to the write if it was
+// recorded, and otherwise the call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -177,7 +177,6 @@ func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	return write, ok
 }
 
-// actor is one driver on one instance.
 type actor struct {
 	driver   int64
 	instance string
@@ -187,7 +186,7 @@ func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
 
 func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
 
-// tooManyWinners returns the shortest part of the history in which more drivers win than there are
+// tooManyWinners returns the events of the shortest period in which more drivers win than there are
 // units.
 func (b *builder) tooManyWinners() (shortest []history.Event) {
 	for i := b.units(); i < len(b.writes); i++ {
@@ -203,8 +202,8 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// beginOf returns when an attempt got the lock. If the strategy has no lock, beginOf returns when
-// the attempt read the order.
+// beginOf returns when an attempt got the lock, or when it read the order if the strategy has no
+// lock.
 func (b *builder) beginOf(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -216,8 +215,8 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	return e.T
 }
 
-// lastBefore returns when the attempt of event e last did the given operation before e. ok is false
-// if that was not recorded.
+// lastBefore returns when the driver of e last made such a call in the same attempt. ok is false if
+// that was not recorded.
 func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at time.Duration, ok bool) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == op && x.Kind == kind {
@@ -227,8 +226,8 @@ func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at 
 	return at, ok
 }
 
-// eventsBetween returns what the drivers in who did from a given time to the event last. It adds
-// releases that freed their locks by mistake, and omits what a driver did after its write.
+// eventsBetween returns what the drivers in who did from a time until the event last. It adds
+// releases by other drivers that freed their locks, and omits what a driver did after its write.
 func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -245,8 +244,7 @@ func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...a
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether e is a release that freed the lock of a driver in who, instead of
-// the releasing driver's own lock.
+// freesAnother reports whether e is a release that freed the lock of a driver in who by mistake.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -261,7 +259,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// isShown reports whether timelines show this kind of event.
+// isShown reports whether timelines contain events like e.
 func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -275,7 +273,7 @@ func (b *builder) isShown(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls removes the start of each call that returned before anything else happened.
+// withoutEmptyCalls omits the start of a call if the next event is its return.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -287,8 +285,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the history from the acquire of one holder to the acquire of the next holder,
-// which came too early.
+// twoHolders returns the events from the time when one driver gets the lock until another driver
+// gets it too early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -301,8 +299,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.eventsBetween(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns the events of the driver that may still hold the lock. It adds the first and the
-// last failed attempt of another driver to get the lock.
+// stuck returns the events of the driver that may still hold the lock, and the first and last
+// failed attempt of another driver to get it.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.lastUnreleased()
 	if !ok {
@@ -324,8 +322,8 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// lastUnreleased returns the event with which a driver got the lock that it never released. If
-// there is none, it returns the first event of a grab that never ended.
+// lastUnreleased returns the event with which a driver got a lock that it never released.
+// Otherwise, it returns the first event of a grab that never ended.
 func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -351,7 +349,7 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds to each event what the driver believed at that time and what was true.
+// steps adds what the driver believed at each event, and what was true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}
@@ -380,7 +378,7 @@ func describe(e history.Event) string {
 	return text
 }
 
-// descriptions maps the operation and kind of an event to a description.
+// descriptions maps the operation and the kind of an event to the text in a timeline.
 var descriptions = map[string]string{
 	"grab invoke":  "asks for the order",
 	"acquire ok":   "gets the lock",

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows an order from event to event. It tracks who holds the lock, who has won, and what
-// each driver can know.
+// state follows an order from event to event: who has the lock, who has won, and what each driver
+// can know.
 type state struct {
 	*builder
 	inside  []insider
@@ -23,13 +23,13 @@ type state struct {
 type insider struct {
 	actor
 	until       time.Duration // when its lease ends; 0 if unknown
-	incarnation int           // the incarnation of its process
+	incarnation int           // how often its process had started
 	lost        bool          // whether another driver has got the lock in the meantime
-	leaves      bool          // whether it has left the critical section and its release is in progress
+	leaves      bool          // whether it has called release, but the call has not returned
 	died        bool
 }
 
-// next processes one event.
+// next updates the state for the next event.
 func (s *state) next(e history.Event) {
 	a := actorOf(e)
 	for i, x := range s.inside {
@@ -61,7 +61,7 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what a driver believes after event e, or "" if e does not change the belief.
+// belief returns what a driver believes after event e, or "" if it learns nothing new.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -90,8 +90,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a driver believes after a read. In old records, reads have no code, so
-// readBelief checks whether the driver wrote later.
+// readBelief returns what a driver believes after a read. Old records do not say whether the order
+// was open, so it checks whether the driver wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -108,14 +108,14 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the attempt of event e wrote after e.
+// writesAfter reports whether the driver writes in the same attempt after e.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
 	})
 }
 
-// truth lists the drivers that hold the lock and the drivers that the ledger names.
+// truth describes who really has the lock, and who has won according to the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -136,8 +136,7 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// leaseEnd returns when the lease that e grants or renews will end. It returns 0 if that is
-// unknown.
+// leaseEnd returns when the lease that e grants or renews will end, or 0 if that is unknown.
 func (s *state) leaseEnd(e history.Event) time.Duration {
 	switch {
 	case e.Lease > 0:
@@ -149,8 +148,7 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 	}
 }
 
-// holders lists the drivers that hold the lock, those that continue without it, and those that died
-// while they held it.
+// holders describes which drivers have the lock, which continue without it, and which died with it.
 func (s *state) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {
@@ -176,7 +174,6 @@ func (s *state) holders(now time.Duration) []string {
 	return facts
 }
 
-// names joins the names of drivers for use in a sentence.
 func names(actors []actor) string {
 	return catalog.Join(actors, " and ", func(a actor) string { return fmt.Sprintf("driver %d", a.driver) })
 }
