@@ -26,7 +26,7 @@ const (
 	Lab                          // loadgen lab: the live page; it cannot interrupt the network between instances and servers
 )
 
-// programNames lists the names of the programs in the order of the constants.
+// programNames lists the names in the order of the constants.
 var programNames = []string{"run", "explore", "run -schedule", "lab"}
 
 // Commands returns the loadgen commands for the programs. It omits the lab.
@@ -54,7 +54,7 @@ const (
 	NA      Verdict = "n/a" // the fault affects nothing that the strategy uses, or the strategy cannot sell several units
 )
 
-// severity lists the verdicts from best to worst.
+// severity sorts the verdicts from best to worst.
 var severity = []Verdict{NA, Safe, Unknown, Stuck, Unsafe}
 
 // WorseThan reports whether v is worse than other.
@@ -73,8 +73,7 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find looks up an entry of a table by name. If the name is outdated, note says which name replaces
-// it.
+// find looks up an entry by its name or an old name. note names the replacement for an old name.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)
@@ -88,7 +87,7 @@ func find[E any](table []E, name string, names func(E) (string, []string)) (entr
 	return entry, note, ok
 }
 
-// parse decodes an embedded table. It panics if the table is malformed.
+// parse decodes an embedded JSON table. It panics if the table is invalid.
 func parse[T any](text string) (table T) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
@@ -98,7 +97,7 @@ func parse[T any](text string) (table T) {
 	return table
 }
 
-// unmarshalSet decodes a list of names into a set that has one bit per name.
+// unmarshalSet decodes a list of names into a set with one bit for each name.
 func unmarshalSet[S ~uint32](list []byte, names []string, set *S) error {
 	var in []string
 	if err := json.Unmarshal(list, &in); err != nil {

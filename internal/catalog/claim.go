@@ -86,7 +86,7 @@ func KindsThatFail(f Fault) (n int) {
 	return n
 }
 
-// parseClaims parses claimTable. It panics if the table is malformed.
+// parseClaims panics if the table is invalid.
 func parseClaims(text string) map[string]Claims {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	columns := strings.Fields(lines[0])
@@ -107,7 +107,7 @@ func parseClaims(text string) map[string]Claims {
 	return parsed
 }
 
-// parseClaim parses one entry of claimTable.
+// parseClaim parses an entry such as "U." and panics if it is invalid.
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {

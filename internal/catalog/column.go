@@ -12,7 +12,6 @@ var Columns = parseColumns()
 //go:embed columns.json
 var columnsJSON string
 
-// parseColumns returns the words from all sections of columns.json.
 func parseColumns() (all []Word) {
 	for _, section := range parse[[]struct {
 		About string

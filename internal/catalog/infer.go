@@ -40,7 +40,7 @@ const (
 	AskedFirst   // a release checked the owner in a separate step and then freed another holder's lock
 )
 
-// factNames lists the names of the facts in the order of the constants.
+// factNames lists the names in the order of the constants.
 var factNames = []string{
 	"lease-ended", "grant-late", "freed-another", "taken-over", "overwritten", "forgotten",
 	"forgotten-twice", "evicted", "two-masters", "clock-jumped", "session-closed", "write-late",
@@ -51,22 +51,22 @@ var factNames = []string{
 // UnmarshalJSON decodes a list of names.
 func (f *Facts) UnmarshalJSON(list []byte) error { return unmarshalSet(list, factNames, f) }
 
-// inference is a rule that infers a failure mode from facts. It applies if all of its conditions
-// are met.
+// inference is a rule that finds the failure mode for some facts. It applies if all of its
+// conditions are met.
 type inference struct {
 	About      string   // the purpose of the rule; may be empty
 	Properties []string // the properties to which the rule applies; nil means all
 	Shown      Facts    // all of these facts must hold
 	Not        Facts    // none of these facts may hold
 
-	Known     []string // the rule returns the first of these modes that the strategy is known to have
-	Otherwise string   // the result if the strategy has none of these modes; if empty, the next rule is tried
+	Known     []string // the failure modes that the rule can find; it returns the first one that the strategy is known to have
+	Otherwise string   // the result if the strategy has none of them; if empty, the next rule is tried
 }
 
 //go:embed inferences.json
 var inferenceTable string
 
-// inferences lists the rules. The first applicable rule determines the failure mode.
+// inferences lists the rules. The first one that applies decides.
 var inferences = parse[[]inference](inferenceTable)
 
 // ModeOf infers why a property was violated. It uses the facts about the failure and the known
@@ -86,8 +86,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.Properties == nil || slices.Contains(i.Properties, property)) && shown&i.Shown == i.Shown && shown&i.Not == 0
 }
 
-// answer returns the id of the failure mode that the rule infers, or "". Mode F34 need not be known
-// if fencing tokens are compared only at the write.
+// answer returns the id of the failure mode, or "" if the strategy has none that fits. Mode F34 also
+// fits a strategy that is not known to have it, if tokens are compared only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.Known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

@@ -21,8 +21,8 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance returns how many edits turn a into b. An edit inserts, removes or changes a byte, or
-// swaps two adjacent bytes.
+// distance returns how many edits turn a into b. An edit inserts, removes or changes one byte, or
+// swaps two neighbours.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
