@@ -54,7 +54,7 @@ type request struct {
 	Visited search.Visited
 }
 
-// action says what a child process does with the task of a request.
+// action tells a child process what to do with a task.
 type action int
 
 const (

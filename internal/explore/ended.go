@@ -36,8 +36,8 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits for the process to exit and returns an error that says why it exited. It uses cause
-// only if nothing better is known.
+// endedBy waits for the process to exit and returns an error that says why it exited. If the
+// process left no information, the error contains cause.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
 	end := &endedError{stack: tidyStack(panicText.FindString(c.printed.b.String()))}
@@ -119,8 +119,8 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf converts the steps of a process that has ended, so the state after each step is
-// unknown.
+// momentsOf converts steps to moments without a state, because the process that knew the state has
+// ended.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

@@ -11,9 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that can do more harm in a search than in a run on real servers. With the
-// fault in Fault, a search may also find the failures that the registry expects for the fault in
-// As.
+// Wider lists faults that do more harm in a search than on real servers. A search with Fault may
+// find the failures that are expected for As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that store their locks on this backend

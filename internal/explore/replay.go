@@ -114,7 +114,7 @@ func modeOf(set sim.Setting, v search.Violation) string {
 	return mode.ID
 }
 
-// mark marks the property as broken from the given step on.
+// mark sets Broken in every moment from the given step on.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step

@@ -185,7 +185,8 @@ type field[In any] struct {
 	parse func(*In, string) error
 }
 
-// fieldAt returns a field that is stored where at points to.
+// fieldAt makes a field from a pointer to its value and from functions that print and parse the
+// value.
 func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string) (T, error)) field[In] {
 	return field[In]{
 		func(in In) string { return print(*at(&in)) },

@@ -328,7 +328,6 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds the server's revision, leases and watches to the fingerprint f.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,6 @@ func asStatus(err error) error {
 	return err
 }
 
-// arrive executes a request after its caller has stopped waiting.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
 // etcdKeepAlive is a stream of keep-alive requests. The server answers them one at a time.

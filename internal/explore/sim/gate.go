@@ -72,7 +72,7 @@ func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls sorts waiting calls, because their goroutines arrive in random order.
+// compareCalls defines a fixed order of calls, because their goroutines arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
@@ -157,8 +157,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects new calls whose actor has acquired the lock again. They no longer belong
-// to its release.
+// forgetReleases handles actors that have acquired the lock again. Their new calls do not belong to
+// the release before that.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -130,8 +130,8 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. It assumes so if an argument of the call is
-// the TTL.
+// extendsLease reports whether a call extends a lease. It recognizes such a call by the TTL among
+// its arguments.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true

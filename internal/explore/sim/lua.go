@@ -163,7 +163,6 @@ func (h *luaHost) call(l *lua.LState) int {
 	return 1
 }
 
-// luaOf converts the reply of a Redis command to a Lua value.
 func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	switch r := reply.(type) {
 	case nil:
@@ -189,7 +188,6 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	}
 }
 
-// writeLua sends the result of a script to the client that called it.
 func writeLua(p *server.Peer, value lua.LValue) {
 	if lua.LVIsFalse(value) { // nil is false too
 		p.WriteNull()

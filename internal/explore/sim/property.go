@@ -367,7 +367,6 @@ func (o *oracle) winners(ledger []order.Grab) []string {
 	return names
 }
 
-// won reports whether the actor wrote this ledger row.
 func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
@@ -646,7 +645,6 @@ func (o *oracle) judgeResidue() {
 	}
 }
 
-// stores reports whether any server stores the token.
 func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }

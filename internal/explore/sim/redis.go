@@ -140,7 +140,6 @@ func (n *redisServer) subscriberCount() int {
 	return len(n.subscribers)
 }
 
-// arrive executes commands after their caller has stopped waiting.
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {

@@ -66,8 +66,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could also have arrived before the last step. That is
-// so if the two use different servers.
+// arrivesEarlier reports whether a late call could also have arrived before the last step, because
+// the two use different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target {
 		return false

@@ -16,8 +16,8 @@ type stream struct {
 	closed   bool
 	deadline time.Time
 	news     chan struct{} // closed at the next change; nil unless a Read waits
-	// paused returns nil unless the client's process is paused. Read then waits until the channel is
-	// closed or something changes. The field itself is nil if reads ignore pauses.
+	// pausedLocked returns a channel while the client's process is paused, and otherwise nil. Read
+	// waits until the channel is closed or something changes. The field is nil if reads ignore pauses.
 	pausedLocked func() <-chan struct{}
 }
 

@@ -52,7 +52,6 @@ type zkSession struct {
 	conn *zkConn // nil if the session has no connection
 }
 
-// zkRequest identifies a request by its instance and its path.
 type zkRequest struct {
 	inst *instance
 	path string
@@ -397,7 +396,6 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds the sessions, the watches and the unread bytes to the server's fingerprint.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
