@@ -52,8 +52,8 @@ type respCounter struct {
 // maxNum limits the numbers in a stream, so that an invalid number cannot overflow.
 const maxNum = 1 << 40
 
-// feed reads p and returns how many commands begin in it. A command begins with a line of its own.
-// The strings after it are its arguments.
+// feed reads p and returns how many commands begin in it. Every line begins a command, except a
+// line that announces a string.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {

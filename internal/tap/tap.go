@@ -48,7 +48,7 @@ type Op struct {
 // concurrent use. A nil Tap only calls send.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
-// do also works if t is nil. It then only calls send.
+// do calls t, or only send if t is nil.
 func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) error {
 	if t == nil {
 		return send(ctx)
