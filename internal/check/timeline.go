@@ -215,8 +215,8 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	return e.T
 }
 
-// lastBefore returns when the driver of e last made such a call in the same attempt. ok is false if
-// that was not recorded.
+// lastBefore returns when the driver of e last did op in the same attempt. ok is false if that was
+// not recorded.
 func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at time.Duration, ok bool) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == op && x.Kind == kind {
@@ -259,7 +259,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// isShown reports whether timelines contain events like e.
+// isShown omits events that do not help to explain a failure, such as renewals.
 func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -349,7 +349,8 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds what the driver believed at each event, and what was true.
+// steps converts events to the rows of a timeline, with what each driver believed and what was
+// true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}

@@ -29,7 +29,6 @@ type insider struct {
 	died        bool
 }
 
-// next updates the state for the next event.
 func (s *state) next(e history.Event) {
 	a := actorOf(e)
 	for i, x := range s.inside {
@@ -108,7 +107,6 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the driver writes in the same attempt after e.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
