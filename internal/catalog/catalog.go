@@ -18,7 +18,7 @@ import (
 // Programs is a set of programs that can inject a fault or check a property.
 type Programs uint32
 
-// These are the programs.
+// Each constant stands for one loadgen command.
 const (
 	Run     Programs = 1 << iota // loadgen run: load on real servers
 	Explore                      // loadgen explore: every schedule within certain limits
@@ -66,7 +66,7 @@ func (v Verdict) WorseThan(other Verdict) bool {
 // a time.
 type Exclusion string
 
-// These are the possible scopes.
+// These are the possible scopes of a lock.
 const (
 	NoExclusion Exclusion = "none"    // the lock excludes no one, or there is no lock
 	PerProcess  Exclusion = "process" // only clients within the same process exclude each other

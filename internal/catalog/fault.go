@@ -66,7 +66,7 @@ var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 // ProcessEffect is what a fault does to the process that holds the lock.
 type ProcessEffect string
 
-// These are the possible effects on that process.
+// These are the possible effects on the process that holds the lock.
 const (
 	ProcessRuns    ProcessEffect = ""        // the process is not affected
 	ProcessStopped ProcessEffect = "stopped" // the process gets SIGSTOP, and later SIGCONT

@@ -26,7 +26,7 @@ const (
 	FenceFell                        // a later holder got a lower fencing token
 	FenceAtWrite                     // fencing tokens are compared only at the write
 
-	// These facts say what else happened.
+	// The facts in this group describe other events.
 	ClocksApart  // the wall clocks of two clients differed
 	CutOff       // a client could not reach a server that other clients reached
 	Hung         // the work of a holder never returned

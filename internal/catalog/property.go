@@ -36,8 +36,8 @@ type Property struct {
 	About   string   // the condition, as one line of text
 	By      Programs // the programs that check the property
 	Always  bool     // whether every search checks the property
-	// Unbroken means that no strategy may break the property. This includes strategies that are
-	// expected to be unsafe or stuck.
+	// Unbroken means that no strategy may break the property, not even one that is expected to be
+	// unsafe or stuck.
 	Unbroken bool
 }
 
