@@ -235,8 +235,8 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// isNearMiss reports whether the database refused a write that would have been wrong, because it
-// was late or the order was taken.
+// isNearMiss reports whether the database prevented a wrong write, because the fencing token was
+// old or the order was taken.
 func isNearMiss(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard records the fencing token before the read

@@ -130,8 +130,8 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject returns the first word of a step without its number: "A" for any actor, and "redis" for
-// any Redis server.
+// subject returns one word for all similar words: "A" for any actor, and "redis" for any Redis
+// server. It returns other words unchanged.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':

@@ -17,7 +17,7 @@ type reducer struct {
 	last         *call   // the call that the last step executed, even if it arrived late
 	quiet        bool    // whether the last step changed nothing that any property depends on
 	silent       bool    // whether the last step changed only its server
-	struck       *node   // the server that the last step made fail; nil if there is none
+	struck       *node   // the server that the fault in the last step affected; nil if there is none
 	alternatives []*call // the calls that could have been executed instead of the last step
 	underway     []*call // the calls that could have arrived late instead of the last step
 }
