@@ -19,9 +19,9 @@ import (
 // details only of wins and of unfinished orders.
 type accounting struct {
 	drivers int
-	units   int               // units per order
+	units   int               // units that each order has for sale
 	partial bool              // only some drivers of each order are counted, so per-order state is not kept
-	names   map[string]string // instance names by target URL; our own instances name themselves in each answer instead
+	names   map[string]string // name of each instance by its URL; instances of this program name themselves in each answer instead
 	shape   *target.Shape
 	began   time.Time
 
@@ -44,7 +44,7 @@ type accounting struct {
 	unclaimed  []int64      // orders that the service reported as taken, without telling any driver that it won
 	told       []check.Pair // drivers that were told that they won
 	unsure     []check.Pair // drivers that may have won, although they were not told that they won
-	probeWins  int          // number of wins in told that come from probes; a probe is sent after every unit has a winner
+	probeWins  int          // how many wins in told come from test grabs after the load
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
 	// These fields are used only if orders have several units to sell.
@@ -52,9 +52,9 @@ type accounting struct {
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
 	sales       []time.Duration // time from the beginning of the load until each sale was confirmed
-	inOrder     int             // units sold to the earliest drivers; of each order, as many drivers are considered as it has units
+	inOrder     int             // units that went to the drivers who came first
 
-	first *orderState // the first order whose drivers have all been answered; nil until then
+	first *orderState // the first order for which all drivers have their answers; nil until then
 	// unreadable means that winners and losers get the same answer, so the answers do not show who
 	// won.
 	unreadable bool
@@ -71,7 +71,7 @@ type orderState struct {
 	grabbed int
 	taken   int
 	unsure  int // number of drivers whose answer, or lack of one, may hide a win
-	refused int // answers that certainly mean that the grab failed
+	refused int // number of answers that say for certain that the grab failed
 
 	// These fields are used only if the order has several units to sell.
 	arrivals            []arrival
@@ -79,7 +79,7 @@ type orderState struct {
 	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
 }
 
-// arrival records when a driver sent its grab and whether it got a unit.
+// arrival records when a driver asked for a unit and whether it got one.
 type arrival struct {
 	at  time.Time
 	won bool
@@ -116,7 +116,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	m := classify(r, a.shape)
 	if r.Code != 0 {
 		name := a.names[s.Target]
-		if a.shape == target.Own { // only our own service gives the field this meaning
+		if a.shape == target.Own { // other services may use this field for something else
 			name = cmp.Or(field(r.Body, "instance"), name)
 		}
 		a.servedBy[name]++
@@ -159,9 +159,9 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order that sells several units. came and answered are the times
-// of the request and its answer. limited means that the driver already has the maximum number of
-// units.
+// addSale counts an answer for an order with several units. The driver sent its request at the time
+// came and got its answer at the time answered. limited means that the driver already has as many
+// units as it may get.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -181,7 +181,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds a finished order that has several units to the totals.
+// closeSale adds the figures of a finished order with several units to the totals.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -207,7 +207,7 @@ func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns whether a driver won, lost or may have won. A request without an answer may have
+// classify decides whether a driver won, lost or may have won. A request without an answer may have
 // won, unless the connection was refused.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
@@ -235,7 +235,7 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder counts an answer for its order. After the last answer, it closes the order.
+// addToOrder counts an answer for its order, and finishes the order after the last answer.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--

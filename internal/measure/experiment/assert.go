@@ -46,7 +46,6 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators maps each comparison operator of the syntax, such as "<=", to its function.
 var operators = map[string]func(actual, claimed float64) bool{
 	"==": func(a, c float64) bool { return a == c },
 	"!=": func(a, c float64) bool { return a != c },

@@ -64,14 +64,14 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measure
 	c.Checks = check.Judge(*e)
 }
 
-// readLedger reads the ledger rows of count orders.
 func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows reports whether the ledger has a row for at least one of the orders.
+// hasRows reports whether the ledger has a row for at least one of the orders. It returns false if
+// the ledger cannot be read.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -116,7 +116,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 			return rows, err
 		}
 		now := time.Now()
-		deleted, added := check.CompareAnswers(check.Pairs(rows), next) // the drivers whose rows have disappeared, and those whose rows have appeared
+		deleted, added := check.CompareAnswers(check.Pairs(rows), next) // drivers whose rows have disappeared, and drivers whose rows have appeared
 		if trusted {
 			added = slices.DeleteFunc(added, func(p check.Pair) bool { return w.fleet.IsProbe(p.Driver) })
 			if len(deleted)+len(added) == 0 {
@@ -212,16 +212,16 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes contains the results of the test grabs (probes) that the program makes after the load.
+// probes contains the results of the test grabs that the program makes after the load.
 type probes struct {
-	stuck   []int64 // orders whose probes got no conclusive answer
-	refused []int64 // orders whose probes were told that they are taken
+	stuck   []int64 // orders whose test grab got no clear answer
+	refused []int64 // orders whose test grab got the answer "taken"
 	won     []check.Pair
-	lost    bool // whether the answer to any probe was "taken" or "busy"
+	lost    bool // whether any test grab got the answer "taken" or "busy"
 }
 
-// probeAll lets a new driver try to grab each order after the load. An order that is reported as
-// taken but has no ledger row may only be reserved, so it is tried again.
+// probeAll lets a new driver try to grab each order after the load. It tries again if an order is
+// reported as taken but has no ledger row, because the order may only be reserved.
 func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

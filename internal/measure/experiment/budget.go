@@ -21,7 +21,7 @@ var (
 // bounded tests a strategy under a fault. It stops early if the time limit of the test or of the
 // whole run is reached.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
-	f, _ := fault.Find(s.Fault) // excuse has already refused unknown names
+	f, _ := fault.Find(s.Fault) // always found, because unknown faults were refused earlier
 	end, why := time.Now().Add(w.cfg.Budget), errBudget
 	if w.cfg.BudgetTotal > 0 && w.cfg.deadline.Before(end) {
 		end, why = w.cfg.deadline, errBudgetTotal
@@ -46,7 +46,6 @@ func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
 
-// isOver reports whether the time for the run is used up.
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
 // orderByRisk moves the tests that are most likely to fail to the front, and prints the new order.

@@ -94,14 +94,13 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
-	invalid     string         // the first reason to distrust the cell; empty if there is none
-	vacuous     string         // why the cell could not have revealed a broken lock; empty if there is no such reason
-	missed      string         // why a fault hit no driver at a point; empty if unknown
-	note        string         // text to append to the sentence about double-grabs
+	invalid     string         // the first reason not to trust the figures; empty if there is none
+	vacuous     string         // why this test could not have revealed a broken lock; empty if it could have
+	missed      string         // why the fault hit no driver; empty if unknown
+	note        string         // text to append to the sentence about orders that were won too often
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }
 
-// measure runs the workload and stores the measured figures in c.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -152,7 +151,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	drained = drained || of.killed
 	c.answers(m.accounting)
-	if w.cfg.Merge == nil { // a merge reads the answers of a load that is over already
+	if w.cfg.Merge == nil { // a merge sends no load, so the load has already ended
 		c.count(before, after, errors.Join(beforeErr, err))
 	}
 	w.audit(ctx, s, c, &m, first, drained, back)
@@ -172,8 +171,8 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidate records err as the reason to distrust the cell, unless err is nil or there is a reason
-// already.
+// invalidate stores err as the reason not to trust the figures. It does nothing if err is nil or if
+// there already is a reason.
 func (m *measured) invalidate(err error, what string) {
 	if err != nil && m.invalid == "" {
 		m.invalid = fmt.Sprintf("%s: %v", what, err)

@@ -26,11 +26,11 @@ type takeBacks struct {
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup
-	failed   error // the error of the last reading
+	failed   error // error of the last reading
 }
 
-// overbooking records when an order had more ledger rows than units: before is the last reading
-// without the extra row, first is the first reading with it, and last is the latest one.
+// overbooking records when an order had more ledger rows than units. before is the last reading
+// without the extra row, first is the first one with it, and last is the latest one.
 type overbooking struct{ before, first, last time.Time }
 
 // watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service may not
@@ -72,7 +72,7 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note processes one reading of the ledger. The query was sent at the time asked, and the rows
+// note processes the rows of one ledger query. The query was sent at the time asked, and the rows
 // arrived at the time answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
@@ -104,9 +104,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	t.clean = asked
 }
 
-// settle stops watching and returns the final rows. Rows that the service deleted too late still
-// count, and wins that it undid in time do not. settle returns an error if the time of a deletion
-// is uncertain, or if no reading found the row of a driver who was told that it had won.
+// settle stops watching and returns the rows that count. Wins that the service undid too late still
+// count. It returns an error if the time of a deletion is uncertain, or if no reading found the row
+// of a driver who was told that it had won.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

@@ -34,7 +34,6 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// beginContest records when the other drivers start to compete.
 func (s *strike) beginContest() {
 	for _, c := range s.contests {
 		c.contendedSince = time.Now()
@@ -48,8 +47,8 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether the paused driver's lease ends too soon for other drivers to compete.
-// One cause is a slow restart of a server.
+// isTooLate reports whether the lease of the paused driver ends before other drivers can compete
+// for the lock. For example, a server may have restarted too slowly.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
@@ -87,8 +86,9 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the unaffected instance has reconnected to its servers. It waits at
-// most half a lease, because a later driver could win just because the lease has expired.
+// awaitRecovery waits until the instance that the fault spares has reconnected to its servers. It
+// waits at most half a lease. After a whole lease, another driver could win simply because the
+// lease has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
@@ -108,9 +108,8 @@ func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
 
-// awaitContenders waits until the drivers at the unaffected instance have won every unit, have
-// stopped before they write, or have run out of time. If the service refuses drivers at once, it
-// sends new ones.
+// awaitContenders waits until the other drivers have won every unit, have stopped before they
+// write, or have run out of time. If the service refuses drivers at once, it sends new ones.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
@@ -140,13 +139,12 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	})
 }
 
-// awaitsOther reports whether a driver at the unaffected instance is still waiting for its answer.
 func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
 // noteEarly records which drivers finished before their leases ended, although the fault hit them.
-// For these drivers, an expired lease cannot cause a second winner.
+// If such an order has two winners, an expired lease is not the cause.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
@@ -154,7 +152,7 @@ func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	}
 }
 
-// sendAgain sends one more grab to the order, shortly after all other drivers have their answers.
+// sendAgain sends one more grab for the order, shortly after all other drivers have their answers.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -166,7 +164,6 @@ func (s *strike) sendAgain(c *contest) {
 	s.sendFresh(c)
 }
 
-// sendFresh sends a grab of a new driver to the unaffected instance.
 func (s *strike) sendFresh(c *contest) {
 	r := load.Request{Target: s.in.other.URL, Order: c.order, Driver: int64(s.in.w.cfg.strikeDrivers() + len(c.contenders))}
 	c.contenders = append(c.contenders, r)
@@ -174,13 +171,13 @@ func (s *strike) sendFresh(c *contest) {
 }
 
 // freeContenders lets the other drivers write once the driver that the fault hit has written or has
-// its answer. It does not wait until their own leases expire.
+// its answer. It stops waiting before their own leases expire.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
 	seen := time.Now()
 	if slices.ContainsFunc(s.contests, unknown) {
-		s.claimed(ctx) // records whether the affected drivers have written by now
+		s.claimed(ctx) // records whether the drivers that the fault hit have written by now
 	}
 	for _, c := range s.contests {
 		if len(held[c]) == 0 {
@@ -195,7 +192,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		over := s.mayFreeContenders(c, claimed)
 		limit := s.in.w.lease(s.in.cell) * 2 / 3
 		if c.affectedFirst {
-			limit = s.in.w.lease(s.in.cell) / 2 // the contenders must still have time to write before their leases end
+			limit = s.in.w.lease(s.in.cell) / 2 // the other drivers must still have time to write before their leases end
 		}
 		if !over && time.Since(c.contenderHeldSince) < limit {
 			continue
@@ -211,17 +208,16 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// cancelUnlessFirst cancels the strike if the driver that the fault hits must write first but has
-// not written yet.
+// cancelUnlessFirst discards the injection if the driver that the fault hits must write first but
+// has not written yet.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
 		s.cancelStrike(c, "the driver that the fault hit did not write before the others")
 	}
 }
 
-// mustClaimFirst reports whether the driver that the fault hits must write first for a bug to show.
-// It then has the older fencing token, and has already read that the order is open. A service may
-// check such a token too.
+// mustClaimFirst reports whether a bug shows only if the driver that the fault hits writes first.
+// Its fencing token is older, so the database could refuse a later write.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
@@ -269,7 +265,6 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	})
 }
 
-// releaseContenders lets the remaining drivers write, each as soon as freeContenders allows.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	var claimed func(load.Request) bool
 	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
@@ -283,7 +278,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		if !c.contenderFreed {
 			s.cancelUnlessFirst(c, claimed)
 		}
-		err = errors.Join(err, s.remove(ctx, c, contenderHold)) // remove also the holds that have not stopped a call yet
+		err = errors.Join(err, s.remove(ctx, c, contenderHold)) // also remove the breakpoints that have not stopped a call yet
 	}
 	return err
 }

@@ -12,27 +12,27 @@ import (
 )
 
 // contest is the test of one order. Several drivers compete for the order, and the fault hits one
-// of them, the affected driver.
+// of them, called the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
-	calls int // how many parallel calls are held at the point
+	calls int // how many parallel calls are stopped where the fault hits
 	// affectedFirst means that the affected driver must write before its competitors may write.
 	affectedFirst bool
 
 	// These fields are the requests of the drivers, in the order in which they are sent.
-	holder      *load.Request  // has the lock before the affected driver, at the other instance; may be nil
-	affected    load.Request   // grabs at the instance that the fault hits
-	waiter      *load.Request  // waits for the affected driver's lock, at the other instance; may be nil
-	contenders  []load.Request // are sent once the fault is active, those at the other instance first
-	lateDriver  load.Request   // is sent to the other instance once the fault is healed
-	lastDrivers []load.Request // are sent after all others were answered, if there are several units
+	holder      *load.Request  // the driver that has the lock before the affected one, at the other instance; may be nil
+	affected    load.Request   // the driver that the fault hits
+	waiter      *load.Request  // the driver that waits for the affected driver's lock, at the other instance; may be nil
+	contenders  []load.Request // sent once the fault is active; those for the other instance come first
+	lateDriver  load.Request   // sent to the other instance once the fault has ended
+	lastDrivers []load.Request // sent after all others have their answers, if there are several units
 
 	// These fields record what has happened to the holder and to the affected driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiting driver had made its last call before the wait
 	heldSince      time.Time // when a call was first held at the point; zero if none was
-	struck         bool      // whether the fault was injected while the driver was at the point
+	struck         bool      // whether the fault hit the driver where it should
 	repeated       bool      // whether the fault missed the driver, so that it was injected again with another order
 	missed         string    // why the injection does not count although the driver had reached the point
 	hangs          bool      // whether the driver will never be answered
@@ -43,8 +43,8 @@ type contest struct {
 	// These fields record what has happened to the other drivers.
 	contendedSince     time.Time // when the fault was active and the first of these drivers were about to start
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
-	contenderHeldSince time.Time // when a contender was first held before its claim
-	contenderFreed     bool      // whether the held contenders may continue
+	contenderHeldSince time.Time // when one of the other drivers first stopped before its write
+	contenderFreed     bool      // whether the stopped drivers may continue
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
 
@@ -107,7 +107,6 @@ func (in *injection) place(r load.Request) int {
 	return 0
 }
 
-// all returns the requests of all drivers of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }
 
 // others returns the requests of all drivers except those in lastDrivers.
@@ -121,8 +120,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver is in the lock's queue. It assumes so a short time
-// after the driver's last call.
+// hasQueued reports whether the waiting driver is probably in the lock's queue, because some time
+// has passed since its last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite marks an order for which no property failed, but only because the database refused a
-// write after the lease had ended.
+// lateWrite marks an order that only the database protected. It refused a write after the lease had
+// ended, so no property failed.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates. An empty property means that the order is
@@ -36,7 +36,7 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns how often an order was grabbed in excess of its units.
+// doubleGrabs returns how many more wins an order has than units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
 // onlyRepeats reports whether each surplus ledger row of an order repeats an earlier row of the
@@ -67,7 +67,6 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
 }
 
-// explain builds a timeline for each failed order for which events were recorded.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
 	timelines := map[int64]check.Timeline{}
 	if len(failures) == 0 || e.Record == nil {
@@ -180,8 +179,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the known failure mode that fits an order, or "". Without a timeline, it
-// infers the failure mode from the fault.
+// modeOf returns the id of the known kind of failure that fits an order, or "". Without a timeline,
+// it infers the kind from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -196,7 +195,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 
 // row summarizes the orders that the fault hit at the named step of a grab.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
-	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one is expected, even if the cell was interrupted before its first strike
+	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
 	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {

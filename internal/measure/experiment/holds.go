@@ -17,14 +17,14 @@ import (
 
 // These are the kinds of breakpoints. The name of a breakpoint consists of its kind and its order.
 const (
-	pointHold     = "point"     // stops the affected driver at the point where the fault is injected
-	workHold      = "work"      // stops the affected driver's grab while the fault holds a background call of the same grab
+	pointHold     = "point"     // stops a driver where the fault will hit it
+	workHold      = "work"      // stops a grab while the fault delays a background call of the same grab
 	callsHold     = "calls"     // records the calls of a waiting driver without stopping them
 	retryHold     = "retry"     // stops a driver that polls for the lock before its second try
 	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
-	refusalHold   = "refusal"   // refuses the claim of the affected driver
-	releaseHold   = "release"   // records the release of the affected driver without stopping it
-	contenderHold = "contender" // stops contenders just before they claim
+	refusalHold   = "refusal"   // refuses the write of the driver that the fault hits
+	releaseHold   = "release"   // records when that driver releases its lock, without stopping it
+	contenderHold = "contender" // stops the other drivers just before they write
 )
 
 // hold is a breakpoint. It stops certain remote calls that one instance makes for the drivers of an
@@ -96,8 +96,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the breakpoint. Each contender has its own breakpoint, so the name of
-// such a breakpoint includes the driver.
+// name returns the name of the breakpoint. It includes the driver if each driver has a breakpoint
+// of its own.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -162,8 +162,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver removes all breakpoints that stop the affected driver, or the driver that holds the
-// lock before it.
+// releaseDriver removes all breakpoints that stop the driver of the fault, or the driver that has
+// the lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	if err := s.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err
@@ -213,7 +213,6 @@ func (s *strike) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-// remove removes the breakpoints of the given kinds for one order.
 func (s *strike) remove(ctx context.Context, c *contest, kinds ...string) error {
 	for _, h := range s.holds(c) {
 		if !slices.Contains(kinds, h.kind) {

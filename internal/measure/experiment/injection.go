@@ -24,8 +24,8 @@ import (
 const (
 	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
-	strikeTries      = 3                // how often the fault is injected at a point of a service until it hits the driver
-	repeatedStrikes  = 6                // how many of these attempts a cell may repeat in total
+	strikeTries      = 3                // how often to inject a fault into a service at the same point until it hits a driver
+	repeatedStrikes  = 6                // how many of these attempts may be repeated in one test
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
@@ -43,8 +43,8 @@ type injection struct {
 
 	moments  []time.Duration // when to strike after sending a grab, if its calls cannot be held
 	prepared fault.Prepared
-	spare    int64     // an order that no result includes; grabbing it shows that a service works
-	began    time.Time // when the load began
+	spare    int64 // an order that no result includes; grabbing it shows that a service works
+	began    time.Time
 
 	struck, other *fleet.Instance // the instance that the fault hits, and the other instance
 	bursts        *load.Bursts
@@ -52,15 +52,14 @@ type injection struct {
 	next          int        // how many orders are in use already
 	repeats       int        // how many injections into a service may still be repeated
 	contests      []*contest // the orders at which the fault was injected, or should have been
-	aimed         []*contest // the orders whose locks must be on the server that a fault of a Redis topology hits
+	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
 	undisturbed   []*contest
 
 	mu       sync.Mutex
 	answered map[load.Request]response
-	working  map[load.Request]bool // the affected drivers whose grabs are held, even if they have their answers already
+	working  map[load.Request]bool // drivers whose grabs are paused, even if they have their answers already
 }
 
-// response is the answer to a request, with the times of both.
 type response struct {
 	outcome     grab.Outcome
 	sent, ended time.Time
@@ -136,7 +135,6 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 	return err
 }
 
-// choosePoints finds the steps of a grab at which the fault can hit this strategy.
 func (in *injection) choosePoints() error {
 	all := in.trail.points()
 	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
@@ -178,7 +176,6 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	return m, nil
 }
 
-// prepareFault sets up what the fault needs, such as proxies.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
 	in.prepared, err = in.fault.Prepare(ctx, fault.Target{
 		Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys, Wire: !in.traits.tellsDrivers, Ledger: in.trail.ledger,
@@ -356,7 +353,7 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether the condition holds for at least as many requests as the order has
+// atLeastUnits reports whether the condition holds for at least as many requests as an order has
 // units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
@@ -440,17 +437,15 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	return s.contests, nil
 }
 
-// following returns a test of the next unused order.
 func (in *injection) following(p fault.Point) *contest {
 	in.next++
 	return in.contest(in.next-1, p)
 }
 
-// withoutFault lets the drivers grab the next unused order without a fault.
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
-	if len(in.cell.Strikes) == 0 { // these grabs load the Lua scripts into the master that will be struck
+	if len(in.cell.Strikes) == 0 { // these grabs load the Lua scripts into the master that the fault will hit
 		if err := in.aim(ctx, []*contest{c}); err != nil {
 			return err
 		}

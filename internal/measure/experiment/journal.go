@@ -46,7 +46,8 @@ func (j *journal) open(resumed bool) (cut int64, err error) {
 	return cut, nil
 }
 
-// cutHalfLine removes an incomplete line from the end of a file.
+// cutHalfLine removes an incomplete line from the end of a file, and returns the length of that
+// line.
 func cutHalfLine(f *os.File) (cut int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -87,7 +88,6 @@ func (w *worker) suffix() string {
 	return fmt.Sprintf("-%d", w.repetition)
 }
 
-// answers creates the file for the raw answers of one test.
 func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	f, err := os.Create(filepath.Join(j.dir, AnswersFile(c, suffix)))
 	if err != nil {

@@ -19,7 +19,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
-	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, the probes find the units that are stuck
+	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, test grabs find the units that are stuck
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
@@ -43,7 +43,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"
-	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, the probes have tried every order
+	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, test grabs have tried every order
 		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit"
@@ -79,8 +79,8 @@ func (m measured) withoutWinner() string {
 	return text
 }
 
-// phrases returns how to say that an order has been grabbed, that it was grabbed too often, and that
-// too few drivers competed for it. The phrases depend on whether orders have several units.
+// phrases returns the words for an order that was grabbed, was grabbed too often, or had too few
+// competing drivers. They depend on whether orders have several units.
 func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
 	if c.Sale == nil {
 		return "grabbed", " grabbed more than once", "no contender"

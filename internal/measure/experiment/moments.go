@@ -22,8 +22,8 @@ import (
 const (
 	momentCount = 8
 	stopTries   = 3 // how often the program tries to stop a process that still answers
-	momentTries = 6 // how often the run tries to strike while the grab is still running
-	momentRuns  = 5 // dry runs that measure the duration, after one that warms up
+	momentTries = 6 // how often the program tries to inject the fault while the grab is still running
+	momentRuns  = 5 // grabs without a fault that measure the duration, after one that warms up
 )
 
 const momentPrefix = "moment "
@@ -147,7 +147,6 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	return answered, errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 }
 
-// strikeByTime injects the fault at each chosen time and measures the outcome.
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Affected: in.struck, Contender: in.other}); err != nil {
 		return m, err
@@ -216,7 +215,6 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 	return done, s.do(ctx, append(steps, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers)...)
 }
 
-// inFlight reports whether the fault hit the grab while the grab was running.
 func (s *strike) inFlight(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()

@@ -32,7 +32,7 @@ const lockless = "none"
 // peak searches for the highest rate that a strategy can sustain, and returns its figures.
 func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
-		best, bad *Cell // bad is the first step with an unsafe or stuck verdict
+		best, bad *Cell // bad is the result for the first rate at which the service was unsafe or got stuck
 		last      Cell
 	)
 	search := w.search(ctx, func(size Load) Cell {

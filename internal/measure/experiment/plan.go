@@ -33,11 +33,11 @@ func (cfg Config) Plan() []CellName {
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
-	cell     *Cell // nil until the cell has run
+	cell     *Cell // nil until the test has run
 }
 
-// specs lists the tests of the run. at is nil until the run has connected to a running service and
-// knows its strategies.
+// specs lists the tests of the run. Before the run has connected to a running service, at is nil,
+// and the strategies of the service are unknown.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -61,7 +61,7 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {
 		return strategies
 	}
-	s, _ := lock.Find(lockless) // it always exists
+	s, _ := lock.Find(lockless) // a strategy with this name always exists
 	return append([]lock.Strategy{s}, strategies...)
 }
 

@@ -106,7 +106,7 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	}
 	inspected := map[string]bool{}
 	faultless, faulty := r.left()
-	for _, spec := range append(faulty, faultless...) { // inspect a cell with a fault first, because it has more requirements
+	for _, spec := range append(faulty, faultless...) { // inspect a test with a fault first, because it has more requirements
 		if inspected[spec.Strategy] {
 			continue
 		}
@@ -239,14 +239,12 @@ func (w *worker) noMigrations() string {
 	return ". The private database is empty: if the service does not create its tables, create them with migrate"
 }
 
-// reply is the answer to a test grab.
 type reply struct {
 	status  int
 	outcome grab.Outcome
 	text    string // status and body, or the error if there is no answer
 }
 
-// ask sends a test grab and adds the answer to p.
 func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
 	a, m, err := in.Ask(ctx, id, driver)
 	h := reply{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
@@ -265,7 +263,7 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds a problem, because the first driver of a new order did not win. open names the
+// addLoser reports as a problem that the first driver of a new order did not win. open names the
 // setting that opens orders. known is a hint for services that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text

@@ -19,22 +19,22 @@ type progress struct {
 	line    status.Line
 	total   int
 	begun   int
-	running []*workerProgress // workers that are running a cell, the earliest start first
-	pace    [2]pace           // the pace of cells without a fault, and the pace of cells with a fault
+	running []*workerProgress // workers that are running a test, the earliest start first
+	pace    [2]pace           // for tests without a fault, and for tests with a fault
 }
 
 // pace measures how fast tests finish. Tests with and without a fault are measured separately.
 type pace struct {
 	left, done int
 	atOnce     int
-	took       time.Duration // total time that the finished cells took
+	took       time.Duration // total time that the finished tests took
 }
 
 type workerProgress struct {
 	*progress
-	cell   string // name of the cell, as shown to the user
-	number int    // number of the cell, counted from 1 in the order in which cells start
-	pace   *pace  // the pace of cells of this kind
+	cell   string
+	number int // number of the test in the order in which tests start, from 1
+	pace   *pace
 	since  time.Time
 }
 
@@ -51,7 +51,6 @@ func (p *progress) expect(faultless, faulty, workers int) {
 	p.pace = [2]pace{{left: faultless, atOnce: 1}, {left: faulty, atOnce: workers}}
 }
 
-// begin records that the worker has started a test.
 func (t *workerProgress) begin(s *cellSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +73,6 @@ func (t *workerProgress) step(format string, args ...any) {
 	}
 }
 
-// end records that the worker has finished its test.
 func (t *workerProgress) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

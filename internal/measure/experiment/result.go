@@ -82,7 +82,7 @@ type RunConfig struct {
 	Args      []string `json:"args,omitempty"`       // the command-line flags that affect the results, without secrets
 	Stock     int      `json:"stock,omitempty"`      // units per order; 0 means 1
 	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
-	Repeat    int      `json:"repeat,omitempty"`     // how often each cell without a fault is run; 0 means once
+	Repeat    int      `json:"repeat,omitempty"`     // how often each test without a fault runs; 0 means once
 	// Rules define which answers of a service mean that a driver won or lost. They are nil for
 	// instances of this program.
 	Rules *target.Rules `json:"rules,omitempty"`
@@ -174,7 +174,7 @@ type Cell struct {
 	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one failed order; nil if none failed
 
 	Shard  *shard.Record `json:"shard,omitempty"`  // set if the run sent one share of a load that is split over several machines
-	Merged *shard.Merged `json:"merged,omitempty"` // set if the cell combines the results of several shards
+	Merged *shard.Merged `json:"merged,omitempty"` // set if the figures combine several shards
 
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
 	Peak *Peak `json:"peak,omitempty"` // set only for the peak scenario
@@ -221,7 +221,7 @@ const (
 // Window is a period, measured from the beginning of the load.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
-	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
+	ToMS   *float64 `json:"to_ms"` // nil if the period had not ended by the end of the test
 }
 
 // Point describes what happened to the orders for which the fault hit the same step of a grab.
@@ -229,7 +229,7 @@ type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
 	Struck      int             `json:"struck"`  // how often it hit a grab at that point
-	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the orders struck at this point
+	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the orders that the fault hit at this point
 	Overlaps    *int            `json:"overlaps"`
 	DoubleGrabs *int            `json:"double_grabs"`
 	StuckOrders *int            `json:"stuck_orders"`

@@ -42,10 +42,10 @@ type runner struct {
 	journal *journal
 	trails  *trails
 	specs   []*cellSpec
-	needs   lock.Backend // the servers that the remaining cells need
-	workers []*worker    // nil until the worker is opened
+	needs   lock.Backend // the servers that the remaining tests need
+	workers []*worker    // an entry is nil until that worker is opened
 
-	mu    sync.Mutex // guards the fields below, and the cells of the specs once workers run
+	mu    sync.Mutex // guards the fields below; once workers run, also the results of the tests
 	run   *Run
 	save  func(*Run) error
 	began time.Time
@@ -115,7 +115,7 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished returns the finished result with that name, or nil.
+// finished returns the result of the test with that name, or nil if it has not finished.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -235,7 +235,6 @@ func (r *runner) serves(n int) lock.Backend {
 	return r.needs &^ coordinators
 }
 
-// runAll runs the remaining tests, beginning with those without a fault.
 func (r *runner) runAll(ctx context.Context) error {
 	faultless, faulty := r.left()
 	workers := min(len(r.workers), len(faulty))
@@ -295,7 +294,7 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		c.Interrupted = c.Interrupted || ctx.Err() != nil
 		w.progress.end()
 		ended := w.ended()
-		w.dirty = w.dirty || len(ended) > 0 // give the next cell fresh servers
+		w.dirty = w.dirty || len(ended) > 0 // start new servers for the next test
 		if err := r.finish(s, c, ended); err != nil {
 			return err
 		}
@@ -340,7 +339,6 @@ func (r *runner) publishLocked() {
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
 }
 
-// close closes all workers and the journal.
 func (r *runner) close() error {
 	errs := make([]error, len(r.workers))
 	var wg sync.WaitGroup

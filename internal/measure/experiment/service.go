@@ -39,7 +39,6 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	return needs
 }
 
-// open starts one process of the service for each instance.
 func (startedService) open(ctx context.Context, w *worker, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
@@ -347,7 +346,6 @@ func reads(c control.Call) bool {
 	})
 }
 
-// writeVerbs lists the verbs of SQL statements that may write.
 var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXECUTE", "LOAD"}
 
 func isWrite(statement string) bool {
@@ -393,7 +391,8 @@ func (w *worker) checkReadable(t trail) error {
 // then see only some of the grabs.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
 
-// unreadable is the reason for an unknown verdict if the proxies could not decode every call.
+// unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
+// service.
 const unreadable = "the proxies could not read all calls of the service"
 
 // trailOf infers the purpose of each call from its position. For example, calls to the lock servers
@@ -504,12 +503,10 @@ func claimOf(calls []control.Call, ledger string) int {
 	return from + slices.IndexFunc(calls[from:], writes)
 }
 
-// does reports whether a call contains a statement with this verb.
 func does(c control.Call, verb string) bool {
 	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
 }
 
-// writtenTables returns the tables to which the calls write.
 func writtenTables(calls ...control.Call) (tables []string) {
 	for _, c := range calls {
 		for _, s := range statements(c) {
@@ -521,7 +518,6 @@ func writtenTables(calls ...control.Call) (tables []string) {
 	return tables
 }
 
-// writesTo reports whether a call writes to one of these tables.
 func writesTo(c control.Call, tables []string) bool {
 	return slices.ContainsFunc(writtenTables(c), func(table string) bool { return slices.Contains(tables, table) })
 }

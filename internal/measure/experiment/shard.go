@@ -72,7 +72,6 @@ func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	return a
 }
 
-// lasted records how long the load took.
 func (c *Cell) lasted(a *accounting) {
 	if a.requests > 0 {
 		c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())

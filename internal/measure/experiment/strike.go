@@ -27,7 +27,7 @@ type strike struct {
 }
 
 const (
-	arrivalTimeout = 5 * time.Second // how long the affected drivers may take to reach their points, in addition to a lease
+	arrivalTimeout = 5 * time.Second // how long the drivers may take to get where the fault hits them, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
 	freshDrivers   = 10 // how many more drivers may grab an order without a fault, if all others have failed
 )
@@ -55,7 +55,6 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return s.do(ctx, append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)...)
 }
 
-// do executes steps until one of them fails.
 func (s *strike) do(ctx context.Context, steps ...step) error {
 	for _, step := range steps {
 		if err := step(s, ctx); err != nil {
@@ -116,7 +115,7 @@ func applying(of fault.Step) step {
 		if heal != nil {
 			s.heals = append(s.heals, heal)
 		}
-		if errors.Is(err, stack.ErrInUse) { // the affected driver's open transaction uses what the fault would change
+		if errors.Is(err, stack.ErrInUse) { // an open transaction of the paused driver uses what the fault would change
 			for _, c := range s.contests {
 				s.cancelStrike(c, "the fault cannot delay this write, because the driver's own transaction has locked the table")
 			}
@@ -161,7 +160,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 		} else {
 			c.missed = s.whereItWas(c, m)
 		}
-		if c.holder != nil && !sent[c] { // the holder never got the lock, so the cell reports that the fault did not strike at this point
+		if c.holder != nil && !sent[c] { // the first driver never got the lock, so the fault missed this order
 			s.in.bursts.Send([]load.Request{c.affected})
 		}
 		if c.waiter != nil && !sent[c] {
@@ -192,8 +191,8 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long drivers may take to reach the chosen steps of their grabs. The time is
-// short if the test must end before their leases expire.
+// arriveFor returns how long drivers may take to reach the step at which the fault hits them. The
+// time is short if the test must end before their leases expire.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -229,7 +228,6 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 	return nil
 }
 
-// isWaiting reports whether the driver has tried to get the lock and is now waiting for it.
 func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -279,7 +277,7 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 		}
 	}
 	s.closeWindow()
-	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the calls of the affected drivers must come before the calls of the contenders
+	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the calls of the other drivers
 		return context.Cause(ctx)
 	}
 	return nil
@@ -345,7 +343,6 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every reports whether all orders satisfy a condition.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }

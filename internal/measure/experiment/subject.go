@@ -19,8 +19,8 @@ import (
 // run starts, or of a service that is already running. The methods are the steps that differ
 // between these three kinds.
 type subject interface {
-	// open prepares the instances of a worker, from the given port on, or connects to running ones.
-	// The servers have been started.
+	// open connects to running instances, or prepares the instances of a worker from the given port
+	// on. The servers are already running.
 	open(ctx context.Context, w *worker, port int) error
 	// meet checks whether the instances are usable. It is called before the first test.
 	meet(ctx context.Context, r *runner, w *worker) error
@@ -55,7 +55,6 @@ type traits struct {
 	liveLedger bool
 }
 
-// subject returns what the run tests.
 func (cfg Config) subject() subject {
 	switch {
 	case len(cfg.Target.URLs) > 0:
@@ -185,7 +184,6 @@ var errUnreachable = errors.New("this fault affects only some kinds of calls, an
 // errUntouched means that the service does not use the servers that the fault hits.
 var errUntouched = errors.New("this fault has no effect, because a grab of the service makes no call that it affects")
 
-// choosePoints finds the remote calls of a grab at which the fault can hit the service.
 func (s startedService) choosePoints(in *injection) error {
 	if err := in.w.checkReadable(in.trail); err != nil {
 		return err

@@ -24,7 +24,6 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// open connects to running instances and uses their settings.
 func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
 	t := w.cfg.Target
 	if w.fleet, err = fleet.Attach(ctx, t); err != nil {
@@ -150,7 +149,6 @@ func (o theirOrders) Create(ctx context.Context, count, units int) (int64, error
 	return first, err
 }
 
-// Ledger returns the ledger rows of count orders.
 func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	if o.target.Database.Query != "" {
 		return o.db.Ledger(ctx, first, count)
@@ -337,7 +335,6 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// answersSeen returns a text that says how often each outcome occurred.
 func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {

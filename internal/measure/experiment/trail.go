@@ -267,7 +267,7 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 }
 
 // handingOver records how a driver releases its lock while another driver waits for it. It makes
-// the first driver's write fail, so that the driver releases its lock and the order stays open.
+// the first driver's write fail, so that the order stays open.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -303,15 +303,15 @@ func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
 }
 
-// dryGrab is one grab of a dry run.
+// dryGrab is a grab that is sent only to record its remote calls.
 type dryGrab struct {
 	in            *fleet.Instance
 	order, driver int64
 	send          func(context.Context) error
 	ended         chan struct{}
 	err           error         // the error of the request; valid once ended is closed
-	heldAt        string        // the name of the hold that stops the grab; empty if there is no such hold
-	at            control.Point // where that hold stops the grab
+	heldAt        string        // name of the breakpoint that stops the grab; empty if there is none
+	at            control.Point // where that breakpoint stops the grab
 	shares        bool          // whether one of the grab's calls may have served other grabs too
 }
 
@@ -360,7 +360,6 @@ func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	return err
 }
 
-// calls returns the calls that the grab has made so far.
 func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	held, err := g.in.Held(ctx, g.listed(), 0, 0)
 	calls := make([]control.Call, len(held))
@@ -372,7 +371,6 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	return calls, err
 }
 
-// awaitCalls waits until the grab has made n calls.
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
 	if err == nil && len(held) < n {
@@ -413,7 +411,6 @@ func (g *dryGrab) fail(ctx context.Context) error {
 	return g.await(ctx)
 }
 
-// proceed lets the grab continue.
 func (g *dryGrab) proceed(ctx context.Context) error {
 	if g.heldAt == "" {
 		return nil

@@ -40,7 +40,6 @@ type orders interface {
 	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
 }
 
-// setup returns the settings with which the instances start.
 func (cfg Config) setup() fleet.Setup {
 	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
 }
@@ -90,7 +89,6 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one test in the way that its fault and the scenario require.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:
