@@ -68,7 +68,6 @@ func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat
 	}
 }
 
-// ownFigure returns a function that computes a figure of a single lock.
 func ownFigure(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
@@ -84,7 +83,6 @@ func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	})
 }
 
-// bounds compares the figures of our own locks with their limits.
 func (r *Result) bounds() []BoundRow {
 	rows := []BoundRow{}
 	for _, b := range bounds {
@@ -116,7 +114,6 @@ func (b BoundRow) keeps(figure float64) bool {
 	return figure >= *b.AtLeast
 }
 
-// limit formats the bound as text.
 func (b BoundRow) limit() string {
 	if b.AtMost != nil {
 		return fmt.Sprintf("at most %g", *b.AtMost)

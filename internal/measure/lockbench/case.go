@@ -38,7 +38,6 @@ func (c Case) workersOf(i int) (workers, first int) {
 	return c.Spread[i], first
 }
 
-// processOf returns the number of the process that a worker belongs to.
 func (c Case) processOf(worker int) int {
 	for i := range c.Processes {
 		if workers, first := c.workersOf(i); worker < first+workers {
@@ -48,12 +47,10 @@ func (c Case) processOf(worker int) int {
 	return c.Processes
 }
 
-// contended reports whether workers share a key.
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case for measuring the floor, which is the lowest possible cost of a lock.
-// If workers share a key, one worker makes all round trips in sequence, because no lock can be
-// faster.
+// forFloor returns the case for measuring the lowest possible cost of a lock. If workers share a
+// key, one worker makes all round trips in sequence, because no lock can be faster.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

@@ -44,7 +44,7 @@ func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// cmdstat matches lines such as "cmdstat_get:calls=12,usec=34,…".
+// cmdstat matches lines such as "cmdstat_get:calls=12,usec=34,…" in the reply of Redis to INFO.
 var cmdstat = regexp.MustCompile(`(?m)^cmdstat_(.+?):calls=(\d+)`)
 
 // parseCalls adds up the calls of all commands. It leaves out INFO, which this program sends.

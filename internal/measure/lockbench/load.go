@@ -77,7 +77,7 @@ type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure
 	Values         []float64
-	OverFloor      []float64 // ratio to the floor, computed within each round
+	OverFloor      []float64 // cost of the lock divided by the lowest possible cost, within each round
 	Median         *float64
 	MedianRatio    *float64
 }
@@ -88,7 +88,7 @@ func (r *Result) Costs() []Cost {
 	for _, row := range r.Rows {
 		i := slices.IndexFunc(Cases, func(c Case) bool { return c.Name == row.Case })
 		if i < 0 {
-			continue // another version of the program, which had this case, wrote the file
+			continue // the file comes from another version of the program, which had this case
 		}
 		c := Cases[i]
 		floored := c
@@ -108,7 +108,6 @@ func (r *Result) Costs() []Cost {
 	return all
 }
 
-// costName returns the name and unit of the figure by which locks are compared in a case.
 func costName(c Case) string {
 	switch {
 	case c.contended():

@@ -79,7 +79,6 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	return res, save(res)
 }
 
-// benchmark is the state of a running benchmark.
 type benchmark struct {
 	cfg      Config
 	progress status.Line
@@ -88,7 +87,7 @@ type benchmark struct {
 	stack *stack.Stack
 	pool  *pool
 	redis commandStats
-	first int64 // the id of the first of the orders whose locks the workers take
+	first int64 // id of the first order; the workers lock this order and those after it
 }
 
 func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
@@ -153,7 +152,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts measures each lock for a part of its time slice, and adds the records to traces.
+// parts measures each lock for a part of its time slice, and adds what it recorded to traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]
@@ -179,7 +178,6 @@ func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[s
 	return nil
 }
 
-// part measures one lock for a part of its time slice.
 func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
 	if s.Name == Floor {
 		c = c.forFloor()

@@ -29,13 +29,11 @@ const (
 // errProcess means that a worker process has ended or does not answer.
 var errProcess = errors.New("lockbench: worker process")
 
-// pool controls the worker processes.
 type pool struct {
 	processes []*process
 	clock     func() time.Duration
 }
 
-// process is a worker process and its RPC client.
 type process struct {
 	*stack.Process
 	*rpc.Client
@@ -100,7 +98,7 @@ func (p *process) failed(err error) error {
 	return err
 }
 
-// trace records what the workers of a lock did.
+// trace records what the workers did with a lock.
 type trace struct {
 	Case
 	holds    []Hold
@@ -111,7 +109,6 @@ type trace struct {
 	ranKnown bool
 }
 
-// add adds the record of another part.
 func (t *trace) add(u trace) {
 	t.holds = append(t.holds, u.holds...)
 	t.span += u.span
@@ -121,7 +118,7 @@ func (t *trace) add(u trace) {
 }
 
 // run lets the workers use the locks of some orders for the given duration. first is the id of the
-// first order. If the workers start in waves, run makes at least one wave.
+// first order. If the workers start in waves, run makes at least one wave even if it takes longer.
 func (p *pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -143,7 +140,7 @@ func (p *pool) run(c Case, subject string, first int64, long time.Duration) (tra
 		if err != nil {
 			return t, err
 		}
-		if c.Wave > 0 { // a wave ends with its last release
+		if c.Wave > 0 { // a wave ends when its last lock is released
 			until = slices.MaxFunc(r.Holds, func(a, b Hold) int { return cmp.Compare(a.Released, b.Released) }).Released
 		}
 		for _, h := range r.Holds {

@@ -33,7 +33,7 @@ type Result struct {
 
 	subjects []Subject
 	cases    []Case
-	failures map[string]int // number of failures of each subject
+	failures map[string]int
 }
 
 // ResultConfig records the settings of the benchmark.
@@ -59,7 +59,7 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is the cost of the lock divided by that of the floor. The function cost says which
+	// Ratio is the cost of the lock divided by the lowest possible cost. The function cost says which
 	// figure is the cost of a lock in each case.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
@@ -93,8 +93,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a lock may fail before the benchmark leaves it out. A single failure may
-// be the machine's fault.
+// maxFailures is how often a lock may fail before the benchmark leaves it out. A busy machine may
+// cause a single failure.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -220,7 +220,7 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// pairedValues returns two figures for every round in which both are known.
+// pairedValues returns the values of two figures for every round in which both are known.
 func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {

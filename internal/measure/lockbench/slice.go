@@ -27,7 +27,7 @@ type Figures struct {
 	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside Redis per acquisition
 	Jain         *float64 `json:"jain"`                      // Jain's fairness index; 1 if all workers got the lock equally often
 	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions by the worker that released last
-	Violations   *int     `json:"violations"`                // number of holders that entered while another one was inside
+	Violations   *int     `json:"violations"`                // how often a worker got the lock while another worker had it
 }
 
 // Slice is the measurement of one lock in one case and round.
@@ -43,7 +43,6 @@ type Slice struct {
 	waits []float64 // the wait before each acquisition, in ms
 }
 
-// measure computes the figures from a record of what the workers did.
 func measure(round int, t trace, subject Subject) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
 	s := Slice{Round: round, Seconds: t.span.Seconds(), Figures: Figures{Strategy: subject.Name, Case: t.Name, Acquisitions: len(holds)}}
@@ -95,8 +94,8 @@ func measure(round int, t trace, subject Subject) Slice {
 }
 
 // handoffGaps returns the times in µs from a release to the next acquire by a worker that was
-// already waiting. across contains only the gaps between two processes. holds must be of the same
-// key, sorted by acquire.
+// already waiting. across contains only the gaps between two processes. All holds must be of the
+// same key and sorted by acquire.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
@@ -117,8 +116,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns the largest number of other workers that got the lock while one worker was
-// waiting. holds must be of the same key, sorted by acquire.
+// longestTurns returns the largest number of times that other workers got the lock while one worker
+// was waiting. All holds must be of the same key and sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -127,7 +126,8 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake returns the fraction of acquires by the worker that had just released the lock.
+// selfRetake returns which fraction of the acquires came from the worker that had just released the
+// lock.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -176,7 +176,8 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// percentile returns a percentile of sorted values, by the nearest-rank method.
+// percentile returns a percentile of sorted values. It uses the nearest-rank method, so the result
+// is one of the values.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]

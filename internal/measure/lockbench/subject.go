@@ -16,13 +16,13 @@ import (
 // Subject is a lock that the benchmark can measure.
 type Subject struct {
 	lock.Strategy
-	Peer bool // whether the lock comes from a library
+	Peer bool // whether this lock comes from a library
 }
 
 // Floor is the name of the pseudo-lock that measures the lower limit for all locks in Redis.
 const Floor = "floor"
 
-// floor sends two PINGs. No lock and unlock in Redis can take less time.
+// floor sends one PING to acquire and one to release. No lock in Redis can take less time.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },

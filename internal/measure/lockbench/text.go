@@ -69,7 +69,6 @@ Figures are medians of the rounds. Overlaps and waits cover all rounds together.
 	return err
 }
 
-// columns returns the headings and the values of one row.
 func columns(row Row, c Case) (heads, texts []string) {
 	add := func(head, text string) { heads, texts = append(heads, head), append(texts, text) }
 	add("", fmt.Sprintf("%-18s", row.Strategy))

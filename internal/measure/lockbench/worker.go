@@ -198,12 +198,12 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work lets several workers use the lock at the same time. It returns when each of them has held
-// the lock.
+// work lets several workers take the lock at the same time. It returns the periods in which they
+// had it.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx) // if one worker fails, ctx ends and stops the others
+	g, ctx := errgroup.WithContext(ctx) // if one worker fails, ctx stops the others
 	begin := make(chan struct{})
 	holds := make([][]Hold, j.Workers)
 	for i := range holds {
@@ -219,7 +219,8 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop lets worker n use the lock repeatedly, and returns when it held the lock.
+// loop lets worker n take the lock again and again. It returns the periods in which the worker had
+// it.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
@@ -261,7 +262,7 @@ func (w *worker) await(t time.Duration) {
 	}
 }
 
-// close closes all locks. It ignores errors, because the process is about to end.
+// close closes all locks. It ignores errors, because the process is about to exit.
 func (w *worker) close() {
 	for _, o := range w.open {
 		_ = o.Close()
