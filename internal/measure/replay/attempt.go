@@ -39,7 +39,7 @@ type attempt struct {
 	leftOut int // number of skipped steps; a strategy other than the schedule's may not reach some steps
 }
 
-// actor is one driver of the schedule. A real instance serves its grab.
+// actor is a driver in the schedule. It sends its request to a real instance.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -62,7 +62,6 @@ func (e neverError) Error() string { return string(e) }
 
 func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
-// attempt replays the schedule with a new order and judges the result.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
 	if t.order, err = r.store.Create(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
@@ -86,7 +85,6 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	return f, err
 }
 
-// assign gives each actor its instance and a driver id.
 func (t *attempt) assign() {
 	for i, a := range t.Schedule.Actors {
 		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, ended: make(chan struct{})}
@@ -105,7 +103,6 @@ func (t *attempt) named(name string) *actor {
 	return t.actors[i]
 }
 
-// on returns the actors of instance n.
 func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
@@ -113,7 +110,7 @@ func (t *attempt) on(n int) []*actor {
 // allCalls is the name of the breakpoint at which every call of the actors stops.
 const allCalls = "all"
 
-// hold makes instance n stop every remote call of its actors.
+// hold makes instance n stop before every remote call of its actors.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -123,14 +120,12 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
-// move is a step of the schedule that the replay executes.
 type move struct {
 	schedule.Step
 	index int
-	actor *actor // the driver of the step; nil if the step has none
+	actor *actor // the driver that takes the step; nil if the step has none
 }
 
-// step executes one step of the schedule and prints what happened.
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, move{s, i, t.named(s.Actor)})
 	if why := neverError(""); errors.As(err, &why) {
@@ -163,10 +158,9 @@ func (t *attempt) do(ctx context.Context, m move) (seen string, err error) {
 	return kind.do(t, ctx, m)
 }
 
-// execute executes a step and returns what happened.
+// execute is a function that carries out a step and returns a text about what happened.
 type execute = func(t *attempt, ctx context.Context, m move) (seen string, err error)
 
-// kinds says how the replay executes each kind of step.
 var kinds = map[schedule.Kind]struct {
 	do execute
 	// settle is how long to wait first until every actor has stopped at a call or has ended. The
@@ -234,7 +228,6 @@ func (t *attempt) begin(ctx context.Context, m move) (string, error) {
 	return "", nil
 }
 
-// ask sends a grab and returns its outcome as text.
 func ask(req *http.Request) string {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -249,7 +242,6 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call returns the remote call that a step of the schedule names.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
@@ -257,7 +249,7 @@ func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 func (p *actor) hasEnded() bool { return p.dead || wait.IsOver(p.ended) }
 
 const (
-	arrivalTimeout = 15 * time.Second // how long a call may take to arrive at its hold
+	arrivalTimeout = 15 * time.Second // how long to wait until a call reaches its breakpoint
 	pollInterval   = 3 * time.Millisecond
 )
 
@@ -423,7 +415,7 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 // releases are always completed.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of an instance, which ends all of its actors. If the step names an actor,
+// kill kills the process of an instance and so ends all of its actors. If the step names an actor,
 // kill returns an error if another actor is active there.
 func (t *attempt) kill(_ context.Context, m move) (string, error) {
 	n := m.Instance
@@ -471,7 +463,6 @@ func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
 	return "the routes to it refuse", nil
 }
 
-// bringUp makes a server reachable again.
 func (t *attempt) bringUp(_ context.Context, m move) (string, error) {
 	heal := t.down[m.Target]
 	delete(t.down, m.Target)

@@ -51,7 +51,6 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 
 func (t *attempt) keep(e history.Event) { t.events = append(t.events, e) }
 
-// evidence collects what the ledger and the recorded events show about the order so far.
 func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	e := check.Evidence{Units: t.Schedule.Stock, Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
 	if err := t.fleet.ReadEvents(t.keep); err != nil {

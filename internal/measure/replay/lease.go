@@ -17,12 +17,13 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server has granted or renewed, with its remaining time.
+// grant is a lease that a server has granted or renewed, with the earliest time at which it may
+// end.
 type grant struct {
 	*actor
 	server string
 	key    string
-	dump   string        // value of the key after the grant
+	dump   string        // value of the key when the lease was granted
 	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
 	until  time.Duration // earliest possible end of the lease
 	// lacksExpiry means that the key never expires. The schedule then treats the lease as if it
@@ -31,7 +32,7 @@ type grant struct {
 	released    bool // whether the holder has released the lease
 }
 
-// entry is the value of a Redis key of the lock, and its remaining TTL.
+// entry contains the value of a Redis key and its remaining TTL.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire
@@ -152,7 +153,8 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired earlier than the schedule allows.
+// inTime returns ErrTooSlow if a lease expired earlier than the schedule allows, because the
+// machine was slow.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
@@ -163,7 +165,6 @@ func (t *attempt) inTime(i int) error {
 	return nil
 }
 
-// pass lets the time of the step pass.
 func (t *attempt) pass(ctx context.Context, m move) (string, error) {
 	t.expired = max(t.expired, t.clock()+m.Duration)
 	if !wait.For(ctx, m.Duration) {
@@ -206,8 +207,8 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 // timerLeases limits how long to wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits until a timer of the strategy makes the call that the next step of the schedule
-// names.
+// nextTimer waits for a call that a timer of the strategy makes. The next step of the schedule
+// names this call.
 func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	next := m.index + 1
 	if next == len(t.Schedule.Steps) || t.Schedule.Steps[next].Kind != schedule.Call {

@@ -83,7 +83,6 @@ func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	}
 }
 
-// replayer contains the servers and instances for a replay.
 type replayer struct {
 	Config
 	stack   *stack.Stack
@@ -132,10 +131,8 @@ func (cfg Config) guard() order.Guard {
 	return ""
 }
 
-// usesOwnStrategy reports whether the replay uses the strategy of the schedule.
 func (cfg Config) usesOwnStrategy() bool { return cfg.Strategy.Name == cfg.Schedule.Strategy }
 
-// instances returns how many instances the schedule needs.
 func (cfg Config) instances() int {
 	byInstance := func(a, b schedule.Actor) int { return cmp.Compare(a.Instance, b.Instance) }
 	return slices.MaxFunc(cfg.Schedule.Actors, byInstance).Instance
@@ -198,8 +195,7 @@ func (r *replayer) close() (err error) {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check returns an error if it is clear before any server starts that the schedule cannot be
-// replayed.
+// check returns an error if the schedule cannot be replayed. It runs before any server starts.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: the schedule is about the property %q, but on real servers only these properties can be checked: %v",
@@ -231,7 +227,6 @@ func (cfg Config) check() error {
 	return nil
 }
 
-// cannot returns an error that explains why step i cannot be replayed.
 func (cfg Config) cannot(i int, why string, args ...any) error {
 	return fmt.Errorf("%w: line %d, %q: %s", ErrCannotForce, cfg.Lines[i], cfg.Schedule.Steps[i], fmt.Sprintf(why, args...))
 }
