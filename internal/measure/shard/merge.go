@@ -106,7 +106,6 @@ func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *
 	return nil
 }
 
-// reader reads the recorded answers of one part.
 type reader struct {
 	Part
 	plan   *load.Plan

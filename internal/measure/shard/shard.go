@@ -21,7 +21,6 @@ type Shard struct {
 	Start time.Time
 }
 
-// maxCount limits the number of shares.
 const maxCount = 1000
 
 // Parse parses a part of the load in the form I/N, in which I is from 0 to N-1.
