@@ -20,7 +20,6 @@ import (
 	"time"
 )
 
-// These are the routes of the control API.
 var (
 	setHold    = route[Hold, struct{}]{"PUT", "/lab/holds/{name}"}
 	removeHold = route[struct{}, struct{}]{"DELETE", "/lab/holds/{name}"}
@@ -67,7 +66,6 @@ type clockRequest struct {
 	AheadMS float64 `json:"ahead_ms"`
 }
 
-// answerOf returns the Answer for err.
 func answerOf(err error) (a Answer) {
 	if err == nil {
 		return a
@@ -80,7 +78,8 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route is a request of the control API: method, path, and the types of body and reply.
+// route describes a request of the control API: its method, its path, and the types of its body and
+// its reply.
 type route[Request, Reply any] struct{ method, path string }
 
 // serve registers a handler that decodes the request, calls do, and encodes the reply.

@@ -158,7 +158,7 @@ type call struct {
 	Held
 	orders   []int64 // orders of the call that have a breakpoint
 	ctx      context.Context
-	by       *hold // the breakpoint that stops the call; nil if there is none
+	by       *hold // the breakpoint that stops the call; nil if none does
 	outcome  Outcome
 	refused  bool          // whether a breakpoint has refused the call
 	released chan struct{} // closed when the call may continue; a new channel if its reply is held back later
@@ -378,7 +378,6 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	return c, orders
 }
 
-// coveringLocked returns the first breakpoint for an order, or nil if there is none.
 func (h *Holds) coveringLocked(order int64) *hold {
 	for _, l := range h.set {
 		if l.covers(order) {
@@ -388,8 +387,8 @@ func (h *Holds) coveringLocked(order int64) *hold {
 	return nil
 }
 
-// orderIn returns the order id between the braces of a key, or 0. For "grab:NAME:{7}", it returns
-// 7.
+// orderIn returns the order id between the braces of a key, such as 7 for "grab:NAME:{7}". It
+// returns 0 if there is none.
 func orderIn(key string) int64 {
 	_, rest, _ := strings.Cut(key, "{")
 	digits, _, _ := strings.Cut(rest, "}")
@@ -425,7 +424,6 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// appliesTo reports whether the breakpoint covers the order and the driver of the call.
 func (l *hold) appliesTo(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
@@ -465,7 +463,7 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
 // leave decides what happens to a stopped call when its context ends. It returns the error for the
-// caller, or nil if the call stays stopped. A deadline ends a call that was not sent yet. A
+// caller, or nil if the call stays stopped. A missed deadline ends a call that was not sent yet. A
 // cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()

@@ -41,7 +41,7 @@ func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.L
 // grab there.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
-	if e.Kind == history.OK && e.Op != history.Renew { // a renewal does not belong to the phases of a grab
+	if e.Kind == history.OK && e.Op != history.Renew { // renewals in the background do not belong to a phase of a grab
 		s.PhaseEnded(tap.Phase(e.Op), e.Order, e.Driver)
 	}
 }
