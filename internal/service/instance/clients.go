@@ -19,10 +19,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// These are settings of the Redis clients.
 const (
-	// The pool is large enough for a burst of commands. The client opens minIdle connections in
-	// advance.
+	// The pool is large enough for a burst of commands. The client opens minIdle of its connections
+	// in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -76,8 +75,8 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis returns a client that never repeats a command, because a repeated SET NX would fail on
-// the client's own key. It dials only once, so that a dead node costs only one timeout.
+// dialRedis returns a client that never repeats a command, because a repeated SET NX would find the
+// client's own key and fail. It dials only once, so that a dead node costs only one timeout.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -123,7 +122,7 @@ func (c *clients) warm(ctx context.Context, n int) {
 		conns := make([]*redis.Conn, n)
 		for i := range conns {
 			conns[i] = single.Conn()
-			_ = conns[i].Ping(ctx).Err() // a grab that needs this connection will report the error
+			_ = conns[i].Ping(ctx).Err() // ignore the error, because a request that needs this connection will report it
 		}
 		for _, conn := range conns {
 			_ = conn.Close()

@@ -61,16 +61,16 @@ type Config struct {
 	trace *trace.Tracer // records traces of grabs; may be nil
 }
 
-// now returns the wall-clock time that locking strategies see.
 func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
 // DefaultDB is the address of the database in the project's docker compose file.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the maximum length of an instance name in bytes, as in the database column.
+// maxName is the maximum length of an instance name in bytes. The database column has the same
+// limit.
 const maxName = 64
 
-// hidden is a flag that the help does not show, because only loadgen uses it.
+// hidden is the name of a flag that the help does not show, because only loadgen sets it.
 const hidden = "control"
 
 // newFlags sets cfg to its defaults and returns the flags that change it.
@@ -200,7 +200,6 @@ func addrs(check func(addr string) error) flags.Parser[[]string] {
 	}
 }
 
-// usage prints the help.
 func usage(w io.Writer) {
 	fmt.Fprint(w, `grabsvc is one instance of the order-grabbing service: it answers
 POST /orders/{order_id}/grab, and GET /openapi.json describes all calls.

@@ -177,7 +177,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called. stop returns when the
+// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
 // instance is no longer registered.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
@@ -209,14 +209,12 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that also returns its connection pool. The mysql-getlock-pooled strategy uses
-// this pool.
+// pooled is a Store that also returns its connection pool, for a lock that needs the pool.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
 }
 
-// DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
 // closing calls close and adds its error to *err. Use it with defer.
