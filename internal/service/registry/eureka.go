@@ -62,7 +62,6 @@ type Self struct {
 	Renew time.Duration // interval between renewals; 0 means DefaultRenew
 }
 
-// registration describes an instance in Eureka's JSON format.
 type registration struct {
 	ID         string `json:"instanceId"`
 	Host       string `json:"hostName"`
@@ -82,7 +81,6 @@ type registration struct {
 	} `json:"leaseInfo"`
 }
 
-// port is a port number in Eureka's JSON format.
 type port struct {
 	Number  int    `json:"$"`
 	Enabled string `json:"@enabled"`

@@ -67,7 +67,6 @@ type stub struct {
 	apps map[string]map[string]json.RawMessage // instances by application and id
 }
 
-// ServeHTTP answers one call to the Eureka API.
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	app, id, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/eureka/apps/"), "/")
 	app = strings.ToUpper(app)
