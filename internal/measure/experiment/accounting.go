@@ -29,14 +29,14 @@ type accounting struct {
 	outcomes map[grab.Outcome]int
 	errors   map[string]int
 	servedBy map[string]int
-	competed map[string]bool // instances on which at least one grab reached the lock
+	competed map[string]bool // instances on which at least one request got far enough to ask for the lock
 
 	scheduled, sent load.Histogram
 	series          *load.Series
 	lastEnd         time.Time
 	lastDue         time.Time
 	lastSeq         uint64         // sequence number of the request that was due last
-	served          load.Histogram // time from the start of the load to the answer of each grab that reached the lock
+	served          load.Histogram // time from the start of the load to each answer of a request that got far enough to ask for the lock
 
 	open       map[int64]*orderState // orders that still wait for the answers of some drivers
 	contended  int
@@ -44,7 +44,7 @@ type accounting struct {
 	unclaimed  []int64      // orders that the service reported as taken, without telling any driver that it won
 	told       []check.Pair // drivers that were told that they won
 	unsure     []check.Pair // drivers that may have won, although they were not told that they won
-	probeWins  int          // how many wins in told come from test grabs after the load
+	probeWins  int          // how many wins in told come from test requests after the load
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
 	// These fields are used only if orders have several units to sell.
@@ -55,8 +55,8 @@ type accounting struct {
 	inOrder     int             // units that went to the drivers who came first
 
 	first *orderState // the first order for which all drivers have their answers; nil until then
-	// unreadable means that winners and losers get the same answer, so the answers do not show who
-	// won.
+	// unreadable means that the answers do not show who won, because winners and losers get the same
+	// answer.
 	unreadable bool
 	texts      int               // winning answers that have a body
 	hiding     map[string]int    // answers that may hide a win, by kind of answer
@@ -71,7 +71,7 @@ type orderState struct {
 	grabbed int
 	taken   int
 	unsure  int // number of drivers whose answer, or lack of one, may hide a win
-	refused int // number of answers that say for certain that the grab failed
+	refused int // number of answers that say for certain that the driver did not win
 
 	// These fields are used only if the order has several units to sell.
 	arrivals            []arrival
@@ -202,7 +202,7 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached reports whether a grab with this outcome got far enough to ask for the lock.
+// reached reports whether a request with this outcome got far enough to ask for the lock.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }

@@ -22,8 +22,8 @@ import (
 // auditTimeout limits each step of the checks that follow the load.
 const auditTimeout = 30 * time.Second
 
-// audit checks the outcome of the load. It reads the ledger and the recorded events, and tries to
-// grab each order once more. drained means that no grab of the load is still running.
+// audit checks the outcome of the load. It reads the ledger and the recorded events, and sends one
+// more request for each order. drained means that no request of the load is still running.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measured, first int64, drained bool, back *takeBacks) {
 	a, e := m.accounting, &m.evidence
 	*e = check.Evidence{
@@ -145,8 +145,8 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// count counts the wins in the ledger, or in the answers if there is no ledger. A test grab after
-// the load counts only if its order was already sold out.
+// count counts the wins in the ledger, or in the answers if there is no ledger. A win of a test
+// request after the load counts only if the order had already been sold out.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -212,16 +212,16 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes contains the results of the test grabs that the program makes after the load.
+// probes contains the results of the test requests that the program sends after the load.
 type probes struct {
-	stuck   []int64 // orders whose test grab got no clear answer
-	refused []int64 // orders whose test grab got the answer "taken"
+	stuck   []int64 // orders whose test request got no clear answer
+	refused []int64 // orders whose test request got the answer "taken"
 	won     []check.Pair
-	lost    bool // whether any test grab got the answer "taken" or "busy"
+	lost    bool // whether any test request got the answer "taken" or "busy"
 }
 
-// probeAll lets a new driver try to grab each order after the load. It tries again if an order is
-// reported as taken but has no ledger row, because the order may only be reserved.
+// probeAll sends a request of a new driver for each order after the load. It tries again if an
+// order is reported as taken but has no ledger row, because the order may only be reserved.
 func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

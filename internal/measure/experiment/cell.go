@@ -35,7 +35,8 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// load opens new orders, sends the load, waits for late grabs and checks the outcome.
+// load opens new orders, sends the load, waits for requests that are still running, and checks the
+// outcome.
 func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, m measured) {
 	c = w.blank(s, catalog.NoFault, size)
 	m = w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -58,7 +59,6 @@ func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, 
 	return c, m
 }
 
-// conclude sets the verdict on the orders and the verdict on the lock.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
@@ -69,8 +69,8 @@ type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
 	send   func(ctx context.Context, first int64) (*accounting, error)
-	hung   int  // how many grabs will never end; known only after the load
-	killed bool // whether the instance that served the unanswered grabs was killed
+	hung   int  // how many requests will never end; known only after the load
+	killed bool // whether the instance that served the unanswered requests was killed
 }
 
 // blank returns a result with the settings of the test, but without figures.

@@ -26,7 +26,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 				return err
 			}
 		}
-		if c.heldSince.IsZero() { // no call was held, because the fault was injected at a fixed time
+		if c.heldSince.IsZero() { // no call was stopped, because the fault was injected at a fixed time
 			c.heldSince = time.Now()
 		}
 		s.in.bursts.Send(c.contenders)
@@ -65,8 +65,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more grab to every order once all servers are reachable again. The answer
-// shows whether the order can still be grabbed.
+// sendLate sends one more request for every order once all servers are reachable again. The answer
+// shows whether the order can still be won.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -75,7 +75,8 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends one more grab for each unit that may still be unsold, and waits for the answers.
+// sendLast sends one more request for each unit that may still be unsold, and waits for the
+// answers.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -103,7 +104,6 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long the other drivers may compete while the fault is active.
 func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
@@ -152,7 +152,8 @@ func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	}
 }
 
-// sendAgain sends one more grab for the order, shortly after all other drivers have their answers.
+// sendAgain sends one more request for the order, shortly after all other drivers have their
+// answers.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()

@@ -31,10 +31,10 @@ type contest struct {
 	// These fields record what has happened to the holder and to the affected driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiting driver had made its last call before the wait
-	heldSince      time.Time // when a call was first held at the point; zero if none was
+	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
 	struck         bool      // whether the fault hit the driver where it should
 	repeated       bool      // whether the fault missed the driver, so that it was injected again with another order
-	missed         string    // why the injection does not count although the driver had reached the point
+	missed         string    // why the injection does not count although the driver had stopped for it
 	hangs          bool      // whether the driver will never be answered
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
@@ -45,7 +45,7 @@ type contest struct {
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when one of the other drivers first stopped before its write
 	contenderFreed     bool      // whether the stopped drivers may continue
-	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
+	retriedAt          time.Time // when the wait before the next driver began; zero if there is no such wait
 }
 
 // contest assigns the drivers of the nth order to their roles at random, based on the seed.
@@ -75,8 +75,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// If the program cannot tell drivers apart, the fault would hit all drivers of this instance.
-	// In that case, send the contenders to the other instance.
+	// If the program cannot tell drivers apart, the fault would hit all drivers of this instance. In
+	// that case, send the other drivers to the other instance.
 	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -99,7 +99,7 @@ func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the affected instance last.
+// place returns a sort key that puts requests to the instance of the fault last.
 func (in *injection) place(r load.Request) int {
 	if r.Target == in.struck.URL {
 		return 1
@@ -129,7 +129,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike no longer counts an injection that could not reveal a failure, and records the
+// cancelStrike stops counting an injection that could not have revealed a failure, and records the
 // reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {

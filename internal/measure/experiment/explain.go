@@ -15,8 +15,8 @@ import (
 // ended, so no property failed.
 const lateWrite = "late write"
 
-// failed names an order and the property that it violates. An empty property means that the order is
-// fine.
+// failed names an order and the property that does not hold for it. An empty property means that
+// the order is fine.
 type failed struct {
 	order    int64
 	property string
@@ -137,7 +137,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 		worst = failed{check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order, catalog.HoldersExclusive}
 	default:
 		for _, f := range failures {
-			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no order was grabbed twice, but the drawing shows the refusal that prevented it
+			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no order was won twice, but the drawing shows the refusal that prevented it
 				return failed{f.order, lateWrite}
 			}
 		}
@@ -151,7 +151,6 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	return worst
 }
 
-// judgePoints adds an outcome for each step of a grab at which the program injected the fault.
 func (in *injection) judgePoints(m *measured) {
 	if m.accounting == nil {
 		return
@@ -193,7 +192,6 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row summarizes the orders that the fault hit at the named step of a grab.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
 	var double, repeated, left, stuck, overlaps, misses int

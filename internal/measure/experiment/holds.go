@@ -18,7 +18,7 @@ import (
 // These are the kinds of breakpoints. The name of a breakpoint consists of its kind and its order.
 const (
 	pointHold     = "point"     // stops a driver where the fault will hit it
-	workHold      = "work"      // stops a grab while the fault delays a background call of the same grab
+	workHold      = "work"      // stops a request while the fault delays a background call of the same request
 	callsHold     = "calls"     // records the calls of a waiting driver without stopping them
 	retryHold     = "retry"     // stops a driver that polls for the lock before its second try
 	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
@@ -74,8 +74,8 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write, so that the
-// affected driver can write first.
+// holdsContenders reports whether the other drivers must stop before they write, so that the driver
+// of the fault can write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced

@@ -29,8 +29,9 @@ const (
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
-// injection tests one strategy under one fault. It injects the fault at each step of a grab, each
-// time with a new order. Breakpoints stop the calls, so that the outcome does not depend on timing.
+// injection tests one strategy under one fault. It injects the fault at each step of a request,
+// each time with a new order. Breakpoints stop the calls, so that the outcome does not depend on
+// timing.
 type injection struct {
 	traits   traits
 	w        *worker
@@ -41,9 +42,9 @@ type injection struct {
 	cell     *Cell
 	workload workload
 
-	moments  []time.Duration // when to strike after sending a grab, if its calls cannot be held
+	moments  []time.Duration // when to inject the fault after sending a request, if its calls cannot be stopped
 	prepared fault.Prepared
-	spare    int64 // an order that no result includes; grabbing it shows that a service works
+	spare    int64 // an order that no result includes; a request for it shows whether a service works
 	began    time.Time
 
 	struck, other *fleet.Instance // the instance that the fault hits, and the other instance
@@ -57,7 +58,7 @@ type injection struct {
 
 	mu       sync.Mutex
 	answered map[load.Request]response
-	working  map[load.Request]bool // drivers whose grabs are paused, even if they have their answers already
+	working  map[load.Request]bool // drivers whose requests are paused, even if they have their answers already
 }
 
 type response struct {
@@ -83,22 +84,22 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	if !asked.TTL {
 		cfg.TTL = cfg.subject().ttlUnder(f)
 	}
-	if !asked.Wait { // contenders must wait until any earlier lease has expired
+	if !asked.Wait { // the other drivers must wait until any earlier lease has expired
 		cfg.Wait = 2 * cfg.TTL
 	}
 	if !asked.Work {
 		cfg.Work = injectionWork
 	}
 	timeout := max(w.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
-	if f.Course == fault.Never && !asked.Timeout { // a grab that hangs ends only by the client's time-out
+	if f.Course == fault.Never && !asked.Timeout { // a request that hangs ends only by the client's time-out
 		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
 	}
 	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
 	return &under
 }
 
-// strikeDrivers returns how many drivers try to grab each order under a fault. It adds two drivers
-// per additional unit, so that too many can win even if some fail.
+// strikeDrivers returns how many drivers compete for each order under a fault. It adds two drivers
+// for each additional unit, so that too many can win even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
 // prepareAndStrike prepares the fault, injects it and judges the outcome. It cleans up even after an
@@ -120,13 +121,13 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
-	m.vacuous = "" // each point now has its own verdict
+	m.vacuous = "" // each step now has its own verdict
 	in.judgePoints(&m)
 	c.conclude(m)
 }
 
-// readTrail finds out which remote calls a grab makes. If this strategy is new, it calls record,
-// which observes a dry run.
+// readTrail finds out which remote calls a request makes. It calls record to observe them, unless
+// they are already known for this strategy.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if t := in.trail.service; err == nil && t != nil {
@@ -149,8 +150,8 @@ func (in *injection) choosePoints() error {
 
 func names(points []fault.Point) string { return catalog.Join(points, ", ", fault.Point.String) }
 
-// strikeAtPoints injects the fault at every step of a grab and measures the outcome. It returns an
-// error only if the fault cannot be prepared.
+// strikeAtPoints injects the fault at every step of a request and measures the outcome. It returns
+// an error only if the fault cannot be prepared.
 func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -221,7 +222,6 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// connectTo connects the two instances of a service to the given server addresses.
 func (in *injection) connectTo(affected, contender stack.Addresses) {
 	in.struck.RouteTo(affected)
 	in.other.RouteTo(contender)
@@ -233,8 +233,8 @@ func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups divides the steps of a grab into groups. The steps in a group are tested at the same time.
-// If the program cannot tell drivers apart, each step is a group.
+// groups divides the steps of a request into groups that are tested at the same time. If the
+// program cannot tell drivers apart, each step is a group.
 func (in *injection) groups() [][]fault.Point {
 	if in.traits.tellsDrivers {
 		return [][]fault.Point{in.points}
@@ -242,7 +242,8 @@ func (in *injection) groups() [][]fault.Point {
 	return slices.Collect(slices.Chunk(in.points, 1))
 }
 
-// clear stops the instance whose grabs hang, and then closes the proxies that belong to the fault.
+// clear stops the instance whose requests hang, and then closes the proxies that belong to the
+// fault.
 func (in *injection) clear(ctx context.Context) error {
 	var errs []error
 	if in.workload.hung > 0 {
@@ -261,8 +262,8 @@ func (in *injection) clear(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a function that calls strike while the drivers send their grabs, and counts every
-// answer.
+// sending returns a function that calls strike while the drivers send their requests, and counts
+// every answer.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
 		ctx, stop := context.WithCancelCause(ctx)
@@ -365,8 +366,8 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.w.cfg.units()
 }
 
-// strikeAll injects the fault at every step of a grab. Before each injection and after the last
-// one, it checks with a new order that grabs succeed without the fault.
+// strikeAll injects the fault at every step of a request. Before each injection and after the last
+// one, it checks with a new order that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
@@ -385,7 +386,7 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return err
 }
 
-// bothOrders reports whether to inject the fault twice at this point, so that the delayed driver
+// bothOrders reports whether to inject the fault twice at this step, so that the delayed driver
 // once writes last and once writes first. Some checks, such as fencing tokens, refuse only the last
 // writer.
 func (in *injection) bothOrders(p fault.Point) bool {
@@ -393,13 +394,13 @@ func (in *injection) bothOrders(p fault.Point) bool {
 		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
-// strikeUntilHit injects the fault at the given points. If the fault misses, it tries a few more
+// strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more
 // times.
 func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
 	for try := 1; ; try++ {
 		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
 		missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
-		hangs := in.fault.Course == fault.Never // a grab that hangs cannot be repeated, because it occupies the instance
+		hangs := in.fault.Course == fault.Never // a request that hangs cannot be repeated, because it occupies the instance
 		if err != nil || !missed || hangs || try == strikeTries || in.repeats <= 0 {
 			return err
 		}
@@ -410,7 +411,7 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 	}
 }
 
-// strikeAt injects the fault once, at several points at the same time. Each point gets a new order
+// strikeAt injects the fault once, at several steps at the same time. Each step gets a new order
 // with its own drivers.
 func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.traits.reconnects {
@@ -445,7 +446,7 @@ func (in *injection) following(p fault.Point) *contest {
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
-	if len(in.cell.Strikes) == 0 { // these grabs load the Lua scripts into the master that the fault will hit
+	if len(in.cell.Strikes) == 0 { // these requests load the Lua scripts into the master that the fault will hit
 		if err := in.aim(ctx, []*contest{c}); err != nil {
 			return err
 		}

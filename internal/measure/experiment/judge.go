@@ -19,7 +19,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
-	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, test grabs find the units that are stuck
+	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, test requests find the units that are stuck
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
@@ -43,7 +43,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"
-	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, test grabs have tried every order
+	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, test requests have tried every order
 		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit"
@@ -54,8 +54,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// tooLate explains why a fault that was injected at a fixed time came after the grab had ended. It
-// returns "" if no fault came late.
+// tooLate explains why a fault that was injected at a fixed time came after the request had ended.
+// It returns "" if no fault came late.
 func (c Cell) tooLate() string {
 	switch {
 	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
@@ -100,11 +100,10 @@ func at(points []Point, holds func(Point) bool) string {
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
-// struckTooRarely reports whether the fault missed this step of a grab at least once.
+// struckTooRarely reports whether the fault missed this step of a request at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units stayed unsold after the fault hit this step of a grab, and
-// nothing worse happened.
+// leftUnits reports whether units stayed unsold after the fault, and nothing worse happened.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
 // judgeLock returns Yes if the lock never had two holders at once, and No if it had. It returns nil

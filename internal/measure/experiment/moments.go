@@ -17,13 +17,13 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for processes that the program cannot stop at a certain call. The fault then
-// hits such a process at several times (moments) during a grab.
+// These settings are for processes that the program cannot stop at a certain call. It injects the
+// fault at several times during a request instead.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often the program tries to stop a process that still answers
-	momentTries = 6 // how often the program tries to inject the fault while the grab is still running
-	momentRuns  = 5 // grabs without a fault that measure the duration, after one that warms up
+	momentTries = 6 // how often the program tries to inject the fault while the request is still running
+	momentRuns  = 5 // requests without a fault that measure the duration, after one that warms up
 )
 
 const momentPrefix = "moment "
@@ -56,8 +56,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures how long a normal grab takes and chooses the times at which to inject the
-// fault. It also checks that the process named by the user serves the requests.
+// chooseMoments measures how long a normal request takes and chooses the times at which to inject
+// the fault. It also checks that the process named by the user serves the requests.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
@@ -97,8 +97,8 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	return nil
 }
 
-// timeGrab returns how long a normal grab takes. It returns the shortest of several durations, so
-// that the last injection still comes while the grab is running.
+// timeGrab returns how long a normal request takes. It returns the shortest of several durations,
+// so that the last injection still comes while the request is running.
 func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
@@ -130,8 +130,8 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 		in.w.cfg.Target.PIDs[len(in.w.cfg.Target.PIDs)-1], in.struck.URL)
 }
 
-// answersWhileStopped stops the process briefly, and reports whether a grab gets an answer during
-// that time.
+// answersWhileStopped stops the process briefly, and reports whether a request gets an answer
+// during that time.
 func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
 	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
@@ -158,8 +158,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments injects the fault at each chosen time after the start of a grab. If the grab has
-// already ended by then, it tries again with another order.
+// strikeAtMoments injects the fault at each chosen time after the start of a request. If the
+// request has already ended by then, it tries again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -186,8 +186,8 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 	return err
 }
 
-// runAt sends a grab and injects the fault after the given time. It returns false if the grab had
-// already ended by then.
+// runAt sends a request and injects the fault after the given time. It returns false if the request
+// had already ended by then.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	peakFirst = 200.0 // rate of the first step, in requests per second
+	peakFirst = 200.0 // first rate that the search tries, in requests per second
 	peakStep  = 2 * time.Second
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
@@ -57,8 +57,8 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until a step fails, and then narrows the range until the time is used up.
-// It repeats each failed step once, because a busy machine may cause a failure.
+// search doubles the rate until an attempt fails, and then narrows the range until the time is used
+// up. It repeats each failed attempt once, because a busy machine may cause a failure.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -97,8 +97,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate returns the next rate to try. It doubles low if no step has failed, and halves high if all
-// have failed. Otherwise, it returns the geometric mean of low and high.
+// nextRate returns the next rate to try. It doubles low if no rate has failed, and halves high if
+// all have failed. Otherwise, it returns the geometric mean of low and high.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -159,8 +159,8 @@ const (
 	ByLock      = "lock"
 )
 
-// limit finds out what limited the rate in each search. It compares a strategy with grabs that take
-// no lock, and with an endpoint that does no work.
+// limit finds out what limited the rate in each search. It compares a strategy with requests that
+// take no lock, and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -212,8 +212,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed returns the failed step with the lowest rate, or nil if no step failed. If that step was
-// repeated, it returns the second attempt.
+// failed returns the failed attempt with the lowest rate, or nil if no attempt failed. If that rate
+// was tried twice, it returns the second attempt.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -224,7 +224,7 @@ func (p *Peak) failed() *PeakStep {
 	return lowest
 }
 
-// isLate reports whether a step failed only because the load generator sent requests late.
+// isLate reports whether an attempt failed only because the load generator sent requests late.
 func (s PeakStep) isLate(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
 }
@@ -244,8 +244,8 @@ func (s PeakStep) String() string {
 // timerNoise is how many milliseconds the timers of a busy machine may add to a latency.
 const timerNoise = 2.0
 
-// isHeld reports whether a step sustained its rate: every request was sent on time and answered
-// within the latency limit.
+// isHeld reports whether the service kept up with the load: every request was sent on time and
+// answered within the latency limit.
 func (w *worker) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&

@@ -98,8 +98,8 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst makes a few grabs with each strategy of the user's service before the run measures
-// anything. If the service has too few orders for these grabs, inspectFirst does nothing.
+// inspectFirst sends a few requests with each strategy of the user's service before the run
+// measures anything. It does nothing if the service has too few orders for these requests.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
@@ -126,8 +126,8 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail records the requests of one grab. To save time, it does not observe requests in the
-// background.
+// quickTrail records the remote calls of one request. To save time, it does not observe calls in
+// the background.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
@@ -142,8 +142,8 @@ func (p *Preflight) add(key, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
-// inspect makes three test grabs of a new order: one driver wins, another comes too late, and the
-// winner asks again.
+// inspect sends three test requests for a new order: one driver wins, another comes too late, and
+// the winner asks again.
 func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Strategy = s.Name
 	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
@@ -327,7 +327,7 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 	return len(drivers)
 }
 
-// inspectTrail adds the recorded requests of a grab to p, or the reason why they could not be
+// inspectTrail adds the recorded calls of a request to p, or the reason why they could not be
 // recorded.
 func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {

@@ -89,7 +89,8 @@ func (p *progress) say(format string, args ...any) {
 	p.line.Say(format, args...)
 }
 
-// showLocked shows what a worker is doing. On a terminal, it shows the tests of all workers.
+// showLocked shows what a worker is doing. On a terminal, it shows the tests of all workers. The
+// caller must hold the mutex.
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {

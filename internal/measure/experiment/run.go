@@ -128,8 +128,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the tests that still have to run: those without a fault, and those with a fault. A test
-// with repetitions appears several times.
+// left returns the tests that still have to run, without and with a fault. A test with repetitions
+// appears several times.
 func (r *runner) left() (faultless, faulty []*cellSpec) {
 	for _, s := range r.specs {
 		switch {
@@ -324,8 +324,8 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 	return r.save(r.run)
 }
 
-// publishLocked copies the finished results into the run, in table order. The caller must hold
-// r.mu.
+// publishLocked copies the finished results into the run, in the order of the result table. The
+// caller must hold r.mu.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true

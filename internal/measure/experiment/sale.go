@@ -48,7 +48,6 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold sets the sale figures that can be computed from the answers of the service.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))

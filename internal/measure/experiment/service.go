@@ -63,7 +63,7 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
-	// idle lists the statements that an instance also sends while it has no grab to serve. It
+	// idle lists the SQL statements that an instance also sends while it serves no request. It
 	// contains no statement that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
@@ -78,8 +78,8 @@ func (cfg Config) ttlOfDryRuns() time.Duration {
 	return dryTTL
 }
 
-// recordService records the remote calls that a grab of the service makes. It also pauses another
-// grab before its work, to see how the service renews the lock.
+// recordService records the remote calls that a request to the service makes. It also pauses
+// another request before its work, to see how the service renews the lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.TTL, u.Work = w.cfg.ttlOfDryRuns(), injectionWork
@@ -103,7 +103,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	}
 	held := first + 1 + int64(dryRuns)
 	expires, err := w.holdInWork(ctx, struck, held, &t, u.TTL)
-	for last := held + strikeTries - 1; errors.Is(err, errNoWork) && held < last; { // a grab does not always make the same calls
+	for last := held + strikeTries - 1; errors.Is(err, errNoWork) && held < last; { // a request does not always make the same calls
 		held++
 		expires, err = w.holdInWork(ctx, struck, held, &t, u.TTL)
 	}
@@ -129,7 +129,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
-	late := map[tap.Phase]bool{} // calls that may still be made after a grab was answered
+	late := map[tap.Phase]bool{} // calls that may still be made after a request was answered
 	for n := range int64(dryRuns) {
 		calls, behind, took, err := w.listCalls(ctx, in, first+n)
 		if err != nil {
@@ -172,7 +172,6 @@ func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
 	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
 }
 
-// serviceGrab returns a grab of the service, whose requests the proxies record.
 func serviceGrab(in *fleet.Instance, order int64) *dryGrab {
 	in.Watch(order, 1)
 	return &dryGrab{in: in, order: order, driver: 1, ended: make(chan struct{}), send: func(ctx context.Context) error {
@@ -181,7 +180,6 @@ func serviceGrab(in *fleet.Instance, order int64) *dryGrab {
 	}}
 }
 
-// result waits until the grab has been answered.
 func (g *dryGrab) result() error {
 	<-g.ended
 	return g.err
@@ -250,10 +248,10 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 }
 
 // lockTTL is the TTL with which a lock was set. The lower bound is the TTL that was left when it
-// was read. The upper bound adds the time since the grab was sent.
+// was read. The upper bound adds the time since the request was sent.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a grab did not reach the call after which its work should begin.
+// errNoWork means that a request did not reach the call after which its work should begin.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
 // listRenewals waits until a grab has reached its work, and returns the requests during most of the
@@ -292,10 +290,10 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	return nil
 }
 
-// listWithoutGrab returns the requests that an instance makes while it has no grab to serve.
+// listWithoutGrab returns the remote calls that an instance makes while it serves no request.
 func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease time.Duration) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
-	if !wait.For(ctx, quietFor) { // wait until the last grab has ended
+	if !wait.For(ctx, quietFor) { // wait until the last request has ended
 		return nil, context.Cause(ctx)
 	}
 	g := serviceGrab(in, order)
@@ -306,12 +304,12 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	return all, err
 }
 
-// isShared reports whether a call could belong to a grab of any order. In the name of a call, "*"
-// replaces the id of the order.
+// isShared reports whether a call could belong to any order. In the name of a call, "*" replaces
+// the id of the order.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
-// withoutOthers returns the calls that an instance makes only during a grab. It drops calls that
-// the instance also makes at other times, for example to poll a server.
+// withoutOthers returns the calls that an instance makes only while it serves a request. It drops
+// calls that the instance also makes at other times, for example to poll a server.
 func withoutOthers(renewals, others []control.Call) []control.Call {
 	return slices.DeleteFunc(renewals, func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
@@ -353,11 +351,11 @@ func isWrite(statement string) bool {
 	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
 }
 
-// writes reports whether the name of a call shows that the call writes to the database.
+// writes reports whether a call writes to the database, as far as its name shows.
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
-// difference describes one call that only the first grab made, and one that only the second grab
-// made.
+// difference describes one call that only the first of two requests made, and one that only the
+// second made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -370,8 +368,8 @@ func difference(a, b []control.Call) string {
 	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
 }
 
-// checkReadable returns an error if the proxies may have missed calls of a grab. A fault could then
-// hit the wrong call.
+// checkReadable returns an error if the proxies may have missed calls of a request. A fault could
+// then hit the wrong call.
 func (w *worker) checkReadable(t trail) error {
 	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
@@ -388,7 +386,7 @@ func (w *worker) checkReadable(t trail) error {
 }
 
 // ownQueue is the advice for a service whose instances share a queue. The proxies of one instance
-// then see only some of the grabs.
+// then see only some of the requests.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
@@ -452,7 +450,7 @@ func trailOf(calls []control.Call) trail {
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
 // withoutNextJob drops the calls with which a worker waits for its next job after it has written
-// the winner. Such a call does not belong to the recorded grab.
+// the winner. Such a call does not belong to the recorded request.
 func withoutNextJob(calls []control.Call) []control.Call {
 	write := claimOf(calls, ledgerOf(calls))
 	var own []control.Call
@@ -538,8 +536,8 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 	return before
 }
 
-// servicePoints returns the points at which a fault can be injected: before and after each remote
-// call of a grab, and at each remote call that the service makes in the background.
+// servicePoints returns the places at which a fault can be injected: before and after each remote
+// call of a request, and at each remote call in the background.
 func (t trail) servicePoints() []fault.Point {
 	var all []fault.Point
 	holdsLedger := false

@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike injects a fault once, into the grabs of several orders. Its methods are the steps of such
-// a test.
+// strike injects a fault once, while drivers compete for several orders. Its methods are the steps
+// of such a test.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -29,7 +29,7 @@ type strike struct {
 const (
 	arrivalTimeout = 5 * time.Second // how long the drivers may take to get where the fault hits them, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
-	freshDrivers   = 10 // how many more drivers may grab an order without a fault, if all others have failed
+	freshDrivers   = 10 // how many more drivers may try to win an order without a fault, if all others have failed
 )
 
 type step = func(*strike, context.Context) error
@@ -46,8 +46,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
 }
 
-// run injects the fault once the drivers have reached the chosen steps of their grabs. It ends the
-// fault even after an error.
+// run injects the fault once the drivers have reached the chosen steps of their requests. It ends
+// the fault even after an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
@@ -64,7 +64,7 @@ func (s *strike) do(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// withoutFault lets all drivers try to grab without a fault, once both instances reach their servers.
+// withoutFault lets all drivers compete without a fault, once both instances reach their servers.
 func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAble(ctx, s.in.struck, s.in.other); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendAffected sends the grabs that the fault will hit, after the grabs of any drivers that must
-// hold the lock first. It returns once each grab has reached the chosen step or has ended.
+// sendAffected sends the requests that the fault will hit, after those of any drivers that must
+// have the lock first. It returns once each request has reached the chosen step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
@@ -170,7 +170,8 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// whereItWas describes how far a driver got that did not reach the chosen step of its grab.
+// whereItWas describes how far a driver got if it did not reach the step at which the fault should
+// hit it.
 func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
@@ -202,7 +203,7 @@ func (s *strike) arriveFor() time.Duration {
 }
 
 // leadToPoint brings a driver closer to the step at which the fault is injected. At some steps, a
-// second driver must first hold the lock, or must wait for it.
+// second driver must first get the lock, or must wait for it.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -215,7 +216,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 		sent[c] = true
 		s.in.bursts.Send([]load.Request{c.affected})
 		return nil
-	case s.isAnswered(*c.holder): // the affected driver can now get the lock
+	case s.isAnswered(*c.holder): // the driver of the fault can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
 			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
@@ -236,7 +237,7 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 }
 
 // leadToRelease makes the first driver release its lock while a second driver waits for it. The
-// first driver does so because its write is refused.
+// first driver releases it because its write is refused.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -256,8 +257,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits for a limited time until the instances can grab again. If an instance still
-// cannot grab then, its answers will show the problem.
+// awaitAble waits for a limited time until the instances work again. If one still does not work then,
+// its answers will show the problem.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
@@ -283,8 +284,8 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 	return nil
 }
 
-// leaveAffected marks the grabs that the fault has hit as hanging, so that the test does not wait
-// for their answers.
+// leaveAffected marks the requests that the fault has hit as hanging, so that the test does not
+// wait for their answers.
 func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -349,8 +350,8 @@ func (s *strike) every(holds func(*contest) bool) bool {
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 
-// setWorking records whether a grab is paused after its client already has the answer. Such a grab
-// still counts as running.
+// setWorking records whether a request is paused although its client already has the answer. Such a
+// request still counts as running.
 func (s *strike) setWorking(c *contest, held bool) {
 	course := s.in.fault.Course
 	if s.in.trail.callsAfterAnswer == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {

@@ -31,12 +31,12 @@ type subject interface {
 	// ttlUnder returns the TTL of locks during fault f. A TTL that the user has chosen takes
 	// precedence.
 	ttlUnder(f fault.Fault) time.Duration
-	// traits returns what the program knows about the instances while it injects a fault.
+	// traits returns what the program knows about the instances.
 	traits() traits
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
-	// awaitAble waits until the instances can grab again, but only for a limited time. To check
-	// this, it sends test grabs of the order with the id spare.
+	// awaitAble waits until the instances work again, but only for a limited time. To check this, it
+	// sends test requests for the order with the id spare.
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
 }
 
@@ -156,7 +156,7 @@ func (s startedService) ttlUnder(f fault.Fault) time.Duration {
 }
 
 func (s startedService) traits() traits {
-	// Without a query, the ledger is read through the instance that the fault strikes.
+	// Without a query, the ledger is read through the instance that the fault hits.
 	return traits{unknownLock: true, reconnects: true, liveLedger: s.cfg.Target.Database.Query != ""}
 }
 
@@ -177,7 +177,7 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	return in.strikeAtPoints(ctx)
 }
 
-// errUnreachable means that a grab of the service makes no remote call at which the fault can be
+// errUnreachable means that a request to the service makes no remote call at which the fault can be
 // injected.
 var errUnreachable = errors.New("this fault affects only some kinds of calls, and a grab of this service makes none of them")
 
@@ -199,7 +199,6 @@ func (s startedService) choosePoints(in *injection) error {
 	return err
 }
 
-// runningTargets are instances that were started elsewhere.
 type runningTargets struct{ foreignSubject }
 
 func (t runningTargets) excuse(of fault.Fault) string {

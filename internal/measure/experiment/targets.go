@@ -157,7 +157,7 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 }
 
 // lookFirst finds out whether the user's service has a ledger. It returns an error if new orders
-// already have rows, because these rows would count as grabs of this run.
+// already have rows, because these rows would count as wins of this run.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	if w.fleet.Ours {
 		return nil
@@ -201,7 +201,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message if no driver could grab the first order of the user's service, and
+// notOpen returns a message if no driver could win the first order of the user's service, and
 // otherwise "".
 func (w *worker) notOpen(a *accounting) string {
 	f := a.first
@@ -228,7 +228,8 @@ func (a *accounting) kinds(counts map[string]int) string {
 	return text
 }
 
-// countAnswers counts double-grabs in the answers, because the ledger is missing or incomplete.
+// countAnswers counts in the answers how often an order was won too often, because the ledger is
+// missing or incomplete.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -321,8 +322,8 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	return a.tooSlow(c)
 }
 
-// askAgain sends the grab of a winner a second time. If the service confirms the win again, the
-// counted wins may come from an earlier run.
+// askAgain repeats the request of a winner. If the service confirms the win again, the counted wins
+// may come from an earlier run.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""

@@ -21,8 +21,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail lists the remote calls that a grab makes without a fault. It has one list for each role of
-// a driver, such as the role of waiting for the lock.
+// trail lists the remote calls that a request makes without a fault. It has one list for each role
+// of a driver, such as waiting for the lock.
 type trail struct {
 	calls map[fault.Role][]control.Call
 	// queued is how many calls a driver makes before it waits for a notification that the lock is
@@ -30,21 +30,19 @@ type trail struct {
 	queued int
 	// renews means that a background task renews the lease.
 	renews  bool
-	ledger  string         // the table of the user's service that a grab writes to; empty if unknown
+	ledger  string         // the table of the user's service that a request writes to; empty if unknown
 	service *serviceTrail  // only for the user's service; nil for our own instances
-	work    control.Point  // the point in a grab where the work begins
+	work    control.Point  // the point in a request where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// callsAfterAnswer is how long a grab may continue to make calls after its answer. It is 0 if
-	// the grab writes the winner before it answers.
+	// callsAfterAnswer is how long a request may continue to make calls after its answer. It is 0 if
+	// the request writes the winner before it answers.
 	callsAfterAnswer time.Duration
 	// shares means that one renewal may serve several orders. Stopping such a renewal delays all of
 	// these orders.
 	shares bool
 }
 
-// ourTrail returns a trail for an instance of this program. Such an instance reports the purpose of
-// each remote call.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
@@ -95,11 +93,11 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	return calls, nil
 }
 
-// These settings are for dry runs. A dry run grabs a few orders without a fault to record the remote
-// calls.
+// These settings are for dry runs. A dry run sends a few requests without a fault to record their
+// remote calls.
 const (
 	dryTTL    = 3 * time.Second
-	dryRuns   = 6 // how many grabs to record at most until two in a row make the same calls
+	dryRuns   = 6 // how many requests to record at most until two in a row make the same calls
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
 	// If a driver makes no call for quietFor, the program concludes that it waits for a
@@ -108,7 +106,6 @@ const (
 	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
 
-// dryRun records the remote calls of one strategy. It uses its own orders.
 type dryRun struct {
 	w             *worker
 	struck, other *fleet.Instance
@@ -116,8 +113,8 @@ type dryRun struct {
 	next          int64 // the id of the next order
 }
 
-// record finds out which remote calls a strategy makes if a driver grabs without competition, waits
-// for the lock, or hands the lock over.
+// record finds out which remote calls a strategy makes if a driver has no competition, waits for
+// the lock, or hands the lock over.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -176,7 +173,7 @@ func (t trail) renewOnce() {
 	}
 }
 
-// equals reports whether both trails contain the same calls. It ignores their order, because
+// equals reports whether both lists contain the same calls. It ignores their order, because
 // parallel calls to several servers have no fixed order.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
@@ -203,8 +200,9 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition. It pauses the grab after the read until the lease is
-// renewed. It also pauses a grab of a second order, because one renewal may serve both orders.
+// alone records a driver without competition. It pauses its request after the read until the lease
+// is renewed. It also pauses a request for a second order, because one renewal may serve both
+// orders.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -228,7 +226,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// These are the points at which one grab is stopped while the calls of another grab are recorded.
+// These are the points at which one request is stopped while the calls of another are recorded.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}
@@ -296,23 +294,23 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair returns two grabs of the same order. The driver that holds the lock and the driver that
+// pair returns two requests for the same order. The driver that has the lock and the driver that
 // waits for it use different instances.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
 }
 
-// dryGrab is a grab that is sent only to record its remote calls.
+// dryGrab is a request that is sent only to record its remote calls.
 type dryGrab struct {
 	in            *fleet.Instance
 	order, driver int64
 	send          func(context.Context) error
 	ended         chan struct{}
 	err           error         // the error of the request; valid once ended is closed
-	heldAt        string        // name of the breakpoint that stops the grab; empty if there is none
-	at            control.Point // where that breakpoint stops the grab
-	shares        bool          // whether one of the grab's calls may have served other grabs too
+	heldAt        string        // name of the breakpoint that stops the request; empty if there is none
+	at            control.Point // where that breakpoint stops the request
+	shares        bool          // whether one of its calls may have served other requests too
 }
 
 func (d *dryRun) grab(order int64, in *fleet.Instance, driver int64) *dryGrab {
@@ -330,7 +328,7 @@ func (g *dryGrab) hold(ctx context.Context, name string, h control.Hold) error {
 	return g.in.SetHold(ctx, name, h)
 }
 
-// start sends the grab in the background, and records its calls.
+// start sends the request in the background, and records its calls.
 func (g *dryGrab) start(ctx context.Context) error {
 	if err := g.hold(ctx, g.listed(), control.Hold{Outcome: control.Delivered}); err != nil {
 		return err
@@ -347,7 +345,7 @@ func (g *dryGrab) start(ctx context.Context) error {
 	return nil
 }
 
-// startUntil sends the grab and returns when the grab has stopped at the given point.
+// startUntil sends the request and returns when it has stopped at the given point.
 func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	g.heldAt, g.at = g.listed()+"-at", at
 	if err := g.start(ctx); err != nil {
@@ -379,8 +377,8 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet waits until the grab makes no further calls, and returns how many it has made. n is 0
-// if the calls do not stop. waits is false if the grab has ended.
+// awaitQuiet waits until the request makes no further calls, and returns how many it has made. n is
+// 0 if the calls do not stop. waits is false if the request has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {
@@ -397,7 +395,8 @@ func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error)
 	return last, !ended, err
 }
 
-// fail makes the stopped call of the grab return an error, and waits until the grab has ended.
+// fail makes the stopped call of the request return an error, and waits until the request has
+// ended.
 func (g *dryGrab) fail(ctx context.Context) error {
 	held, err := g.in.Held(ctx, g.heldAt, 1, 0)
 	if err != nil {
@@ -418,7 +417,6 @@ func (g *dryGrab) proceed(ctx context.Context) error {
 	return g.in.RemoveHold(ctx, g.heldAt)
 }
 
-// finish lets the grab continue and waits until it has ended.
 func (g *dryGrab) finish(ctx context.Context) error {
 	if err := g.proceed(ctx); err != nil {
 		return err
@@ -461,8 +459,8 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many parallel calls a grab makes at a point. A lock on a quorum, for example,
-// makes one call for each node.
+// callsAt returns how many parallel calls a request makes at a point. A lock on a quorum, for
+// example, makes one call for each node.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {

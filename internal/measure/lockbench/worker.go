@@ -26,7 +26,7 @@ const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// acquireTimeout limits each acquire.
+	// acquireTimeout limits the time for acquiring a lock.
 	acquireTimeout = 10 * time.Second
 	// pollEarly is how long before the start of a job a worker process stops sleeping and polls the
 	// clock, so that it starts on time.

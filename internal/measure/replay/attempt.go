@@ -164,7 +164,7 @@ type execute = func(t *attempt, ctx context.Context, m move) (seen string, err e
 var kinds = map[schedule.Kind]struct {
 	do execute
 	// settle is how long to wait first until every actor has stopped at a call or has ended. The
-	// limit is short for steps that let time pass, because actors may be waiting for that.
+	// limit is short for steps that let time pass, because actors may be waiting for time to pass.
 	settle time.Duration
 }{
 	schedule.Begins:       {do: (*attempt).begin},
@@ -207,7 +207,7 @@ func (t *attempt) jump(ctx context.Context, m move) (string, error) {
 	return "all expiries on this server have moved", t.stack.Jump(ctx, m.Target, m.Duration)
 }
 
-// begin sends the actor's grab without waiting for the answer.
+// begin sends the actor's request without waiting for the answer.
 func (t *attempt) begin(ctx context.Context, m move) (string, error) {
 	p := m.actor
 	if err := t.restart(ctx, p.Instance); err != nil {
@@ -411,8 +411,8 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 	return "its client hung up", err
 }
 
-// cancellable reports whether a grab in this phase ends early if its client disconnects. Writes and
-// releases are always completed.
+// cancellable reports whether a request in this phase ends early if its client disconnects. Writes
+// and releases are always completed.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
 // kill kills the process of an instance and so ends all of its actors. If the step names an actor,
@@ -493,7 +493,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals all faults, and lets all processes and calls continue.
+// releaseAll ends all faults, and lets all processes and calls continue.
 func (t *attempt) releaseAll(ctx context.Context) (err error) {
 	for _, heal := range t.down {
 		err = errors.Join(err, heal())

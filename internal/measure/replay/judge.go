@@ -126,7 +126,7 @@ func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, s
 	return false, "no actor wrote after its lease while another was inside (seen in the events and by PTTL)", nil
 }
 
-// stuck reports whether a new driver fails to grab the order after all actors have ended.
+// stuck reports whether a new driver cannot win the order after all actors have ended.
 func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, error) {
 	if err := t.end(ctx); err != nil {
 		return false, "", err
