@@ -2,11 +2,11 @@
 // is the test of one strategy under one fault, and the result table has one cell for each such
 // pair.
 //
-// A fault strikes while a grab is stopped at a point, such as before or after one remote call. The
-// driver of this grab is called the affected driver. The other drivers of its order are the
-// contenders. A claim is the write that records the winner, and a trail lists the calls of a grab.
-// A probe is a test grab after the load. A double-grab is a grab in excess of the units of an
-// order.
+// A grab is a request with which a driver tries to win an order. A fault is injected while a grab is
+// stopped at a point, such as before or after one remote call. The driver of this grab is called the
+// affected driver. The other drivers of its order are the contenders. A claim is the write that
+// records the winner, and a trail lists the remote calls of a grab. A probe is a test grab after the
+// load. A double-grab is a grab in excess of the units of an order.
 //
 // Start reading at Execute. Continue with subject for the instances under test, worker.cell for the
 // load, injection for the faults, and judge for the verdicts.
@@ -69,10 +69,10 @@ type Config struct {
 	// means one lease, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
-	// Inspected receives the findings from a few test grabs of the user's service. If it returns an
-	// error, the run ends. If Inspected is nil, there are no test grabs.
+	// Inspected receives the findings from a few test requests to the user's service. If it returns
+	// an error, the run ends. If Inspected is nil, no test requests are sent.
 	Inspected func(Preflight) error
-	// Warmup is how long to send grabs before each measurement. These grabs are not counted.
+	// Warmup is how long to send requests before each measurement. These requests are not counted.
 	Warmup time.Duration
 
 	// Shard selects the part of the load that this process sends. Nil selects the whole load.
@@ -107,7 +107,7 @@ type Config struct {
 // Asked records which settings the user chose.
 type Asked struct{ Work, TTL, Wait, Timeout bool }
 
-// Load describes a load in which every driver tries to grab every order.
+// Load describes a load in which every driver tries to win every order.
 type Load = load.Config
 
 // PeakConfig configures the search for the highest rate.

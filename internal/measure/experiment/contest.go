@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest is the test of one order. Several drivers compete for the order, and the fault hits one
-// of them, called the affected driver.
+// contest is the test of one order. Several drivers compete for the order, and the fault hits only
+// one of them, called the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
@@ -99,7 +99,7 @@ func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the instance of the fault last.
+// place returns a sort key that puts requests to the instance that the fault hits last.
 func (in *injection) place(r load.Request) int {
 	if r.Target == in.struck.URL {
 		return 1

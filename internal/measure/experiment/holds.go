@@ -75,7 +75,7 @@ func (s *strike) holds(c *contest) []hold {
 }
 
 // holdsContenders reports whether the other drivers must stop before they write, so that the driver
-// of the fault can write first.
+// that the fault hit can write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced
@@ -162,8 +162,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver removes all breakpoints that stop the driver of the fault, or the driver that has
-// the lock before it.
+// releaseDriver removes all breakpoints that stop the driver that the fault hits, or the driver
+// that has the lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	if err := s.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err

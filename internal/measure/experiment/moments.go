@@ -28,7 +28,7 @@ const (
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the fault was injected at a fixed time after the start of the grab,
+// IsMoment reports whether the fault was injected at a fixed time after the start of a request,
 // instead of at a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 

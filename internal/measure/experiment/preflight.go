@@ -21,34 +21,34 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight contains the findings from a few test grabs of the user's service before the load.
+// Preflight contains the findings from a few test requests to the user's service before the load.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
-	Ledger   string     // what the ledger shows about the test grabs, in one sentence
-	Calls    []SeenCall // the calls of one grab in order; empty if the program cannot see them
+	Ledger   string     // what the ledger shows about the test requests, in one sentence
+	Calls    []SeenCall // the remote calls of one request in order; empty if the program cannot see them
 	Reaches  []Reach
 	Problems []Problem
 	Output   string // the end of the service's output, if it answered with status 500 or above
 }
 
-// SeenAnswer is the answer to one test grab.
+// SeenAnswer is the answer to one test request.
 type SeenAnswer struct {
-	Question string // who sent the grab, such as "first driver again"
+	Question string // who sent the request, such as "first driver again"
 	Answer   string // status and body as text
 	Meaning  string
 	Status   int
 	Body     []byte
 }
 
-// SeenCall is one request that a grab sent to a server.
+// SeenCall is one call that the service made to a server.
 type SeenCall struct{ Role, Name string }
 
-// Reach says at which calls of a grab a fault can be injected.
+// Reach says at which remote calls a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
 	Before, After []int  // the numbers of these calls, counted from 1
-	Why           string // why the fault can hit no call of a grab, or which calls it cannot hit
+	Why           string // why the fault can hit no call, or which calls it cannot hit
 }
 
 // Problem is a mistake in the settings with which the user describes their service.
@@ -67,8 +67,8 @@ var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect makes a few test grabs with each strategy of the user's service, and passes the findings to
-// show. It first starts the service if the run must start it.
+// Inspect sends a few test requests with each strategy of the user's service, and passes the
+// findings to show. It first starts the service if the run must start it.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Start the service with the settings that recordService will use, so that it starts only once.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork

@@ -102,7 +102,7 @@ type Cell struct {
 	// observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
-	// Points has an entry for each step of a grab at which the program tried to inject the fault.
+	// Points has an entry for each step of a request at which the program tried to inject the fault.
 	Points []Point `json:"points,omitempty"`
 	// Interrupted means that the run ended before this test had finished.
 	Interrupted bool `json:"interrupted,omitempty"`
@@ -224,12 +224,12 @@ type Window struct {
 	ToMS   *float64 `json:"to_ms"` // nil if the period had not ended by the end of the test
 }
 
-// Point describes what happened to the orders for which the fault hit the same step of a grab.
+// Point describes what happened to the orders for which the fault hit the same step of a request.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
-	Struck      int             `json:"struck"`  // how often it hit a grab at that point
-	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the orders that the fault hit at this point
+	Struck      int             `json:"struck"`  // how often it hit a request at that step
+	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the orders that the fault hit at this step
 	Overlaps    *int            `json:"overlaps"`
 	DoubleGrabs *int            `json:"double_grabs"`
 	StuckOrders *int            `json:"stuck_orders"`

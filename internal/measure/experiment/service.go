@@ -120,12 +120,12 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records grabs until two in a row make the same requests. After dryRuns grabs, it
-// returns an error.
+// listTrail records requests until two in a row make the same remote calls. After dryRuns requests,
+// it returns an error.
 //
-// Requests after the answer count only if one of them writes, because a lock may be released before
-// or after the answer. If a grab writes after its answer, the two equal grabs need not be in a row,
-// because other instances may have served the grabs between them.
+// Calls after the answer count only if one of them writes, because a lock may be released before or
+// after the answer. If a request writes after its answer, the two equal requests need not be in a
+// row, because other instances may have handled those between them.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
@@ -201,9 +201,9 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab before and after its answer. It waits until the grab
-// has written and makes no more requests, or until the time limit. took is how long it waited after
-// the answer.
+// listCalls returns the remote calls of one request before and after its answer. It waits until the
+// request has written and makes no more calls, or until the time limit. took is how long it waited
+// after the answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -222,9 +222,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64)
 	return calls, behind, time.Since(answered), err
 }
 
-// holdInWork stops a grab before its work, and records the requests that a background task sends
+// holdInWork stops a request before its work, and records the calls that a background task makes
 // meanwhile. It also returns the TTLs of the locks, which are the Redis keys that exist only during
-// the grab.
+// the request.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
@@ -254,8 +254,8 @@ type lockTTL struct{ atLeast, atMost time.Duration }
 // errNoWork means that a request did not reach the call after which its work should begin.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
-// listRenewals waits until a grab has reached its work, and returns the requests during most of the
-// next lease. It also returns the TTL of each Redis key. began is when the grab was sent.
+// listRenewals waits until a request has reached its work, and returns the calls during most of the
+// next lease. It also returns the TTL of each Redis key. began is when the request was sent.
 func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := g.in.Held(ctx, g.heldAt, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errNoWork)

@@ -216,7 +216,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 		sent[c] = true
 		s.in.bursts.Send([]load.Request{c.affected})
 		return nil
-	case s.isAnswered(*c.holder): // the driver of the fault can now get the lock
+	case s.isAnswered(*c.holder): // the driver that the fault should hit can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
 			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))

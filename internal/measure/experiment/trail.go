@@ -110,7 +110,7 @@ type dryRun struct {
 	w             *worker
 	struck, other *fleet.Instance
 	lease         time.Duration
-	next          int64 // the id of the next order
+	next          int64
 }
 
 // record finds out which remote calls a strategy makes if a driver has no competition, waits for
