@@ -46,7 +46,7 @@ type actor struct {
 	driver        int64
 	begun         bool
 	dead, stopped bool
-	asked         time.Duration // when its last call to get or renew a lease was released (CLOCK_MONOTONIC)
+	asked         time.Duration // when its last call to get or renew a lease was allowed to continue (CLOCK_MONOTONIC)
 	hangUp        context.CancelFunc
 	ended         chan struct{} // closed when the request has ended, with or without an answer
 	answer        string        // valid once ended is closed
@@ -297,7 +297,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		return impossible("the process of %s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.hasEnded() // check this before reading the list of held calls, because the list is final only after the request has ended
+		over := p.hasEnded() // read this first, because the list of stopped calls is final only after the request has ended
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err

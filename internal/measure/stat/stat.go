@@ -35,7 +35,7 @@ func Median(values []float64) Interval {
 // above it. It is the largest k for which n coin tosses show at most k heads with a probability of
 // at most 2.5 %.
 func tail(n int) int {
-	p := math.Pow(0.5, float64(n)) // probability of exactly i heads
+	p := math.Pow(0.5, float64(n)) // probability of i heads in n tosses, beginning with i = 0
 	sum := 0.0
 	for i := 0; ; i++ {
 		if sum += p; sum > 0.025 {
