@@ -69,11 +69,10 @@ var (
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck is the longest time for which a waiter does not check its place in the Redis queue.
+// maxCheck limits the time between two checks of a waiter's place in the Redis queue.
 const maxCheck = time.Second
 
-// maxIdle is how many unused queues stay in memory. A queue is unused if its key has no holder and
-// no waiter.
+// maxIdle limits how many unused queues are kept in memory for reuse.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
@@ -97,10 +96,10 @@ type Options struct {
 // Hooks are functions that the Locker calls on certain events. They must not block. Each of them
 // may be nil.
 type Hooks struct {
-	// Acquired is called when a caller gets the lock of key after waiting for waited. local means
-	// that the previous holder used the same Locker.
+	// Acquired is called when a caller has got the lock of key. waited is how long the caller
+	// waited. local means that the previous holder used the same Locker.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released is called when a caller that has held the lock of key for held releases it.
+	// Released is called when a caller releases the lock of key. held is how long it had the lock.
 	Released func(key string, held time.Duration)
 	// Lost is called in its own goroutine when a lease is lost.
 	Lost func(key string)
@@ -113,7 +112,7 @@ type Hooks struct {
 // additional connection when a caller first has to wait.
 type Locker struct {
 	client  redis.UniversalClient
-	single  *redis.Client // client, or nil if it is a Cluster client
+	single  *redis.Client // the same client, or nil if it is a Cluster client
 	scripts scripts
 	opt     Options
 	ttl     any // in ms, as a script argument
@@ -128,7 +127,7 @@ type Locker struct {
 	closed             bool
 	opened, subscribed bool // whether the subscription was started, and whether Redis has confirmed it
 	turns              uint64
-	queues             map[string]*queue // the queues that are in use
+	queues             map[string]*queue // the queues of keys with a holder or a waiter
 	idle               map[string]*queue // unused queues, kept for reuse
 }
 
@@ -199,7 +198,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		q.ask()
 		l.mu.Lock()
 	} else {
-		l.openLocked() // a message will say whether other processes wait
+		l.openLocked() // messages tell this process whether other processes wait
 	}
 	if le.decided {
 		l.mu.Unlock()
@@ -276,8 +275,8 @@ func (l *Locker) queueLocked(key string) *queue {
 	return q
 }
 
-// retireLocked moves an unused queue to the idle queues. If there are too many idle queues, it
-// drops them first.
+// retireLocked stores an unused queue for reuse. If maxIdle queues are already stored, it drops
+// them first.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -300,15 +299,15 @@ func (l *Locker) background(f func()) {
 // is safe for concurrent use.
 type Lease struct {
 	queue *queue
-	ctx   context.Context // has the values of the acquire's context, but is not cancelled with it
+	ctx   context.Context // the caller's context without its cancellation
 	try   bool            // whether the caller tries only once
 
 	// The Locker's mu guards these fields until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; nil if no one waits
-	err     error         // why the caller did not get the lock
-	turn    string        // the name of the turn in Redis
-	nth     int64         // the number of the lease within the turn, from 0
+	err     error         // why the caller did not get the lock; nil if it did
+	turn    string        // the name under which Redis stores the lease
+	nth     int64         // how many callers had the lock before, under the same name in Redis
 	fence   int64
 	since   time.Time // the beginning of the wait, and later of the lease
 	waited  time.Duration
@@ -321,8 +320,8 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the caller's wait. The caller gets the lock if err is nil. Otherwise, its
-// acquire returns err.
+// decideLocked ends the caller's wait for the lock. If err is nil, the caller has the lock.
+// Otherwise, Acquire returns err.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -368,7 +367,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. Call it exactly once.
+// endLocked ends the lease. why is errReleased or ErrLost. Call it only once for each lease.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {

@@ -11,9 +11,9 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue contains the callers of this process that wait for one key. They share one entry in Redis.
-// A turn is the lifetime of such an entry: the process waits in Redis, gets the lease, and serves
-// its callers.
+// queue contains the callers of this process that wait for one key. A single entry in Redis stands
+// for all of them. A turn is the lifetime of such an entry: the process waits in Redis, gets the
+// lease, and passes it from caller to caller.
 type queue struct {
 	*Locker
 	key  string
@@ -57,14 +57,14 @@ const (
 	held                // the turn has the lease
 )
 
-// startLocked starts a new turn.
 func (q *queue) startLocked() {
 	q.turns++
 	q.state, q.turn = asking, q.channel+"/"+strconv.FormatUint(q.turns, 10)
 	q.ctx, q.others, q.unanswered, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked starts a new turn if any caller waits. The previous turn must be gone from Redis.
+// proceedLocked requests the lock again if any caller waits. Redis must no longer store the
+// previous request.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -75,7 +75,7 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes this process's request for the lock from Redis, because no caller waits any
+// dropLocked removes this process's request for the lock from Redis, because no caller needs it any
 // more.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
@@ -92,7 +92,7 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a turn and its lease from Redis. If this fails, the lease expires after its TTL.
+// undo removes a request and its lease from Redis. If this fails, the lease expires after its TTL.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -104,7 +104,8 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask requests the lease from Redis. If the lease is taken, Redis adds the turn to its queue.
+// ask requests the lock from Redis. If another process has the lock, Redis may put the request in a
+// queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
@@ -152,7 +153,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked makes waiting callers return err. If tries is true, only callers that try once return.
+// failLocked makes waiting callers return err: all of them, or only those that try once if tries is
+// true.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -163,7 +165,8 @@ func (q *queue) failLocked(err error, tries bool) {
 	})
 }
 
-// leave ends the wait of one caller. After the last caller, it also removes the turn from Redis.
+// leave ends the wait of one caller. If it was the last one, leave also removes the request for the
+// lock from Redis.
 func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
 	i := slices.Index(q.waiters, le)
@@ -185,8 +188,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks Redis for the lease, and retries a failed request once. Two requests of the same
-// turn do no harm.
+// request asks Redis for the lock, and tries again once after an error. Sending the same request
+// twice is harmless.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -196,7 +199,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.unanswered = true // the first request may still take effect later; a message would tell
+		q.unanswered = true // the first request may still take effect later, and a message would say so
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -204,8 +207,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lease with two plain commands, which are cheaper than a script. A reply
-// that arrives after the end of the lease does not count.
+// take tries to get the lock with two plain commands, which are cheaper than a script. It returns 0
+// if another client has the lock.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -219,7 +222,8 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 // the TTL, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the Redis queue. The turn had no lease before since.
+// queuedLocked records that Redis has queued the request. A lease for this request begins at since
+// or later.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -233,8 +237,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message has granted. If the lease may be old, it asks Redis
-// first.
+// acceptLocked accepts a lease that a message has announced. If the message may be old, it first
+// asks Redis whether the lease still exists.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -277,9 +281,9 @@ func (q *queue) lookLocked() {
 	})
 }
 
-// holdLocked records a lease that began at since or later, and serves the first caller. n is the
-// last fencing token of the lease, and it is negative if other processes wait. If the lease may
-// have expired already, the callers ask again.
+// holdLocked records a lease that began at since or later, and gives the lock to the first caller.
+// n is the last fencing token of the lease, and it is negative if other processes wait. If the
+// lease may have expired already, the callers ask again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -435,7 +439,6 @@ func (q *queue) othersLocked() {
 	}
 }
 
-// deliver handles a message from Redis.
 func (l *Locker) deliver(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -133,7 +133,7 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// A message is what functions.lua publishes, in the form "name n key".
+// A message is a notification that a Lua script publishes, in the form "name n key".
 type message struct {
 	name string
 	n    int64 // the last granted token, negative if others wait; 0 only tells the holder that others wait
@@ -147,7 +147,8 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests may run at the same time before further requests share a round trip.
+// direct limits how many requests run separately at the same time. Further requests share a round
+// trip.
 const direct = 4
 
 // Combine lets concurrent requests of all Lockers on client share round trips. This increases the
@@ -218,12 +219,13 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete records that a request or a batch has finished, and sends the next batch.
+// complete records that a single request has finished, or a batch if single is 0. It then sends the
+// next batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.single -= single
-	c.sending = c.sending && single > 0 // 0 means that a batch has finished
+	c.sending = c.sending && single > 0
 	if c.next != nil && !c.sending {
 		c.sending = true
 		go c.send(c.next)
@@ -231,7 +233,8 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch in one round trip. It respects the client's timeouts, but no caller's context.
+// send sends a batch in one round trip. It respects the client's timeouts, but not the contexts of
+// the callers.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
@@ -246,7 +249,8 @@ const (
 	reopenPause = 100 * time.Millisecond
 )
 
-// openLocked opens the subscription when a caller first has to wait.
+// openLocked opens the subscription unless it is already open. A Locker needs it only once a caller
+// has to wait.
 func (l *Locker) openLocked() {
 	if !l.opened && !l.closed {
 		l.opened = true
@@ -271,7 +275,7 @@ func (l *Locker) listen() {
 	}
 }
 
-// receive delivers messages until the subscription fails.
+// receive processes messages from Redis until the subscription fails.
 func (l *Locker) receive(pubsub *redis.PubSub) error {
 	for silent := false; ; {
 		msg, err := pubsub.ReceiveTimeout(l.closing, silence)

@@ -44,8 +44,9 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases stores the leases of each key until they are unlocked. After a lost lease, a key can have
-// several. An unlock removes the oldest one, so that the current holder keeps its lock.
+// leases maps each key to the leases that are not unlocked yet. A key has several if a lease was
+// lost and another caller then got the lock. Unlock removes the oldest one, so that the current
+// holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
