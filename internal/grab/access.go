@@ -77,8 +77,8 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if the request must not select this strategy. Only requests from this
-// host can select strategies that are broken on purpose.
+// mayUse returns an error if a request must not select the strategy. If other hosts can reach the
+// instance, this includes all strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))

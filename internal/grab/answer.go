@@ -43,12 +43,12 @@ type Answer struct {
 	Status int `json:"-"` // the HTTP status code
 }
 
-// verdict is the answer to a grab that failed with the error err.
+// verdict says how to answer a request that failed with the error err.
 type verdict struct {
 	err     error
 	status  int // the HTTP status code
 	outcome Outcome
-	reason  string // empty if the outcome needs no explanation
+	reason  string // "" if the outcome needs no explanation
 }
 
 // PerDriver is the reason for the outcome Taken if the driver already has as many units as allowed.
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the answer for err. If err is unknown, the answer says that another service
-// failed and that nothing was written.
+// verdictOn returns the answer for err. If err is not in the table, the answer says that another
+// service failed and that nothing was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {

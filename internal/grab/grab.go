@@ -51,8 +51,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter begins a phase of the grab, such as acquire. It returns a context for the phase and a
-// function that ends the phase.
+// enter begins a step of a request, such as acquire. The caller must use the returned context in
+// this step, and call the returned function at the end.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	ctx, span := a.cfg.Trace.Begin(ctx, string(phase))
@@ -63,7 +63,6 @@ func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, 
 	}
 }
 
-// describe adds the result of a grab to its trace span.
 func describe(span *trace.Span, ans Answer) {
 	if span == nil {
 		return
@@ -86,7 +85,6 @@ func (a *attempt) forget(ctx context.Context) {
 	_ = forgetter.Forget(ctx, a.key())
 }
 
-// attempt is the state of one grab.
 type attempt struct {
 	*Service
 	Request
@@ -100,12 +98,12 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs limits how often one grab raises the counter of fencing tokens. Once is enough, unless
-// Redis loses the counter again.
+// maxRepairs limits how often one request raises the counter of fencing tokens. Once is enough,
+// unless Redis loses the counter again.
 const maxRepairs = 3
 
-// lockWithRepair grabs the order under the lock. If the order has already seen a higher fencing
-// token, lockWithRepair raises the counter of fencing tokens and tries again.
+// lockWithRepair takes the lock and tries to win the order. If the order has already seen a higher
+// fencing token, it raises the counter of tokens and tries again.
 func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -200,7 +198,8 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns how long a lease will last, as a value for history.Event.Lease.
+// leaseLeft returns how long a lease that ends at until will last. If until is zero, the lease
+// never ends.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -208,8 +207,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// limitWait returns a context that limits the wait for the lock to the rest of the grab's waiting
-// time.
+// limitWait returns a context that limits the wait for the lock to the time that the request has
+// left. With TryOnce, the wait is 0.
 func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -223,8 +222,8 @@ func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work under the lock. With OnLost set to Abort, a lost lease
-// cancels the context. The caller must call the returned function.
+// whileHeld returns a context for the work under the lock. If the lease is lost, it cancels the
+// context, unless OnLost is Ignore. The caller must call the returned function.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -280,7 +279,7 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 }
 
 // checkLimit returns order.ErrLimit if the driver already has as many units as allowed. It does
-// nothing if the write itself checks this limit.
+// nothing if the write checks this limit itself.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -395,7 +394,8 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf returns the event kind for an operation that returned err.
+// kindOf returns the kind of event to record after an operation. It returns Info if the result of
+// the operation is unknown.
 func kindOf(err error) history.Kind {
 	switch {
 	case err == nil:

@@ -53,7 +53,6 @@ func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
 
-// api handles requests for a Service.
 type api struct {
 	*Service
 	http HTTPConfig
@@ -159,7 +158,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab responds to an invalid grab request with the same kind of body as to any other grab.
+// refuseGrab answers an invalid request with the same type of JSON object as a valid one.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Order: req.Order, Driver: req.Driver,
@@ -351,7 +350,6 @@ func refuse(c *gin.Context, status int, format string, args ...any) {
 	c.AbortWithStatusJSON(status, Problem{fmt.Sprintf(format, args...)})
 }
 
-// requestError is the error of an invalid request.
 type requestError struct {
 	status int
 	reason string

@@ -50,7 +50,6 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// count calls grab and counts its result.
 func (m *Metrics) count(grab func() Answer) Answer {
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()

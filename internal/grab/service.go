@@ -51,7 +51,7 @@ type Service struct {
 	locks    sync.Map           // the lock of each strategy that was used, as a *guardedLock
 }
 
-// guardedLock is a lock together with the condition for the database write.
+// guardedLock combines a lock with the condition under which the database accepts a write.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker
@@ -90,7 +90,7 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, and creates it on first use. Other strategies stay usable
+// lockOf returns the lock of a strategy, and creates it on first use. Other strategies can be used
 // in the meantime.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	built, err, _ := s.building.Do(name, func() (any, error) {

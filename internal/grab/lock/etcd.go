@@ -149,7 +149,7 @@ type etcdLease struct {
 	id          clientv3.LeaseID
 	token       string
 	prefix, key string
-	revision    int64 // the revision in which the key was created
+	revision    int64 // the etcd revision that created the key
 	released    atomic.Bool
 }
 
@@ -188,8 +188,8 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue writes the client's key and returns the key directly ahead of it. If enqueue fails, the
-// key disappears with its lease.
+// enqueue writes the client's key and returns the key directly ahead of it, or "" if there is none.
+// If enqueue fails, the key disappears with its lease.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
@@ -205,8 +205,7 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// withinLease calls call and gives up after the duration of a lease, because a later reply would be
-// useless.
+// withinLease runs call, but no longer than a lease lasts, because a later reply would be useless.
 func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -238,7 +237,8 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await waits until the client's key is first.
+// await waits until the client's key is the first one in the queue. It returns ErrBusy at the time
+// giveUp.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()
@@ -248,8 +248,8 @@ func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (
 	return err
 }
 
-// awaitEnd waits until the key ahead changes, and returns the key that is now ahead. It returns
-// ErrBusy at the time giveUp.
+// awaitEnd waits until the given key is no longer directly ahead of the client's key, and returns
+// the key that is now ahead. It returns ErrBusy at the time giveUp.
 //
 // It reads the queue again when the watch starts, because the key may already be gone. A watch from
 // an earlier revision would avoid this read, but etcd serves such watches only ten times a second.

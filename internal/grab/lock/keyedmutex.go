@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key unless wait is 0. Only one client of this process then waits
-// for the lock on the servers. left is the remaining waiting time.
+// lockToWait locks the mutex of a key unless wait is 0. This way, only one client of this process
+// waits on the servers. left is the rest of wait.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -6,8 +6,8 @@ import (
 )
 
 // watchdogStrayRenewal starts to renew a lock before the server has granted it. If the client
-// cancels the acquire and its request arrives late, the lock is renewed forever. No client holds
-// it.
+// cancels the acquire and its request arrives late, the lock is renewed forever, although no client
+// holds it.
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
 	Title:  "watchdog, which renews a lock whose acquire was cancelled",
@@ -79,8 +79,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a release message, at most for the time most. It ignores Redis errors, because
-// the next attempt to lock reports them.
+// listen waits for a release message, but no longer than most. It ignores Redis errors, because the
+// next attempt to lock reports them.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -162,7 +162,7 @@ type Env struct {
 // An Around wraps a call to a server, for example to record it. A nil Around runs calls directly.
 type Around func(ctx context.Context, key string, call func() error) error
 
-// Run wraps one call.
+// Run calls the function call through a. If a is nil, Run calls it directly.
 func (a Around) Run(ctx context.Context, key string, call func() error) error {
 	if a == nil {
 		return call()

@@ -96,7 +96,7 @@ func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, give
 	}
 }
 
-// A sessionLease is a database session that holds a lock.
+// A sessionLease is a lock that lasts as long as its database session.
 type sessionLease struct {
 	plainLease
 	tx       order.Tx // nil if no session could be reserved

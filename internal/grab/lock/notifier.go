@@ -39,7 +39,7 @@ type notifier struct {
 	pending  map[string]struct{} // channels that may need to be subscribed or unsubscribed
 }
 
-// A channel is a Redis channel with at least one waiter in this process.
+// A channel is a Redis channel. At least one client of this process waits for its messages.
 type channel struct {
 	subscribed bool // whether Redis has acknowledged the subscription
 	waiters    []*waiter
@@ -182,13 +182,13 @@ func (n *notifier) close() {
 	n.running.Wait()
 }
 
-// A waiter is a client that waits on a channel.
+// A waiter is a client that waits until another client releases a lock.
 type waiter struct {
 	*notifier
 	name    string
 	channel *channel
 	signal  chan struct{} // has room for one signal
-	woken   bool          // whether the waiter must still check the lock after it was woken; not locked
+	woken   bool          // whether the waiter was woken and has not checked the lock since; not guarded by mu
 }
 
 // wake wakes the waiter. It returns false if the waiter was already awake.
@@ -226,7 +226,6 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// noteChecked records that the waiter has checked the lock.
 func (w *waiter) noteChecked() { w.woken = false }
 
 // leave removes the waiter from its channel. If the waiter was woken but did not check the lock,

@@ -46,7 +46,7 @@ var redisStockLua string
 
 var stockScript = redis.NewScript(redisStockLua)
 
-// A stockLocker reserves units in Redis.
+// A stockLocker does not lock orders. It reserves single units of an order in Redis.
 type stockLocker struct {
 	env     Env
 	returns bool // whether to give back unsold units
@@ -81,7 +81,7 @@ func (l stockLocker) Forget(ctx context.Context, key string) error {
 	return l.env.Redis.Del(ctx, key).Err()
 }
 
-// A stockLease is one unit that is reserved for a driver.
+// A stockLease reserves one unit of an order for a driver.
 type stockLease struct {
 	plainLease
 	stockLocker

@@ -17,7 +17,7 @@ var redisStockReturned = variant(redisStock, Strategy{
 	Name:     "redis-stock-returned",
 	Title:    "redis-stock, which gives unsold units back",
 	Claims:   catalog.ClaimsOf("returned"),
-	InSearch: []SearchClaim{}, // none, because in a search the unit is given back
+	InSearch: []SearchClaim{}, // not the claim of redis-stock, because here the client gives the unit back
 	Breaks:   []string{"F42", "F43", "F44"},
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, true) },
 })

@@ -179,8 +179,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome returns the error for an extension or a release. It returns ErrLost if so many nodes lack
-// the client's key that the others are no majority.
+// outcome returns the error for an extension or a release. It returns ErrLost if fewer than a
+// majority of the nodes can still have the client's key.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil

@@ -18,7 +18,7 @@ var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// The fault affects the node with two of the three locks.
+	// A fault on one node affects the node with two of the three locks.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {

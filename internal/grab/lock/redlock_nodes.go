@@ -14,7 +14,7 @@ import (
 )
 
 // redsync uses one timeout for all nodes. A short timeout fails on a busy machine, and a long one
-// lets a dead node delay every grab. Therefore, a call first waits for a quorum, and then only
+// lets a dead node delay every request. Therefore, a call first waits for a quorum, and then only
 // RedlockGrace for the remaining nodes.
 const (
 	// RedlockGrace is how long a call waits for the remaining nodes after a quorum has responded.

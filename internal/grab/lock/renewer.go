@@ -23,7 +23,7 @@ type renewal func(context.Context) (end time.Time, err error)
 // A renewer renews a lease until the lease is released or lost. A lease is lost if the server no
 // longer stores it, or if no renewal succeeds in time.
 type renewer struct {
-	ctx    context.Context // has the values of the acquire's context, but is not cancelled with it
+	ctx    context.Context // the caller's context without its cancellation
 	cancel context.CancelFunc
 	lost   chan struct{}
 
@@ -79,7 +79,7 @@ func (r *renewer) stop() {
 	r.stopLocked()
 }
 
-// isLost reports whether the channel from Lost is closed.
+// isLost reports whether the lease is known to be lost. Unlike Lost, it does not check the clock.
 func (r *renewer) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,15 +129,15 @@ func (r *renewer) extend(end time.Time, gone bool) bool {
 	return true
 }
 
-// renewers contains all renewers of one Locker.
+// renewers contains the active renewers of one Locker. The zero value is ready to use.
 type renewers struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	live    map[*renewer]struct{}
 }
 
-// start starts to renew a lease. Without a renewal, the lease ends at the time end. The renewals
-// continue even if ctx is cancelled.
+// start renews a lease in the background, even after ctx is cancelled. Without a renewal, the lease
+// ends at the time end.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -7,7 +7,7 @@ import (
 )
 
 // setnxNoTTL uses SETNX and DEL without an expiry. If a client dies or its work hangs, the order
-// can never be grabbed. The same happens if a DEL does not arrive.
+// stays locked forever. The same happens if a DEL does not arrive.
 //
 // A lease never ends, so a late grant is valid. Two clients can hold the lock only if Redis loses
 // the key. The first client's DEL then also deletes the second client's lock.
@@ -25,8 +25,7 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
 
-// endlessIfSentTwice is the outcome that the explorer expects if a request arrives twice at a lock
-// without an expiry.
+// endlessIfSentTwice is the expected result if a request reaches a lock without an expiry twice.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
 	"the second request is refused because of the first one, so the lock stays behind without a lifetime",

@@ -56,7 +56,7 @@ var zooKeeper = Strategy{
 // removes some time after its last child is gone.
 const ZooKeeperRoot = "/grablab"
 
-// errExpired means that the session expired before the client got the lock.
+// errExpired means that the ZooKeeper session expired before the client got the lock.
 var errExpired = errors.New("lock: the ZooKeeper session expired")
 
 type zkLocker struct {
@@ -256,8 +256,8 @@ func (n *zkNode) take(ctx context.Context) error {
 	return nil
 }
 
-// yield deletes the node after its lease was lost. If the session has survived, the node would
-// otherwise block all other clients.
+// yield waits for the end of the renewals, and deletes the node if its lease was lost. If the
+// session has survived, the node would otherwise block all other clients.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {

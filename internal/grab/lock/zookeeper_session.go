@@ -219,8 +219,6 @@ func ask[T any](ctx context.Context, s *ZooKeeperSession, path string, call func
 	return receive(ctx, s, send(ctx, s, path, call))
 }
 
-// These methods send the requests that a lock needs.
-
 func (s *ZooKeeperSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
 	return send(ctx, s, path, func() (string, error) {
 		if flags == zk.FlagContainer {

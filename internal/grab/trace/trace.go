@@ -123,7 +123,8 @@ type Span struct {
 	waits *waits // records pauses in the acquire phase; nil for other spans
 }
 
-// kinds lists the spans that involve another process. Other spans are internal.
+// kinds lists the spans that involve another process. All other spans have the default kind,
+// internal.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
 // Begin starts a child of the span in ctx. In the returned context, the new span is the parent.
@@ -209,7 +210,7 @@ type waits struct {
 	ended bool      // whether the acquire has ended; later calls belong to renewals
 }
 
-// update calls change while the mutex is locked.
+// update calls change while the mutex is locked. It does nothing if w is nil.
 func (w *waits) update(change func()) {
 	if w != nil {
 		w.mu.Lock()
@@ -218,7 +219,7 @@ func (w *waits) update(change func()) {
 	}
 }
 
-// waitedLocked creates a span for the time since the last call ended.
+// waitedLocked creates a span for the time since the last call, unless that time is very short.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

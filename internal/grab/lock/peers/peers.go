@@ -68,7 +68,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// limited returns ctx with a deadline after wait. If wait is 0, ctx has no further deadline.
+// limited returns a context that ends after wait. If wait is 0, it adds no deadline to ctx.
 func limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	if wait <= 0 {
 		return context.WithCancel(ctx)

@@ -192,8 +192,8 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 // ofLease is the context key that marks acquires and renewals.
 type ofLease struct{}
 
-// releaseOf returns the release that runs a script, or nil if an acquire or a renewal runs the
-// script.
+// releaseOf returns the release that runs a script. It returns nil if an acquire or a renewal runs
+// the script.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
 	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the key's number
 	r, ok := c.releasing.Load(key)
