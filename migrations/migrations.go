@@ -25,14 +25,13 @@ const (
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the database to the newest version. Instances that start together
-// may all call it: one does the work, the others wait for it. db must allow two
-// connections at once.
+// Up brings the database to the newest version. Several instances may call it at the same time: one
+// of them does the work, and the others wait. db must allow two connections at once.
 //
-// Up returns ErrForeign, and changes nothing, if the database has tables that are not ours.
+// Up returns ErrForeign and changes nothing if the database has tables of another program.
 //
-// It holds the lock around everything that goose does. goose's own lockers leave a gap: it
-// looks for pending versions, and creates its table, before it locks.
+// Up locks the database before it calls goose. goose's own locks come too late, because goose looks
+// for new versions and creates its table before it locks.
 func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	p, err := provider(db, d)
 	if err != nil {

@@ -25,7 +25,6 @@ var (
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
 )
 
-// ourTables describes this program's tables by name.
 var ourTables = map[string]table{
 	"orders": {firstTables, []string{"id", "status", "driver_id", "fence", "created_at", "grabbed_at"}, []string{"units", "stock"}},
 	"grabs":  {firstTables, []string{"id", "order_id", "driver_id", "instance", "strategy", "token", "fence", "grabbed_at"}, nil},
@@ -60,7 +59,7 @@ var columnsQuery = map[Dialect]string{
 		" WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
 }
 
-// checkOwner returns ErrForeign if the database contains tables or versions that are not ours. It
+// checkOwner returns ErrForeign if the database contains tables or versions of another program. It
 // accepts a migration that was interrupted.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
 	tables, err := readColumns(ctx, db, d)
@@ -126,7 +125,6 @@ func readVersions(ctx context.Context, db *sql.DB) (versions []int64, err error)
 	return versions, err
 }
 
-// query calls read for each row of the result.
 func query(ctx context.Context, db *sql.DB, text string, read func(*sql.Rows) error) error {
 	rows, err := db.QueryContext(ctx, text)
 	if err != nil {

@@ -18,7 +18,7 @@ func (c Claim) condition(g Guard) (string, []any) {
 		return " AND fence < ?", []any{c.Fence}
 	case Fenced:
 		if c.Stock > 0 {
-			return " AND fence = ?", []any{c.Fence} // judgeLimit searches the ledger for a row of this claim
+			return " AND fence = ?", []any{c.Fence} // judgeLimit detects a repeated write
 		}
 		// The second half of the condition excludes a row that this call has already written. A
 		// repeated write then adds nothing to the ledger (failure mode F33).
@@ -28,8 +28,8 @@ func (c Claim) condition(g Guard) (string, []any) {
 	}
 }
 
-// sold returns the SQL that sets the status and the counter of units. The status must be set first,
-// because it depends on the old counter and MySQL evaluates assignments from left to right.
+// sold returns the SQL that sets the status and the counter of units. It sets the status first,
+// because the status depends on the old counter and MySQL evaluates assignments from left to right.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -41,7 +41,6 @@ func (c Claim) sold(g Guard) (string, []any) {
 	}
 }
 
-// statusOf returns the status of an order with this many units left.
 func statusOf(stock int64) int {
 	if stock > 0 {
 		return Open
@@ -49,7 +48,8 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell changes an order in memory in the same way as the SQL from sold changes its row.
+// sell changes an order in memory in the same way as the SQL from sold changes its row in the
+// database.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -89,13 +89,13 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard allows writes to an order in any state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the transaction that writes the winner checks how many units the
-// driver already has. Other guards check this earlier or not at all.
+// checksLimit reports whether the write also checks how many units the driver already has. Other
+// guards check this before the write, or not at all.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
 // judgeLimit returns ErrLimit if the driver already has the maximum number of units. It returns
-// ErrTaken if this write was already made, so that a repeated write has no effect (failure mode
-// F33).
+// ErrTaken if this write was already made, because a repeated write must have no effect (failure
+// mode F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -106,7 +106,8 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error if something is missing that the guard needs, such as a fencing token.
+// validate returns an error if the write is invalid, for example because the guard needs a fencing
+// token and there is none.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)

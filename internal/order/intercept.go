@@ -110,7 +110,8 @@ func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error 
 	})
 }
 
-// intercepted makes a call whose result is a field of c.
+// intercepted makes a call whose result is stored in a field of c, so that a can read and change
+// it.
 func intercepted[T any](ctx context.Context, a Around, c *Call, result *T, send func(context.Context) (T, error)) (T, error) {
 	err := a.call(ctx, c, func(ctx context.Context) (err error) {
 		*result, err = send(ctx)

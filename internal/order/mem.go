@@ -103,7 +103,8 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a row that a transaction has locked, with the fencing token that the transaction sees.
+// memRow is a row that a transaction has locked. fence is the fencing token that the transaction
+// sees.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -150,8 +151,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns the row of an order if the transaction has locked that row. Otherwise, it returns
-// nil.
+// row returns the row of an order if this transaction has locked it, and nil otherwise.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -204,12 +204,10 @@ func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
 	return len(t.m.rowsOf(id, driver)), t.alive(ctx)
 }
 
-// rowsOf returns a driver's ledger rows for an order.
 func (m *Mem) rowsOf(id, driver int64) []Grab {
 	return m.grabsIf(func(g Grab) bool { return g.Order == id && g.Driver == driver })
 }
 
-// grabsIf returns the ledger rows for which keep returns true.
 func (m *Mem) grabsIf(keep func(Grab) bool) (grabs []Grab) {
 	for _, g := range m.grabs {
 		if keep(g) {
@@ -339,7 +337,8 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that receives a value when wait has passed.
+// timerFor returns a channel that becomes readable when wait has passed. If wait is 0, the channel
+// is readable immediately.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(wait)

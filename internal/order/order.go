@@ -94,7 +94,7 @@ type Claim struct {
 
 func (c Claim) limit() int { return max(c.PerDriver, 1) }
 
-// Guard is the condition of the write.
+// Guard is the condition under which the database writes the winner of an order.
 type Guard string
 
 // These are the guards. Naive and the guards that compare fencing tokens set the counter of units
@@ -155,7 +155,8 @@ func (g Guard) RefusesUnits(units int) string {
 // Two simultaneous requests of a driver may then both count zero units.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// setsCounter reports whether the guard sets the counter to the value at the read, minus one.
+// setsCounter reports whether a write sets the counter of units to the value from the read, minus
+// one. Otherwise, the database decrements its current value.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
 // Shows returns what the use of this guard says about the cause of a failure.

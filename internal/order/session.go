@@ -42,14 +42,14 @@ func (x *session) discard(why error) {
 	_ = x.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// db returns gorm for this connection.
+// db returns a gorm handle that uses this connection.
 func (x *session) db(ctx context.Context) *gorm.DB {
 	db := x.gorm.WithContext(ctx)
 	db.Statement.ConnPool = x.conn
 	return db
 }
 
-// errNoAnswer means that a COMMIT was sent but its reply did not arrive.
+// errNoAnswer means that a COMMIT was sent but no reply arrived, so its result is unknown.
 var errNoAnswer = errors.New("order: the database did not answer the commit")
 
 // transact calls write in a transaction. If it returns errNoAnswer, the transaction may have been
@@ -196,7 +196,8 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// grant inserts the order into the grants table. It returns ErrTaken if the order is already there.
+// grant inserts the order into the table of winners. It returns ErrTaken if the order is already
+// there.
 func (x *session) grant(tx *gorm.DB, c Claim) error {
 	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
@@ -230,7 +231,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// countWritten counts the ledger rows of a claim, after it has locked the order's row.
+// countWritten counts the ledger rows of a write. It locks the order's row first, to wait for a
+// commit that is still in progress.
 func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

@@ -90,8 +90,8 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	return s, nil
 }
 
-// pool opens up to size connections and keeps them open, because opening a connection costs more
-// than a grab.
+// pool opens up to size connections and keeps them open, because opening a connection takes longer
+// than a typical request.
 func pool(c driver.Connector, size int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(size)
@@ -186,7 +186,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order, using the SQL clauses that db already has.
+// find reads one order. db may already contain SQL clauses, such as FOR UPDATE.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -200,7 +200,7 @@ func find(db *gorm.DB, id int64) (Order, error) {
 }
 
 // rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment locks these
-// rows. Only TiDB executes the clause. In other databases, it could cause a deadlock with writes to
+// rows, but only TiDB executes it. In other databases, it could cause a deadlock with writes to
 // neighboring orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error

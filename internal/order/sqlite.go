@@ -27,7 +27,7 @@ var sqliteDialect = dialect{
 	create: createSQLite,
 }
 
-// sqliteNow is the current time in milliseconds.
+// sqliteNow is an SQL expression for the current time in UTC, with milliseconds.
 const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
@@ -76,11 +76,12 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to a file. It is needed because the driver accepts only a DSN.
+// sqliteConn opens connections to a SQLite file. It is needed because the driver accepts only a
+// DSN.
 type sqliteConn string
 
-// sqliteConnector returns a connector that does not sync the file at each commit. Grabs survive if
-// a process dies, but not if the power fails.
+// sqliteConnector returns a connector that does not sync the file at each commit. Committed data
+// survives if a process dies, but not if the power fails.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",
@@ -97,7 +98,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite opens orders. Their ids are consecutive because there is only one writer.
+// createSQLite opens count orders. Their ids are consecutive because there is only one writer.
 func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+

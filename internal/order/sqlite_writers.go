@@ -24,7 +24,8 @@ func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
 	return &queuedConn{sqliteDriverConn: conn.(sqliteDriverConn), turn: q.turn}, nil
 }
 
-// sqliteDriverConn lists the methods that the driver's connections have.
+// sqliteDriverConn lists the methods of the driver's connections, because the driver does not
+// export their type.
 type sqliteDriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
