@@ -22,14 +22,14 @@ type queue struct {
 	// The Locker's mu guards these fields.
 	waiters    []*Lease
 	state      state
-	turn       string          // the unique name of the turn in Redis
+	turn       string          // the name of the current turn in Redis
 	past       string          // the name of the last turn whose lease was released or lost
 	ctx        context.Context // the context for requests, taken from one of the callers
 	since      time.Time       // the earliest time at which a granted lease can have begun
 	others     bool            // whether other processes wait for the lease
 	unanswered bool            // whether a request without a reply may still take effect
-	grant      *message        // a grant that cannot be accepted yet
-	looking    bool            // whether the process is checking the turn in Redis
+	grant      *message        // a lease that cannot be accepted yet; may be nil
+	looking    bool            // whether a check of the turn in Redis is running
 	due        time.Time       // the time of the next check, request or renewal
 	alarm      time.Time       // when the timer fires; zero if it is stopped
 	timer      *time.Timer
@@ -52,9 +52,9 @@ type state int
 const (
 	idle   state = iota // no caller waits
 	asking              // a request is running, and its reply determines the next state
-	apart               // the lease is taken, and the process asks again later because messages cannot arrive yet
-	queued              // the turn waits in the queue in Redis
-	held                // the turn has the lease
+	apart               // another process has the lease, and this one asks again later because messages cannot arrive yet
+	queued              // this process waits in the Redis queue
+	held                // this process has the lease
 )
 
 func (q *queue) startLocked() {
@@ -175,7 +175,7 @@ func (q *queue) leave(le *Lease, err error) {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
 	if i < 0 || len(q.waiters) > 0 || q.state != queued && q.state != apart {
-		q.mu.Unlock() // another caller or a running request needs the turn
+		q.mu.Unlock() // another caller or a running request still needs the entry in Redis
 		return
 	}
 	turn := q.turn
@@ -248,7 +248,7 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis whether this turn has the lease, because a message may have been lost or
+// lookLocked asks Redis whether this process has the lease, because a message may have been lost or
 // the holder may have died.
 func (q *queue) lookLocked() {
 	if q.looking {
@@ -431,8 +431,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait. From now on, this turn serves only callers that
-// are already waiting.
+// othersLocked records that other processes wait. Until they have had the lock, only callers that
+// are already waiting get it.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
@@ -480,7 +480,8 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // after Close, this only reports a lost lease
 }
 
-// attendLocked does what is due: it renews the lease, checks the Redis queue, or starts a new turn.
+// attendLocked does what is due: it renews the lease, checks the Redis queue, or requests the lock
+// again.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

@@ -48,7 +48,7 @@ type verdict struct {
 	err     error
 	status  int // the HTTP status code
 	outcome Outcome
-	reason  string // "" if the outcome needs no explanation
+	reason  string // empty if the outcome needs no explanation
 }
 
 // PerDriver is the reason for the outcome Taken if the driver already has as many units as allowed.

@@ -17,7 +17,8 @@ type Metrics struct {
 	inFlight                 prometheus.Gauge
 }
 
-// histogram returns a histogram by strategy, with buckets from 0.5 ms to 33 s.
+// histogram returns a histogram with one series for each strategy. Its buckets range from 0.5 ms to
+// 33 s.
 func histogram(name, help string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),

@@ -131,8 +131,8 @@ const maxToken = 255
 // notWritten wraps err in ErrNotWritten, which says that nothing was written.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is the maximum number of orders that one call of Create can open. Create sends a single
-// SQL statement, and servers accept 16 MiB by default.
+// MaxCreate is the maximum number of orders that one call of Create can insert. Create sends a
+// single SQL statement, and servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
 // MaxStock is the maximum number of units of an order.

@@ -78,8 +78,8 @@ type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL opens count orders with one INSERT. InnoDB assigns consecutive ids to the rows of one
-// such statement in every lock mode, but not to the rows of several statements.
+// createMySQL inserts count orders with one statement. InnoDB assigns consecutive ids to the rows
+// of one such statement in every lock mode, but not to the rows of several statements.
 //
 // A Galera Cluster and MySQL group replication leave gaps between ids. In this case, createMySQL
 // replaces the rows with new rows that have explicit ids. These ids are in the range that the first

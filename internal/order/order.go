@@ -159,7 +159,7 @@ func (g Guard) LooksFirst() bool { return g == Naive }
 // one. Otherwise, the database decrements its current value.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
-// Shows returns what the use of this guard says about the cause of a failure.
+// Shows returns a hint about the cause of a failure, or 0 if the guard gives no hint.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -190,8 +190,8 @@ var ErrNotWritten = errors.New("order: not written")
 type Store interface {
 	Rows
 
-	// Create opens count orders with consecutive ids, and returns the first id. Each order has the
-	// given number of units.
+	// Create inserts count orders with consecutive ids, and returns the first id. Each order has
+	// the given number of units.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
 	// Ledger returns the ledger rows of count orders, in the order in which they were written.

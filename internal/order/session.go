@@ -185,7 +185,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// Writing the same values changes no row, but it counts as a write.
+		// This is not an error, because an UPDATE that sets the same values again changes no row.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",

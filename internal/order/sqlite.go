@@ -98,7 +98,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite opens count orders. Their ids are consecutive because there is only one writer.
+// createSQLite inserts count orders. Their ids are consecutive because there is only one writer.
 func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+

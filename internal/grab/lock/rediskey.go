@@ -8,8 +8,8 @@ import (
 // A redisKeyLock is a lock that consists of one Redis key. Its functions say how to set and delete
 // that key.
 type redisKeyLock struct {
-	set   redisKeyCall // reports whether the client has the lock
-	unset redisKeyCall // reports whether the client had the lock, if the function can tell
+	set   redisKeyCall // sets the key and reports whether the client has the lock
+	unset redisKeyCall // deletes the key and reports whether the client had the lock, if it can tell
 	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL.
 	// This is a mistake in some strategies.
 	acceptsLate bool
@@ -80,8 +80,8 @@ func (l *redisKeyLease) rename() {
 
 // try makes one attempt to take the lock and reports whether it succeeded.
 //
-// It deletes the key if the attempt may have set it in vain: after an error, after ctx has ended,
-// or if the reply took longer than the TTL.
+// It deletes the key if the client may have set it but must not use the lock: after an error, after
+// ctx has ended, or if the reply took longer than the TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)

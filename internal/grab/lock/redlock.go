@@ -99,8 +99,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock for the time wait. It returns ErrBusy if another client had the lock,
-// and otherwise the error of the last attempt.
+// await tries to get the lock until wait has passed. Then it returns ErrBusy if another client had
+// the lock, and otherwise the error of the last attempt.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false

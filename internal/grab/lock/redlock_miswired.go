@@ -113,8 +113,8 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask sends a request to all three locks. It returns nil if a majority succeeds, the error no if a
-// majority can no longer succeed, and errNoQuorum otherwise.
+// ask sends a request to all three locks. It returns nil if a majority succeeds. If a majority can
+// no longer succeed, it returns the error no. Otherwise, it returns errNoQuorum.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

@@ -28,7 +28,7 @@ type renewer struct {
 	lost   chan struct{}
 
 	mu     sync.Mutex
-	end    time.Time   // on the monotonic clock
+	end    time.Time   // when the lease ends, on the monotonic clock
 	expiry *time.Timer // fires at end, even while a renewal hangs
 	over   bool        // whether the renewer was stopped or has lost the lease
 }

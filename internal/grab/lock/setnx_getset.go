@@ -34,7 +34,8 @@ var setnxGetSet = variant(setnx, Strategy{
 })
 
 // setStamp returns a function that sets the key to a timestamp, in milliseconds rounded down to a
-// multiple of unit. If the key contains a timestamp in the past, the call over replaces it.
+// multiple of unit. If the key contains a timestamp in the past, the function calls over to replace
+// it.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)

@@ -59,7 +59,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base with the fields that own sets.
+// variant returns a copy of base in which the values that are set in own replace those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

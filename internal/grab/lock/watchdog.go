@@ -67,7 +67,7 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease returns a lease with a new token that the client has yet to acquire.
+// lease prepares a lease with a new token. The client does not have the lock yet.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
@@ -111,7 +111,7 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 // try makes one attempt to take the lock. If another client has the lock, it returns how long that
 // client's lease will last.
 //
-// It releases the lock if the attempt may have taken it in vain: after an error, after ctx has
+// It releases the lock if the client may have it but must not use it: after an error, after ctx has
 // ended, or if the reply took longer than the TTL. If the request arrives after that clean-up, the
 // lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {

@@ -178,7 +178,6 @@ func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.
 // errLate means that the reply took longer than a lease lasts, so the lock may already be lost.
 var errLate = errors.New("lock: ZooKeeper did not answer for a whole lease")
 
-// A reply is the result of a call to ZooKeeper.
 type reply[T any] struct {
 	value T
 	err   error

@@ -82,7 +82,7 @@ func Dial(ctx context.Context, url, service, instance string, warn func(error)) 
 	return t, nil
 }
 
-// New returns a Tracer that passes its spans to the span processor to.
+// New returns a Tracer that passes its spans to a span processor.
 func New(to sdk.SpanProcessor, service, instance string) *Tracer {
 	about := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.instance.id", instance))
 	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithResource(about))
@@ -151,7 +151,7 @@ func (s *Span) Fail(text string) {
 	}
 }
 
-// End ends the span.
+// End ends the span. In the acquire phase, it first records the pause since the last call.
 func (s *Span) End() {
 	if s == nil {
 		return

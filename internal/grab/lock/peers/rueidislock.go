@@ -149,7 +149,8 @@ type pendingRelease struct {
 	found atomic.Int32
 }
 
-// A rueidisClient wraps the library's client to call the hooks of Env.
+// A rueidisClient wraps the library's client, so that Env can intercept its commands and change its
+// clock.
 type rueidisClient struct {
 	rueidis.Client
 	env       lock.Env
