@@ -104,7 +104,6 @@ type sessionLease struct {
 	released atomic.Bool
 }
 
-// Rows implements TxLease.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {

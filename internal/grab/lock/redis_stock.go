@@ -133,7 +133,6 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 	return o.Left(), nil
 }
 
-// Sold implements Reservation.
 func (l *stockLease) Sold() { l.sold = true }
 
 // Release gives an unsold unit back if the strategy is configured to do so.

@@ -21,7 +21,6 @@ type redisKeyLock struct {
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 
-// New implements Strategy.New.
 func (k redisKeyLock) New(env Env) (Locker, error) { return k.locker(env) }
 
 func (k redisKeyLock) locker(env Env) (*redisKeyLocker, error) {
@@ -70,7 +69,6 @@ type redisKeyLease struct {
 	until time.Time
 }
 
-// Until implements Bounded.
 func (l *redisKeyLease) Until() time.Time { return l.until }
 
 func (l *redisKeyLease) rename() {

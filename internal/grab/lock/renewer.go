@@ -40,7 +40,6 @@ func (r *renewer) Lost() <-chan struct{} {
 	return r.lost
 }
 
-// Until implements Bounded.
 func (r *renewer) Until() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -67,7 +67,6 @@ type zkLocker struct {
 	lost chan struct{} // closed when the session ends
 }
 
-// Lease returns the timeout of the session.
 func (l *zkLocker) Lease() time.Duration { return l.session.Lease() }
 
 func (l *zkLocker) Close() error {
