@@ -213,7 +213,11 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 // has not written yet.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
-		s.cancelStrike(c, "the driver that the fault hit did not write before the others")
+		why := "the driver that the fault hit did not write before the others"
+		if c.affectedFirst {
+			why += fmt.Sprintf(", who waited %v for it: if its work takes longer, set a longer lease", s.in.w.lease(s.in.cell)/2)
+		}
+		s.cancelStrike(c, why)
 	}
 }
 
