@@ -15,7 +15,6 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// benchSettings holds the flags of the bench command.
 type benchSettings struct {
 	lockbench.Config
 	out    string
@@ -54,7 +53,7 @@ func newBenchSettings() *benchSettings {
 	return s
 }
 
-// benchRules says which flags of bench need or exclude each other.
+// benchRules lists the flags of bench that require or exclude each other.
 var benchRules = append([]flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "-stack local starts its own servers and takes no addresses", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},
@@ -80,7 +79,8 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes the locks whose servers have no address, and records the reason in LeftOut.
+// leaveOut removes the locks that cannot be measured because no address of their servers is known.
+// It records the reason for each lock in LeftOut.
 func (s *benchSettings) leaveOut() {
 	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
 		flags := s.Stack.Lacks(c.Needs)
@@ -105,7 +105,8 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result of a benchmark. It returns an error that sets the exit code.
+// conclude prints the result of a benchmark, even if the user has interrupted it. The error sets
+// the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if out.begun = len(res.Slices) > 0; !out.begun {
 		return notBegun(err, "round", out, stderr)
@@ -128,7 +129,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements and a file for benchstat, each atomically.
+// saveBench writes bench.json, the raw measurements and a file for the program benchstat. It
+// replaces each file atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},

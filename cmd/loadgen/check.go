@@ -22,7 +22,6 @@ func parseCheck(args []string) (*settings, error) {
 	return s, err
 }
 
-// checkFlags returns the flags that the help of the check command shows.
 func checkFlags() []flags.Flag {
 	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
@@ -48,8 +47,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error for the first problem that makes the whole run useless. A problem
-// that matters only under faults does not stop a run that also tests without a fault.
+// checkPreflight returns an error if a problem makes the whole run useless. It ignores problems
+// that matter only under faults if the run also has tests without a fault.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {
@@ -68,7 +67,8 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem describes a problem. It names the flag, or the line of the target file, to correct.
+// problem returns the text of a problem. The text names the flag, or the line of the target file,
+// that the user should correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -79,7 +79,8 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints what the test requests with one strategy have shown.
+// printPreflight prints how the service answered the test requests, and at which of its calls a
+// fault can be injected.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string
@@ -99,7 +100,8 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns table rows that show at which calls each fault can be injected.
+// reaches returns a table of the faults and of the calls at which each fault can be injected.
+// Faults with the same calls share a row.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why

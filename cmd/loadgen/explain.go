@@ -19,20 +19,19 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// explanation explains one name with a headline and labelled lines.
+// explanation is the text that the explain command prints for one name.
 type explanation struct {
 	head  string
 	lines [][2]string
 }
 
-// explainer explains the names of one kind, such as strategies.
+// explainer finds the explanations of one kind of names, such as the names of strategies.
 type explainer struct {
 	what string
 	all  []string
 	find func(name string) (explanation, bool)
 }
 
-// explainers returns an explainer for each kind of names.
 func explainers() []explainer {
 	one := func(s lock.Strategy) []string { return []string{s.Name} }
 	return []explainer{
@@ -64,8 +63,8 @@ func explainers() []explainer {
 	}
 }
 
-// explainerOf returns an explainer for the elements of a list. names returns the name of an element
-// and its aliases.
+// explainerOf returns an explainer for the elements of a list. The function names returns the name
+// of an element and its aliases.
 func explainerOf[T any](what string, list []T, names func(T) []string, explain func(T) explanation) explainer {
 	return explainer{what, slices.Concat(mapped(list, names)...), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return slices.Contains(names(x), wanted) })
@@ -78,7 +77,6 @@ func explainerOf[T any](what string, list []T, names func(T) []string, explain f
 
 func namesOfWord(w catalog.Word) []string { return append([]string{w.Name}, w.Aliases...) }
 
-// explainWord explains a word or a mark that appears in tables.
 func explainWord(w catalog.Word) explanation {
 	kind := "word"
 	if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
@@ -147,7 +145,7 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart matches a mark, a fraction or a word in an entry of the result table.
+// cellPart matches one part of an entry in the result table: a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	modeID   = regexp.MustCompile(`^[fF]\d+$`)
@@ -215,8 +213,8 @@ func explainFault(f catalog.FaultEntry, note string) explanation {
 	}}
 }
 
-// expectedInRun returns the expected verdict of a run of the strategy under the fault. The verdict
-// is n/a if the fault affects nothing that the strategy uses.
+// expectedInRun returns the verdict that a strategy should get under a fault. The verdict is n/a if
+// the fault affects nothing that the strategy uses.
 func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
 		return catalog.NA

@@ -17,7 +17,6 @@ import (
 	"grablab/internal/present/report"
 )
 
-// exploreSettings holds the flags of the explore command.
 type exploreSettings struct {
 	explore.Config
 	seed     uint64
@@ -78,7 +77,7 @@ func (s *exploreSettings) flags() []flags.Flag {
 // single search instead of its usual series of searches.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
-// exploreRules says which flags of explore exclude each other.
+// exploreRules lists the flags of explore that exclude each other.
 var exploreRules = []flags.Rule{
 	{
 		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
@@ -143,8 +142,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. find returns the current name for an outdated one, and a note
-// for the user.
+// parseNames parses a list of names. The function find translates an outdated name to the current
+// one and returns a note for the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

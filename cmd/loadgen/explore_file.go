@@ -31,7 +31,7 @@ import (
 // them.
 type ownBuild struct {
 	dir, exe string
-	names    []string // names of the strategies that the file declares
+	names    []string
 }
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
@@ -68,8 +68,9 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declaredStrategies returns the variables of the strategies that a file declares, and the names of
-// these strategies. It finds package variables with a Strategy literal and a literal Name.
+// declaredStrategies returns the names of the strategies in a Go file, and the package variables
+// that contain them. It recognizes only variables that are set to a Strategy literal with a literal
+// Name.
 func declaredStrategies(file string) (variables, names []string, err error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
@@ -150,8 +151,8 @@ func buildWith(ctx context.Context, dir, file string, variables []string) (exe s
 	return exe, nil
 }
 
-// goCommand runs the go command with its temporary files in dir. When ctx ends, goCommand also
-// stops the child processes of the command.
+// goCommand runs the go command with its temporary files in dir. When ctx ends, it also stops the
+// child processes of the go command.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)

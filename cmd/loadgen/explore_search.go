@@ -63,7 +63,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched prints why no schedule has run. It returns an error that sets the exit code.
+// notSearched tells the user why no schedule has run. It returns an error that sets the exit code.
 func notSearched(err error, stderr io.Writer) error {
 	if stack := explore.StackOf(err); stack != "" {
 		fmt.Fprintf(stderr, "%s\n\n", stack)
@@ -94,7 +94,7 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	return orInterrupted(err, stderr, ": these are the results so far")
 }
 
-// save saves the schedule of every failure.
+// save writes the schedule of each failure to a file.
 func (s *exploreSettings) save(results []explore.Result) error {
 	for _, r := range results {
 		for _, f := range r.Failures {
@@ -177,7 +177,6 @@ func (s *exploreSettings) readReplay() error {
 	return nil
 }
 
-// replayAll replays the schedule with each selected strategy.
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
@@ -189,7 +188,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws a diagram of the first failure, if there is one.
+// firstDiagram draws a diagram of the first failure. It draws nothing if there is no failure.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {

@@ -52,7 +52,7 @@ type settings struct {
 	notes      notes
 }
 
-// given reports whether the command line or the target file sets this flag.
+// given reports whether the user set this flag on the command line or in the target file.
 func (s *settings) given(name string) bool { return s.line.Given(name) }
 
 // flagGroup is a group of flags with a common heading in the help.
@@ -121,7 +121,6 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-// flags returns all flags of the run command.
 func (s *settings) flags() (all []flags.Flag) {
 	for _, g := range s.groups() {
 		all = append(all, g.flags...)
@@ -178,7 +177,7 @@ var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 // number of CPUs, because the tests mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings of a scenario, without any flags.
+// defaults returns the settings of a scenario for the case that the user sets no flags.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

@@ -44,8 +44,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses the flags twice. The first pass finds the scenario. In the second pass,
-// the flags override the scenario's values.
+// parseWithScenario parses the flags twice. The first pass only finds the scenario. The second pass
+// starts with the values of the scenario, so that flags override them.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -82,8 +82,8 @@ func (s *settings) parse(args []string) (err error) {
 // results. A resumed run may change them.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile passes each setting of the target file to set. set ignores a setting that is also
-// on the command line.
+// readTargetFile calls set for each setting in the target file. The function set ignores settings
+// that are also on the command line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 // folder is the result folder of a run. Only one process at a time may write to it.
 type folder struct {
-	path string       // absolute path
+	path string
 	made bool         // whether this process created the folder, so that close may remove it
 	link string       // symbolic link that save updates to point to the folder; empty for none
 	lock *flock.Flock // locked while this process writes to the folder; nil once released
@@ -56,8 +56,8 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder creates or opens the folder out. It returns an error if the folder already contains
-// results.
+// namedFolder opens the folder out, and creates it if necessary. It returns an error if the folder
+// already contains results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
@@ -76,7 +76,8 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder creates the folder if necessary, and locks it. The folder may contain results.
+// takeFolder locks the folder, and creates it if necessary. Unlike namedFolder, it accepts a folder
+// that contains results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {

@@ -38,7 +38,6 @@ func printHelp(w io.Writer, name string, table func()) {
 	fmt.Fprint(w, after)
 }
 
-// section is a table in the help with a heading.
 type section struct {
 	title string
 	rows  [][2]string
@@ -75,7 +74,7 @@ func runHelp(w io.Writer, topic string) {
 	})
 }
 
-// helpSections returns all flags of the run command, and the names that they accept.
+// helpSections returns tables of all flags of the run command, and of the names that they accept.
 func (s *settings) helpSections() (all []section) {
 	for _, g := range s.groups() {
 		all = append(all, section{g.title, flags.Rows(g.flags)})

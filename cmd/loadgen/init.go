@@ -23,7 +23,6 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// initSettings holds the flags of the init command.
 type initSettings struct {
 	out, openAPI string
 	yes          bool
@@ -68,7 +67,6 @@ func parseInit(args []string) (*initSettings, error) {
 	return s, nil
 }
 
-// initFlags returns the flags that the help of the init command shows.
 func initFlags() []flags.Flag { return append(new(initSettings).flags(), describingFlags()...) }
 
 // question asks the user for the value of one key in the target file.
@@ -102,8 +100,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file and tests the service with it. It corrects the
-// problems in the file that it knows how to solve.
+// execute asks the questions, writes the target file and tests the service with it. It then
+// corrects those mistakes in the file that it can correct itself.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -177,7 +175,7 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that a test of a target file has found.
+// finding is the first problem that the test of a target file has shown.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
@@ -215,7 +213,7 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct asks the user to correct the answers. It returns false if no answer has changed.
+// correct asks the user for better answers. It returns false if the user has changed none of them.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -229,8 +227,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the response to a winner from the response to a driver
-// that came too late. It returns nil if the responses are too similar. key names the rule that
+// tellApart returns rules that distinguish a successful response from the response to a request
+// that came too late. It returns nil if the two responses are too similar. key names the rule that
 // failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }

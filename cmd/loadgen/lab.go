@@ -17,7 +17,6 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// labSettings holds the flags of the lab command.
 type labSettings struct {
 	kind string // kind of stack: embedded or local
 	addr string // address at which the page is served
@@ -79,7 +78,8 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	return refusal(lab.Serve(ctx, cfg))
 }
 
-// search explores the schedules of one strategy for the page.
+// search looks for schedules in which the given strategy fails. It returns them in the format of
+// the web page.
 func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
 	of := newExploreSettings()
 	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults

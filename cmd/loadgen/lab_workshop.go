@@ -21,7 +21,7 @@ import (
 // stepCommand is a hidden command. The lab runs it in a child process for each step of an exercise.
 const stepCommand = "workshop-step"
 
-// stepDone is the outcome that the child process writes to a file.
+// stepDone is the result that the child process writes to a file for its parent.
 type stepDone struct {
 	Outcome workshop.Outcome
 	Refused string // why the user's lock was rejected; empty if it was accepted

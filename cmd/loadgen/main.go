@@ -68,7 +68,7 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// withoutPrefix returns err without the text of the sentinel error at its beginning.
+// withoutPrefix returns err without the text of sentinel, if its message begins with this text.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -76,7 +76,6 @@ func withoutPrefix(err, sentinel error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), sentinel.Error()+": "))
 }
 
-// command is a subcommand of loadgen.
 type command struct {
 	name  string
 	about string // one line for the help, which hides a command without this line

@@ -19,7 +19,6 @@ import (
 // mergeFlags lists the flags that merge accepts. All other settings come from the results to merge.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
-// flagsOfMerge returns the flags that merge accepts.
 func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
@@ -46,8 +45,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders reads the result folders to merge. It returns their common settings, combined with
-// the given flags.
+// mergeFolders reads the result folders and returns the settings that they share. The flags on the
+// command line are added to these settings.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
 		recorded []string // flags that all shards have in common
@@ -104,8 +103,8 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns the share of the load that a process sent, and the other flags of its command
-// line.
+// shareOf returns the part of the load that one process sent, and the other flags of its command
+// line. It returns an error if the run did not use -shard.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("this folder is not the result of a shard: name folders that loadgen run -shard has written")
 	for _, arg := range run.Config.Args {
@@ -121,7 +120,8 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges several results as one. It returns an error if some recorded responses are missing.
+// merge combines several results into one and judges it. It returns an error if recorded responses
+// are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
 }

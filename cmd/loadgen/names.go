@@ -208,7 +208,6 @@ func parseTargets(text string) ([]string, error) {
 	return list, nil
 }
 
-// mapped returns the result of f for each element of the list.
 func mapped[T, R any](list []T, f func(T) R) []R {
 	results := make([]R, len(list))
 	for i, x := range list {

@@ -15,7 +15,7 @@ import (
 // node is a decoded JSON object in an OpenAPI document.
 type node = map[string]any
 
-// openAPI looks up calls in a service's OpenAPI document.
+// openAPI finds calls in the OpenAPI document of a service.
 type openAPI struct{ doc node }
 
 var (
@@ -73,7 +73,8 @@ func readOpenAPI(path string) (map[string]string, error) {
 	return found, nil
 }
 
-// grabPlaceholder returns the placeholder for a parameter or a field of the call that grabs.
+// grabPlaceholder returns {driver} if the name of a request field looks like a driver id, and
+// {order} otherwise.
 func grabPlaceholder(word string) string {
 	if driverWords.MatchString(word) {
 		return "{driver}"

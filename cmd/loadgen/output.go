@@ -46,7 +46,7 @@ func renderAll[T any](w io.Writer, formats []format[T], name string, all []T) er
 	return nil
 }
 
-// notes are messages for the user, such as the new name of a fault.
+// notes collects messages for the user, for example that a fault has a new name.
 type notes []string
 
 func (n *notes) add(text string) {

@@ -94,9 +94,9 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun cleans up after a command that ended before its first measurement. It removes the result
-// folder and returns an error that sets the exit code. unit is the word for one measurement, such
-// as "cell", in the message to the user.
+// notBegun removes the result folder of a command that ended before its first measurement. It
+// returns an error that sets the exit code. unit is the word for a measurement in the message, such
+// as "round".
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	if failed := out.close(); failed != nil {
 		return errors.Join(refusal(err), failed)

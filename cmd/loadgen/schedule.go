@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays a schedule on real servers and prints whether the strategy breaks the
-// property.
+// runSchedule replays a schedule on real servers. It prints whether the property that the schedule
+// is meant to break was violated.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) er
 	return concludeSchedule(stdout, cfg, forced)
 }
 
-// force replays the schedule on real servers and prints each step as it happens.
+// force makes real servers follow the schedule, and prints each step as it happens.
 func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
 	if cfg, err = s.replayConfig(); err != nil {
 		return cfg, forced, flags.Usage("-schedule: %w", err)

@@ -27,7 +27,7 @@ var runFormats = []format[*experiment.Run]{
 	{"json", report.JSON},
 }
 
-// showSettings holds the arguments of a command that shows something about each of its names.
+// showSettings holds the arguments of the commands that print saved results or explain names.
 type showSettings struct {
 	names  []string // names to explain, or paths of results
 	format string
@@ -41,8 +41,8 @@ func (s *showSettings) flags(formats []string) []flags.Flag {
 	return []flags.Flag{formatFlag(&s.format, formats)}
 }
 
-// parseShow returns a function that parses the -format flag and at least this many names. missing
-// is the error for fewer names.
+// parseShow returns a parser for the -format flag and a list of names. The parser returns the error
+// missing if there are fewer names than least.
 func parseShow(formats []string, least int, missing string) func([]string) (showSettings, error) {
 	return func(args []string) (s showSettings, err error) {
 		line, err := flags.Parse(s.flags(formats), args)

@@ -29,10 +29,10 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// checkRules returns an error for the first broken rule.
 func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// chooseNames sets the strategies to run. Unknown names are allowed only for the user's service.
+// chooseNames sets the strategies to run. It accepts unknown names only if the run tests the user's
+// service.
 func (s *settings) chooseNames() error {
 	if !s.testsService() {
 		return s.unknownStrategy
@@ -59,8 +59,8 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
-// chooseCells derives the strategies and faults from the -only flag. It also records which settings
-// the user has chosen, because a fault may change only the others.
+// chooseCells applies the -only flag to the strategies and faults. It also records the settings
+// that the user has chosen, because a fault must not change them.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -106,15 +106,15 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// keepFaults removes the faults that occur in none of the cells.
+// keepFaults removes the faults that none of the given tests uses.
 func (s *settings) keepFaults(cells []experiment.CellName) {
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
-// anyCell reports whether any test has a fault that satisfies the condition. If the strategies are
-// not known yet, it looks at the faults that the user named.
+// anyCell reports whether a planned test has a fault that satisfies the condition. If the
+// strategies are not known yet, it checks the faults that the user named.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {
@@ -186,7 +186,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns how messages name a setting: as a line of the target file, or as a flag.
+// nameOf returns the name of a setting for messages: its line in the target file, or its flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -235,7 +235,8 @@ func (s *settings) sizeLoad() error {
 // faultDrivers is an upper bound for the number of drivers in a test with a fault.
 const faultDrivers = 1000
 
-// checkProbes returns an error if the load could use a driver that is reserved for test grabs.
+// checkProbes returns an error if the load could use a driver id that is reserved for test
+// requests.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -280,8 +281,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names a test that is not part of the run. It does
-// nothing if the strategies are not known yet.
+// checkAsserts returns an error if an -assert names a test that will not run. It checks nothing if
+// the strategies are not known yet.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

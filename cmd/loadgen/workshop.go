@@ -24,7 +24,6 @@ import (
 	"golang.org/x/term"
 )
 
-// workshopSettings holds the arguments of the workshop command.
 type workshopSettings struct {
 	number  int    // number of the exercise; 0 means to list all exercises
 	file    string // file with an answer: either a schedule or a lock
@@ -63,7 +62,7 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-// workshopRules says which flags of workshop need or exclude each other.
+// workshopRules lists the flags of workshop that require or exclude each other.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
 	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the number of the exercise"},
@@ -343,7 +342,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// doCommand runs a command of this program for an exercise, and returns its outcome.
+// doCommand runs a command of this program for an exercise, within this process.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	switch args[0] {
 	case "explore":

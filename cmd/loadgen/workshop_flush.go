@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock.
-// unlockAs is the user who unlocks.
+// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock. The
+// user named unlockAs sends the unlock.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
