@@ -165,7 +165,7 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag.Value that also records its values in a Line.
+// recorder is a flag.Value that also stores the values of the flag in a Line.
 type recorder struct {
 	flag.Value
 	name string

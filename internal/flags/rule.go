@@ -28,7 +28,6 @@ func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	return nil
 }
 
-// broken reports whether the command line breaks the rule.
 func (r Rule) broken(line *Line, facts map[string]bool) bool {
 	holds := func(fact string) bool {
 		if name, ok := strings.CutPrefix(fact, "-"); ok {
@@ -44,7 +43,6 @@ func (r Rule) broken(line *Line, facts map[string]bool) bool {
 		!slices.ContainsFunc(split(r.Needs), holds)
 }
 
-// split splits a list of conditions.
 func split(facts string) []string {
 	if facts == "" {
 		return nil

@@ -17,7 +17,6 @@ import (
 // A Parser converts text into a value. Its error says which values are valid.
 type Parser[T any] func(text string) (T, error)
 
-// value is a flag.Value that uses a Parser.
 type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
