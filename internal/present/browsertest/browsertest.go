@@ -73,7 +73,7 @@ type Look struct {
 	Calm          bool // whether the user prefers reduced motion
 }
 
-// Page is a web page that a test has opened.
+// Page is a web page that a test has opened in the browser.
 type Page struct {
 	ctx context.Context
 	t   *testing.T
@@ -179,8 +179,8 @@ func (p *Page) Click(selector string) {
 	p.find(selector, chromedp.Click)
 }
 
-// find performs an action on an element. If the page replaces the element meanwhile, find tries
-// again with the new one.
+// find performs an action on an element of the page. If a script replaces the element in the
+// meantime, find tries again with the new element.
 func (p *Page) find(selector string, action func(chromedp.CSS, ...chromedp.QueryOption) chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
