@@ -29,7 +29,7 @@ type Comparison struct {
 	// Unlike lists differences between the environments and the settings. They may explain why
 	// figures differ.
 	Unlike  []string `json:"unlike"`
-	Cells   int      `json:"cells"`   // for runs: the number of cells that occur in both
+	Cells   int      `json:"cells"`   // for runs: how many combinations of strategy and fault occur in both results
 	Changes []Change `json:"changes"` // the verdicts that differ
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
@@ -58,14 +58,13 @@ type Change struct {
 
 // Cost compares one figure, such as a latency, between two results.
 type Cost struct {
-	Name   string   `json:"name"`   // name of the cell or of the lock
+	Name   string   `json:"name"`   // for runs: the strategy and the fault; for benchmarks: the lock
 	Where  string   `json:"where"`  // case of the benchmark; empty for runs
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and the fields after it compare the figure with a baseline (two PINGs) that was
-	// measured in the same round. They show whether a lock is slower even if the whole machine is
-	// slower.
+	// OldRatio and NewRatio compare the figure with the time of two PINGs that was measured in the
+	// same round. They show whether a lock is slower even if the whole machine is slower.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -88,7 +87,7 @@ type Measured struct {
 // Answer says whether and how a cost has changed.
 type Answer string
 
-// Possible answers.
+// These answers say whether a cost has increased, decreased or stayed the same.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
@@ -147,7 +146,7 @@ func (c *Comparison) Summary() string {
 }
 
 // judge sets the answer for every cost. It tests the costs in ascending order of their p values,
-// with a threshold that grows from test to test (Holm 1979).
+// and each test has a higher threshold than the one before (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -190,7 +189,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p value that samples of sizes n and m can give.
+// leastP returns the smallest p value that is possible for samples of sizes n and m.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {
@@ -199,8 +198,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each result needs so that this number of tests can find a
-// difference.
+// enough returns how many measurements each result needs to find a difference, if there are this
+// many tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -217,7 +216,7 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median and its confidence interval. Both are empty if there are no values.
+// measure returns the median and its confidence interval. It sets neither if there are no values.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

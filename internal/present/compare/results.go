@@ -53,8 +53,8 @@ func begin(kind string, old, now Side) *Comparison {
 	}
 }
 
-// pair calls both for each name that is in the old and in the new list, and records the names that
-// only one list has.
+// pair calls both for each name that occurs in the old and in the new list. It records the names
+// that occur in only one of them.
 func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, b T)) {
 	find := func(list []T, like T) int {
 		return slices.IndexFunc(list, func(x T) bool { return name(x) == name(like) })
@@ -73,8 +73,8 @@ func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, 
 	}
 }
 
-// costOf compares the cost of a lock in a benchmark case. For the floor (two PINGs), it compares
-// absolute times, which show whether the machine has become slower.
+// costOf compares the cost of a lock in two benchmarks. For the two PINGs that serve as a baseline,
+// it compares absolute times, which show whether the machine has become slower.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -91,8 +91,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a cost that two runs are compared by. The function at its end reads the values from a
-// result.
+// figure describes a cost that is compared between two runs. Its last field is a function that
+// reads the cost from a test result.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -139,8 +139,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from a test result. It returns one value for
-// each repetition of the test.
+// repetitions returns a function that reads a figure from a test result. That function returns one
+// value for each repetition of the test.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
@@ -185,7 +185,7 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings lists the differences between the settings of two tests.
+// settings lists the settings in which two tests differ.
 func settings(a, b experiment.Cell) []string {
 	return slices.Concat(
 		differ("guard", a.Guard, b.Guard), differ("on-lost", a.OnLost, b.OnLost), differ("work ms", number(a.WorkMS), number(b.WorkMS)),
