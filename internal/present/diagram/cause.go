@@ -28,15 +28,16 @@ var phrases = ParsePhrases(causeJSON)
 //go:embed cause.json
 var causeJSON string
 
-// fact is one statement in the explanation of an outcome. what is the key of its phrase.
+// fact is one step in the explanation of what happened to an order. Its field what selects the
+// phrase for it.
 type fact struct {
 	what       string
-	who, other *driverRow // nil if the fact concerns no driver
+	who, other *driverRow
 	at         float64
 	fault      string
 }
 
-// driverRow is the row of one driver at one instance.
+// driverRow is the row of one client at one instance of the service.
 type driverRow struct {
 	Row
 	Point
@@ -62,7 +63,6 @@ func (d *Diagram) findCause() {
 	}
 }
 
-// writesOf returns all successful writes in the order of time.
 func writesOf(all []*driverRow) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
@@ -77,7 +77,8 @@ func writesOf(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why more drivers won than there are units.
+// tooManyWrites explains why more drivers won an order than it has units. It returns nil if that
+// did not happen.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := writesOf(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -120,8 +121,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of the two drivers if both drivers had read before the first one
-// wrote.
+// readsBefore returns the reads of both drivers if both came before the first write. Otherwise, it
+// returns nil.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.lastMark(Read, one.at)
 	b, okB := two.who.lastMark(Read, two.at)
@@ -182,8 +183,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf turns the span of a fault into a fact of the explanation. It recognizes the fault by the
-// first words of the span's text.
+// faultOf turns a fault in the drawing into a part of the explanation. It recognizes the fault by
+// the first words of its text.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -286,7 +287,6 @@ func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	return found, ok
 }
 
-// isIn reports whether the driver or its process was in this state at a given time.
 func (w *driverRow) isIn(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
@@ -295,8 +295,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// insideSpan returns the period in which the driver worked on the order. locked reports whether the
-// driver believed that it held a lock.
+// insideSpan returns the period in which the driver worked on the order. locked is true if the
+// driver believed during this period that it held a lock.
 func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	if s, locked = w.lastSpan(by, Believes); !locked {
 		s, _ = w.lastSpan(by, Inside)
@@ -314,12 +314,12 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causelessFacts lists facts that the previous fact does not cause. For example, a driver writes
+// causelessFacts lists facts that the fact before them does not cause. For example, a driver writes
 // because it has read that the order is open, not because another driver has won.
 var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
 // arrows connects each fact with the next one if the first causes the second. Without a lock, it
-// connects only the read and the write of a driver.
+// only connects the read of a driver with its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -355,7 +355,7 @@ func (f fact) token(lang string) string {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences turns the facts into a sentence in each language.
+// sentences joins the facts into one sentence for each language.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
 	text := clock(facts, func(f fact) float64 { return f.at })
@@ -390,8 +390,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether the driver appears at several instances, so that its name is
-// ambiguous.
+// drawnTwice reports whether a driver appears at several instances, so that its name does not say
+// which row is meant.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

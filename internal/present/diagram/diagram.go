@@ -39,7 +39,7 @@ type Diagram struct {
 // Scale is the unit of the time axis.
 type Scale string
 
-// Units of the time axis.
+// The time axis counts either milliseconds or steps.
 const (
 	Milliseconds Scale = "ms"
 	InSteps      Scale = "steps" // all steps have the same distance
@@ -53,7 +53,7 @@ type Lane struct {
 	Further int    `json:"further,omitempty"` // number of drivers that have no row
 }
 
-// lane returns the lane of an instance, which it adds if necessary.
+// lane returns the lane of an instance, and adds it to the diagram if it does not exist yet.
 func (d *Diagram) lane(name string) *Lane {
 	i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == name })
 	if i < 0 {
@@ -70,8 +70,8 @@ type Row struct {
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span is a state that lasts from one position to another. If Open is true, its real end is
-// unknown, and To is the latest possible end.
+// Span is a state that lasts from one time to another. If Open is true, its real end is unknown,
+// and To is the latest possible end.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -85,7 +85,7 @@ type Span struct {
 // SpanKind is the state or fault that a span shows.
 type SpanKind string
 
-// Kinds of spans.
+// These constants name the states and faults that a span can show.
 const (
 	Waits    SpanKind = "waits"
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
@@ -109,12 +109,12 @@ type Mark struct {
 // MarkKind is the kind of event that a mark shows.
 type MarkKind string
 
-// Kinds of marks.
+// These constants name the events that a mark can show.
 const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // the driver begins its read or its write
-	Won      MarkKind = "won"    // a ledger row within the units of the order
-	Second   MarkKind = "second" // a ledger row beyond the units of the order
+	Won      MarkKind = "won"    // the driver wins a unit of the order
+	Second   MarkKind = "second" // the driver wins although no unit of the order is left
 	Refused  MarkKind = "refused"
 	Unknown  MarkKind = "unknown"
 	Denied   MarkKind = "denied" // the driver does not get the lock

@@ -26,8 +26,8 @@ export const list = (x) => (Array.isArray(x) ? x : []);
 // These sizes are in px.
 const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, LONE = 66, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
 
-// positions converts times to px. It draws them to scale, but keeps events at least LEAST px apart
-// and shortens long times without events.
+// positions converts times to px, to scale. It keeps events at least LEAST px apart, and shortens
+// long times without events.
 function positions(d, room) {
   const at = new Set([0, d.end]);
   const all = [...list(d.bands)];
@@ -90,8 +90,8 @@ function turns(d) {
   return [d.lost, ...rows.flatMap((r) => list(r.marks).filter((m) => m.k === "leaseend").map((m) => m.a)), ...[d, ...rows].flatMap((r) => list(r.spans || r.bands).filter((s) => s.k === "fault").map((s) => s.f))].filter(Number.isFinite);
 }
 
-// strokes contains the marks that consist of one path. Each has a CSS class, and a function that
-// returns the path around a point.
+// strokes contains the marks that consist of one path, by name. For each, it has a CSS class and a
+// function that returns the path around a point.
 const strokes = {
   read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
   sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
@@ -147,7 +147,8 @@ function draw(d, width) {
   const lanes = list(d.lanes);
   const used = new Set();
   const nRows = lanes.reduce((n, l) => n + list(l.rows).length, 0);
-  // Place the rows one after the other across the time axis, with room for the names of the lanes.
+  // Arrange the rows one below the other, with room for the names of the lanes. On a narrow page,
+  // arrange them from left to right.
   let across = down ? 66 : TOP;
   const tracks = [];
   for (const lane of lanes) {
@@ -191,10 +192,10 @@ function draw(d, width) {
   };
   for (const s of list(d.bands)) band(s, top, bottom);
 
-  // Draw the axis, with labels wherever there is room, and the folds.
+  // Draw the time axis with as many labels as fit, and mark the places where the axis is shortened.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
-    const placed = [], wide = (at) => (at > length - 30 ? 1.4 : at === 0 ? 1.1 : 1); // these labels are on one side of their lines
+    const placed = [], wide = (at) => (at > length - 30 ? 1.4 : at === 0 ? 1.1 : 1);
     for (const t of [0, d.lost, d.end, ...turns(d), ...times].filter(Number.isFinite)) {
       const at = x(t);
       if (placed.some(([, other]) => Math.abs(other - at) < Math.max(wide(other), wide(at)) * space)) continue;
@@ -302,7 +303,7 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-// ofUnits contains other legend texts for marks of orders with several units.
+// ofUnits replaces the texts of these marks in the legend if the order has several units.
 const ofUnits = { won: "unitWon", second: "unitSecond" };
 
 function legend(used, units) {
@@ -417,8 +418,8 @@ export function picture() {
   return p;
 }
 
-// project shows a drawing in full screen with larger text, or ends that. The arrow keys select a
-// step.
+// These factors say how much larger a drawing is in full screen. The function project switches full
+// screen on or off.
 const LARGER = 1.5, LEAST_LARGER = 1.25;
 function project(box) {
   const starts = box.classList.toggle("projector");

@@ -70,7 +70,7 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows limits the number of drivers in a lane.
+// maxRows limits how many drivers the diagram shows for one instance.
 const maxRows = 10
 
 // OfRun makes a diagram of one order from the records of a run.
@@ -107,7 +107,7 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder builds the rows of a diagram from recorded events.
+// builder turns recorded events into the rows of a diagram.
 type builder struct {
 	Run
 	origin      time.Duration
@@ -123,7 +123,8 @@ type builder struct {
 	openFaults  bool
 }
 
-// track is the current state of a driver at an instance, and the row drawn so far.
+// track contains the current state of a driver at an instance, and the part of its row that is
+// already drawn.
 type track struct {
 	instance string
 	driver   int64
@@ -131,7 +132,8 @@ type track struct {
 	weight   int // importance of the driver, if there are too many for the lane
 	last     float64
 
-	// Start times of the driver's states. NaN means that the driver is not in that state.
+	// These fields contain the start times of the driver's states. NaN means that the driver is not
+	// in that state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                      string
@@ -139,8 +141,8 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is the lease of a driver. Its end is NaN if unknown, and infinite if the lease never
-// expires.
+// heldLease is the period in which a driver holds the lock. Its end is NaN if unknown, and infinite
+// if the lease never expires.
 type heldLease struct {
 	from, end float64
 	token     string
@@ -150,7 +152,8 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in ms, rounded to microseconds.
+// at converts a time to a position in the diagram. Positions are in milliseconds, rounded to
+// microseconds.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -168,8 +171,7 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add updates the state of the driver to which an event belongs, and draws spans and marks in its
-// row.
+// add updates the state of the driver that caused the event, and draws the event in its row.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -236,7 +238,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	if !b.locks() {
 		return
 	}
-	for _, o := range b.tracks { // by this grant, every other driver that the lock excludes has lost it
+	for _, o := range b.tracks { // this grant shows that every other driver that the lock excludes has lost it
 		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
 			b.endKept(o, now)
@@ -326,13 +328,14 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings describes the possible results of a read.
+// readings describes each possible result when a driver reads the state of its order.
 var readings = map[history.Code]string{
 	history.Open:  "gets the answer to its read: the order was open",
 	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
-// outcome marks the result of a read or a write.
+// outcome draws a mark for the result of a read or a write: good if it succeeded, and another mark
+// if it failed.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -385,7 +388,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends all spans of an instance whose process has died.
+// died draws that the process of an instance has died, and ends the states of its drivers.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
@@ -402,7 +405,7 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep updates the lock of a dead driver. A key on a server stays until it expires, but a lock
+// keep updates the lock of a dead driver. A lock on a server stays until it expires, but a lock
 // inside the process disappears with the process.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
@@ -419,7 +422,8 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the span of a dead driver's key at its expiry or at now, whichever is earlier.
+// endKept ends the period in which a server keeps the lock of a dead driver. The period ends when
+// the lock expires, or now if that is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -438,7 +442,8 @@ func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
 }
 
-// withToken returns a phrase with the fencing token, or "" if there is none.
+// withToken returns a phrase such as " with token 3". It returns "" if the token is 0, because the
+// lock then has no token.
 func withToken(token uint64) string {
 	if token == 0 {
 		return ""
@@ -478,7 +483,7 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the period in which a driver had not noticed yet that its lock was lost. from is when
+// gap draws the period in which a driver did not know yet that it had lost its lock. from is when
 // the driver got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
@@ -489,7 +494,8 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends the span of a lease at its expiry or at now, whichever is earlier.
+// endHold ends the period in which a driver holds the lock. The period ends when the lease expires,
+// or now if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -509,7 +515,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	}
 }
 
-// diagram ends all open spans and returns the diagram.
+// diagram ends all open periods and returns the finished diagram.
 func (b *builder) diagram() Diagram {
 	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
@@ -541,7 +547,7 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the longest period without an event of the instance during a pause. The process
+// silence returns the longest period without any event during a pause of the instance. The process
 // was probably stopped in this period.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
@@ -562,7 +568,7 @@ func (b *builder) silence(instance string, pause Span) Span {
 	return longest
 }
 
-// finish extends the driver's open spans to the end of the diagram.
+// finish extends the states that have not ended to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
@@ -638,7 +644,7 @@ func (b *builder) steps(d *Diagram) {
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise, an earlier pair of drivers broke the property
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise, other drivers broke the property earlier
 		d.Steps = append(d.Steps, step)
 	}
 	text := clock(d.Steps, func(s Step) float64 { return s.At })
@@ -647,8 +653,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event that a step describes. The step itself may have a
-// slightly different time because of rounding.
+// place returns the time of the event that a step describes. The step has a slightly different time
+// because of rounding.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {

@@ -36,7 +36,7 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	return d
 }
 
-// at returns the position of the ith moment.
+// at returns the middle of the ith step on the time axis.
 func at(i int) float64 { return float64(i) + 0.5 }
 
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
@@ -85,7 +85,7 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the start and the end of each sequence of moments that satisfy a condition.
+// stretches returns the start and the end of each series of moments that satisfy a condition.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -103,7 +103,7 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// insideOf returns the span in which an actor works on the order without a lock. It returns false
+// insideOf returns the period in which an actor works on the order without a lock. It returns false
 // if the strategy uses a lock.
 func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
@@ -122,7 +122,6 @@ func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Kind: Inside, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " is inside, without a lock"}, from >= 0 && to > from
 }
 
-// waitOf returns the span in which the actor waits for the lock.
 func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -139,7 +138,7 @@ func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Kind: Waits, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " asks for the lock"}, from >= 0 && to > from
 }
 
-// struckOf returns the spans in which the actor is paused, hangs or is dead.
+// struckOf returns the periods in which an actor is paused, hangs or is dead.
 func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	end := float64(len(moments))
 	from := -1
@@ -161,13 +160,14 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// answers maps the phases of a grab to the marks for the answers to their calls. A claim that wins
-// has another mark.
+// answers maps each kind of call to the mark for its answer. A write that wins the order gets a
+// different mark.
 var answers = map[string]MarkKind{
 	string(tap.Read): Read, string(tap.Claim): Refused, string(tap.Renew): Renewed, string(tap.Release): Released,
 }
 
-// markOf returns the mark for a moment, or false if there is none.
+// markOf returns the mark for an actor's step from the state before to the state m. It returns
+// false if the step has no mark.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -195,7 +195,8 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 // endOf maps the step that begins a fault to the step that ends it.
 var endOf = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns spans for steps that no actor makes, such as the passing of time.
+// bands returns the periods that belong to no actor, such as a fault of a server or the passing of
+// time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {
