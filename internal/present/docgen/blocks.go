@@ -99,7 +99,7 @@ func fromResults(write func(whichlock.Sources) (string, error)) func() (string, 
 	}
 }
 
-// benchBounds returns the list of limits that the benchmark report checks.
+// benchBounds returns the part of the benchmark report that compares costs with their limits.
 func benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
 	text, err := read(report)
@@ -114,10 +114,10 @@ func benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// cost is a measured figure from results/prove.txt, with its limit.
+// cost is a figure in results/prove.txt that must not exceed its limit.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the figures in results/prove.txt. If several lines match a pattern, the last one
+// costs reads the figures from results/prove.txt. If several lines match a pattern, the last line
 // counts.
 func costs() ([]cost, error) {
 	costs := []cost{

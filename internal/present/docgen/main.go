@@ -81,7 +81,7 @@ func generate() (map[string]string, error) {
 	return texts, fillBlocks(texts)
 }
 
-// fillBlocks adds all documents with generated sections to texts.
+// fillBlocks adds to texts all documents with generated sections, by path.
 func fillBlocks(texts map[string]string) error {
 	docs, err := fs.Glob(os.DirFS(root), "docs/*.md")
 	if err != nil {

@@ -70,7 +70,6 @@ func item(mark, text string) string {
 	return mark + strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
 }
 
-// sentence returns a text with an upper-case first letter.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // cell escapes text for a Markdown table.
@@ -92,7 +91,7 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// shownBy turns a list such as "pause, slow, explorer" into a phrase about how to see a failure
+// shownBy turns a list such as "pause, slow, explorer" into a phrase that says how to see a failure
 // mode.
 func shownBy(ways string) string {
 	var faults, others []string
@@ -136,8 +135,8 @@ func version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the name of the file with the shortest schedule that leads to a failure mode, or
-// "" if there is none.
+// schedule returns the name of the file with the shortest schedule that shows a failure mode. It
+// returns "" if there is none.
 func schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
@@ -156,8 +155,8 @@ func brokenBy(mode string) string {
 	return whichlock.QuoteNames(names)
 }
 
-// strikePoints says at which steps of a request a fault can be injected. It returns "" if the fault
-// can be injected at every point of a grab.
+// strikePoints describes the steps of a request at which a fault can be injected. It returns "" if
+// the fault can be injected at every step.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return " It can strike at every step.", nil
@@ -172,7 +171,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "", nil
 }
 
-// serversOf names the servers that take part in a search.
+// serversOf returns the name of the servers that a search simulates.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -180,11 +179,12 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow lists the faults under which a search and a real run of a strategy have different
-// expected results.
+// searchRow names faults under which a search and a run on real servers should have different
+// results.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists where a search and a real run have different expected results, and why.
+// searchClaims lists the cases in which a search and a run on real servers should have different
+// results, with the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
@@ -202,7 +202,7 @@ func searchClaims() (rows []searchRow) {
 	return rows
 }
 
-// expected lists the faults under which verdict v is expected of strategy s.
+// expected lists the faults under which a strategy should get this verdict.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
 	if s.Expected(catalog.NoFault) == v {

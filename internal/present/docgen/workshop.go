@@ -10,11 +10,11 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson provides the exercises and texts of the workshop to templates. The measured figures come
-// from TestWorkshopOnServers, which runs the exercises on real servers.
+// lesson provides the exercises and texts of the workshop to templates. The figures come from
+// TestWorkshopOnServers, which runs the exercises on real servers.
 type lesson struct {
 	Exercises []workshop.Exercise
-	Intro     string // says how to use the worksheet
+	Intro     string
 
 	texts *workshop.Texts
 	facts map[int]workshop.Facts // facts by number of the exercise
