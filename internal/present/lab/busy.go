@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// errBusy means that the server must finish other work first.
+// errBusy means that the server must finish another task first.
 var errBusy = errors.New("the lab is busy")
 
 // occupation is the task that the server is working on. Only one task runs at a time, because
@@ -39,8 +39,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork prevents new tasks and waits for the current one. The caller must have cancelled its
-// context.
+// endWork rejects new tasks and waits until the current one has ended. The caller must cancel the
+// context of the task before the call.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true
@@ -53,5 +53,4 @@ func (l *Lab) setBusyLocked(what string) {
 	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
 }
 
-// showProgress shows a progress line for the current task on the page.
 func (l *Lab) showProgress(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

@@ -67,7 +67,7 @@ type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
 	Fault    catalog.Fault `json:"fault"`
-	Rate     float64       `json:"rate"`            // grabs per second
+	Rate     float64       `json:"rate"`            // requests per second
 	Units    int           `json:"units,omitempty"` // units of an order; 0 means 1
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
@@ -77,10 +77,10 @@ var Faults = catalog.FaultsBy(catalog.Lab)
 
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns the number of drivers that compete for each order.
+// drivers returns how many clients compete for each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// Sizes and durations of a run.
+// These constants set the size of a run and the durations in it.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // for orders that have one unit
@@ -116,7 +116,7 @@ type Lab struct {
 	redis   []server
 	look    sync.Mutex // held while the instances are replaced or their events are read
 	fleet   *fleet.Fleet
-	guard   order.Guard // the guard with which the instances run
+	guard   order.Guard // the check in the database with which the instances run
 	stop    func()      // ends the run; nil if there is none
 	busy    occupation
 	matrix  matrix
@@ -225,7 +225,7 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the timing settings of the instances. All durations are longer if the user has
+// times returns the durations that the instances use. All of them are longer if the user has
 // selected a slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
@@ -235,7 +235,8 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip prepares the instances for the settings, and restarts them if necessary.
+// equip prepares the instances for these settings. It restarts them if a setting can change only at
+// a start.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -270,7 +271,6 @@ type Choice struct {
 	Refused string      `json:"refused,omitempty"`
 }
 
-// servers returns the servers that the lab starts.
 func (l *Lab) servers() lock.Backend {
 	if l.cfg.Stack.Kind == stack.Local {
 		return lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks
@@ -292,7 +292,7 @@ func (l *Lab) strategies() (all []Choice) {
 	return all
 }
 
-// check validates the settings. Its errors wrap errBad.
+// check returns an error that wraps errBad if the settings are invalid.
 func (l *Lab) check(s Settings) error {
 	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	if i < 0 {
@@ -372,7 +372,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the database check that protects writes under these settings.
+// guardOf returns the check with which the database protects writes under these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

@@ -30,7 +30,8 @@ const views = [
 const $ = (id) => document.getElementById(id);
 const token = document.querySelector("meta[name=lab-token]").content;
 
-// ask sends a request. If the request fails, ask throws an error with a message for the user.
+// ask sends a request and returns the response. If the request fails, it throws an error with a
+// message for the user.
 export async function ask(path, body) {
   let answer;
   try {
@@ -43,7 +44,7 @@ export async function ask(path, body) {
   return says;
 }
 
-// address returns the view in the page's address, and the rest of the address.
+// address splits the part of the page's address after "#" into the name of the view and the rest.
 function address() {
   const [view, ...rest] = named(location.hash).slice(1).split("/");
   return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];

@@ -7,10 +7,12 @@ import { names, onLanguage, say, spoken, tell } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
-// winners names the drivers that won an order, or gives their number if there are more than four.
+// winners returns the names of the drivers that won an order. If there are more than four, it
+// returns only their number.
 const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: names(rows) }));
 
-// sold returns the number of units that were sold of an order with several units.
+// sold says how many units of an order were sold. It returns an empty text for an order with a
+// single unit.
 const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}${t.state === "undersold" ? `, ${say("undersold")}` : ""}: ` : "");
 
 export function live(choices, ask) {
@@ -30,7 +32,8 @@ export function live(choices, ask) {
   form.strategy.addEventListener("change", guards);
   onLanguage(guards);
 
-  // doing sends the request of a button. It shows an error on the page if the request fails.
+  // doing sends a request when the user clicks a button. It shows an error on the page if the
+  // request fails.
   const doing = async (button, path, body) => {
     button.disabled = true;
     try {
@@ -128,7 +131,8 @@ export function live(choices, ask) {
     follow();
   }
 
-  // The drawing shows the order that the user has selected, or else the most interesting one.
+  // This drawing shows the order that the user has selected, or the most interesting order if the
+  // user has selected none.
   const pic = picture();
   const said = el("div", { class: "diagram" });
   $("drawing").append(pic.element, said);
@@ -225,7 +229,7 @@ export function live(choices, ask) {
     });
   };
 
-  // A key clicks its button. It does nothing if the page does not show that button.
+  // press clicks the button that belongs to a key. It returns false if the button is disabled.
   const press = (button) => (button.disabled ? false : (button.click(), true));
   return {
     tick: take,

@@ -19,7 +19,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table selects strategies and faults. Each strategy is tested under each fault.
+// Table selects the strategies and faults to test. Each strategy runs under each fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
@@ -31,7 +31,7 @@ type Filling struct {
 	Progress io.Writer                                // receives progress lines
 }
 
-// maxCells limits the size of a table.
+// maxCells is the largest number of tests in a table.
 const maxCells = 200
 
 // matrix holds the latest table of verdicts and its progress.
@@ -39,13 +39,13 @@ type matrix struct {
 	ended sync.WaitGroup
 
 	mu      sync.Mutex
-	stop    context.CancelFunc // stops the run of the cells; nil if none is running
+	stop    context.CancelFunc // stops the tests; nil if none is running
 	heat    report.Heat
 	folder  string
 	problem string
 }
 
-// MatrixStatus tells the page when the table has changed and must be loaded again.
+// MatrixStatus tells the page whether the table has changed, so that the page loads it again.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
@@ -114,7 +114,8 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix calls change and tells the pages that the table may have changed.
+// changeMatrix calls change while it holds the lock. It then tells the pages that the table may
+// have changed.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -153,7 +154,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the result for the strategy and the fault in the request path.
+// matrixCell returns the test result for the strategy and the fault that the request path names.
 func (l *Lab) matrixCell(r *http.Request) (any, error) {
 	name := experiment.CellName{Strategy: r.PathValue("strategy"), Fault: catalog.Fault(r.PathValue("fault"))}
 	l.matrix.mu.Lock()
@@ -187,7 +188,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	return strategies, faults
 }
 
-// checkTable validates the selection of a table. Its errors wrap errBad.
+// checkTable returns an error that wraps errBad if the selection of tests is invalid.
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {

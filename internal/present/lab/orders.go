@@ -20,7 +20,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Limits of what the server remembers about orders.
+// These constants limit what the server remembers about orders.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
@@ -29,8 +29,8 @@ const (
 	lateFor       = 300 * time.Millisecond // how long to wait for late answers after the end of a second
 )
 
-// orders records events, answers and ledger rows of all orders on the page. The ledger is the
-// database table of grabbed orders. It is safe for concurrent use.
+// orders records what happened to each order on the page: events, answers, and the rows in the
+// database. It is safe for concurrent use.
 type orders struct {
 	clock func() time.Duration
 
@@ -51,19 +51,19 @@ type orders struct {
 	totals totals
 }
 
-// totals counts orders since the run began, even those that the page no longer shows.
+// totals counts the orders of the whole run, including those that the page no longer shows.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
 }
 
-// second collects measurements of one second of a run.
+// second contains the measurements of one second of a run.
 type second struct {
 	latencies []time.Duration // latencies measured from the time at which a request was due
 	doubles   int
 }
 
-// tile contains all recorded data about one order.
+// tile contains everything that is known about one order on the page.
 type tile struct {
 	Tile
 	strategy    lock.Strategy
@@ -73,15 +73,15 @@ type tile struct {
 	dropped     int // number of events that were dropped because maxTileEvents were already kept
 	seen        []seenKey
 	rows        []order.Grab
-	invoked     int // number of grabs that were called
-	returned    int // number of grabs that have returned
+	invoked     int // number of requests for the order that have begun
+	returned    int // number of these requests that have ended
 	drivers     int // number of drivers that the load generator sends
 	answers     int // number of drivers that got an answer
 	changed     bool
 	struck      bool
 	allAnswered bool
 
-	// Times of the last sale of a unit and of the last refusal.
+	// These are the times of the last sale of a unit and of the last refusal.
 	sold, refused time.Time
 }
 
@@ -91,8 +91,8 @@ type seenKey struct {
 	diagram.Key
 }
 
-// answerLatency contains the latency of an answer. scheduled counts from the planned send time, and
-// sent from the actual one.
+// answerLatency contains the latency of an answer. scheduled is measured from the planned send
+// time, and sent from the actual one.
 type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -102,7 +102,8 @@ func newOrders() *orders {
 	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
 }
 
-// judge sets the state of the order from its ledger rows and the drivers' answers.
+// judge sets the state of the order from the number of times that it was sold and from the answers
+// to the drivers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -123,7 +124,7 @@ func (o *orders) clear() {
 	})
 }
 
-// begin starts a new run and forgets the orders of the previous one.
+// begin starts the record of a new run and discards the orders of the previous run.
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
@@ -144,7 +145,6 @@ func (o *orders) strike(id int64) {
 	})
 }
 
-// open adds new orders for the load generator.
 func (o *orders) open(id int64, count int) {
 	o.locked(func() {
 		for i := range int64(count) {
@@ -153,7 +153,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order for which the user controls the drivers.
+// openByHand adds an order for which the user decides when each driver sends its request.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -161,7 +161,7 @@ func (o *orders) openByHand(id int64) {
 	})
 }
 
-// show selects the order that the page displays in detail.
+// show selects the order whose details the page displays.
 func (o *orders) show(id int64) { o.locked(func() { o.watch = id }) }
 
 func (o *orders) add(id int64, byHand bool) {
@@ -204,8 +204,8 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	})
 }
 
-// isRefusal reports whether the answer tells the driver that it cannot get a unit and should not
-// retry.
+// isRefusal reports whether an answer means that the driver cannot get a unit, and need not try
+// again.
 func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
@@ -215,7 +215,7 @@ func isRefusal(r *vegeta.Result) bool {
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// endLoad records that the drivers of these orders will get no more answers.
+// endLoad records that no more answers will arrive for these orders.
 func (o *orders) endLoad(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -226,8 +226,8 @@ func (o *orders) endLoad(id int64, count int) {
 	})
 }
 
-// settle judges orders for which all drivers have an answer. The caller must have read the ledger
-// after the last answer.
+// settle sets the final state of each order to which all answers have arrived. The caller must have
+// read the database after the last of these answers.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -252,7 +252,8 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance. It also detects that the instance was restarted.
+// record adds an event of an instance. A higher incarnation number in an event shows that the
+// instance was restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -282,7 +283,7 @@ func (o *orders) record(e history.Event) {
 	})
 }
 
-// key records the current holders and the expiry of a lock on a server.
+// key records who holds a lock on a server, and when the lock expires.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
@@ -306,7 +307,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that a lock no longer exists on a server.
+// keyGone records that a server no longer contains this lock.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(name)
@@ -320,8 +321,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// tokensOf returns the tokens in the values of a lock. It removes the suffix "+", with which the
-// handoff strategy marks a lock that other drivers wait for.
+// tokensOf returns the tokens of the lock holders without the suffix "+". The handoff strategy adds
+// this suffix while other drivers wait for the lock.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -329,8 +330,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the ledger rows of an order. It ignores a list that is not longer than the
-// last one, because it may be out of date.
+// ledger records the rows that the database contains for an order. It ignores the rows if there are
+// no more than before, because they may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -358,8 +359,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second of the run that contains the given time. It returns nil
-// if the time is outside the run.
+// second returns the record for the second that contains this time. It returns nil if the time is
+// outside the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -371,7 +372,8 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended returns a summary of each second that has ended.
+// ended returns a summary of each second that is over. It waits a little for late answers before it
+// closes a second.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -390,7 +392,7 @@ func (o *orders) ended(now time.Time) []Second {
 }
 
 // percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if there are
-// too few latencies: the 99th percentile needs 100.
+// too few of them: the 99th percentile needs 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -400,8 +402,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettledOrders returns the range of orders that may still change. answered lists the orders for
-// which all drivers have an answer.
+// unsettledOrders returns the range of orders whose state may still change. answered lists the
+// orders for which all answers have arrived.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -418,8 +420,8 @@ func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order, or nil if the order is no longer on the page. For an order
-// with open requests, the diagram ends at the present.
+// drawing returns the diagram of an order, or nil if the page no longer shows the order. If
+// requests are still open, the diagram ends now.
 func (o *orders) drawing(id int64) *diagram.Diagram {
 	var r *diagram.Run
 	o.locked(func() {
@@ -485,7 +487,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// markPublished records that the pages have these tiles, so that only later changes are sent.
+// markPublished records that the pages have received these tiles. An unchanged tile is not sent
+// again.
 func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {

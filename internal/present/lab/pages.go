@@ -55,8 +55,8 @@ func (p *pages) tick() {
 	p.send(event(text))
 }
 
-// send sends a message to all pages. If a page is too slow, send closes its channel, and the page
-// must reconnect.
+// send sends a message to all pages. It closes the channel of a page that is too slow, so that the
+// page must connect again.
 func (p *pages) send(message []byte) {
 	for c := range p.listeners {
 		select {

@@ -27,7 +27,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// run sends drivers to new orders until the user stops it. In each round, it injects the selected
+// run sends requests for new orders until the user stops it. In each round, it injects the selected
 // fault into an instance while a driver holds the lock.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
@@ -77,12 +77,12 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is the step just before a driver writes to the database.
+// beforeClaim is the moment just before a driver writes to the database.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike injects the fault when a driver is about to write at the first instance. It waits long
-// enough for another driver to get the lock, and then heals the fault. It does nothing if no driver
-// gets that far.
+// strike injects the fault when a driver is about to write at the first instance. It ends the fault
+// after another driver has had enough time to get the lock. It does nothing if no driver gets that
+// far.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -109,7 +109,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	}
 	defer func() {
 		if f.Course == fault.Killed {
-			return // the hold ended with the process
+			return // the process was killed, and the pause ended with it
 		}
 		if gone := in.RemoveHold(context.WithoutCancel(ctx), name); gone != nil && err == nil && ctx.Err() == nil {
 			err = gone
@@ -142,7 +142,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the kind of an answer for the statistics.
+// outcomeOf returns the kind of an answer, such as "grabbed" or "taken", for the statistics.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -156,13 +156,13 @@ type Hand struct {
 	Who string `json:"who"` // "a" or "b"
 }
 
-// handDrivers maps the two drivers that the user controls to their instances.
+// handDrivers maps the two drivers that the user controls to the numbers of their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. A grab pauses before its write until the user continues
-// it.
+// ByHand performs an action of the user. A request for an order pauses before its write until the
+// user continues it.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -207,8 +207,8 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers explains why a grab by hand failed. Answers that are missing here are single words,
-// which texts.json translates.
+// handAnswers explains why a request of the user failed. All other answers are single words, which
+// texts.json translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
 	"error lease_lost": "gave up: it learned that its lease was lost",
@@ -219,7 +219,8 @@ var handAnswers = map[string]string{
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand sends a request to grab an order and returns the answer as text.
+// grabByHand asks an instance for an order on behalf of the user. It returns the answer, or the
+// reason why there is none, as text for the page.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)
@@ -248,7 +249,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return cmp.Or(handAnswers[answer], answer), nil
 }
 
-// releaseHand lets the user's drivers finish and removes their order.
+// releaseHand lets the requests of the user continue, and forgets their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

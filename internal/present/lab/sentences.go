@@ -9,13 +9,13 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// sentences contains the phrases of the sentence at the top of the page.
+// sentences contains the phrases for the sentence at the top of the page, by language.
 var sentences = diagram.ParsePhrases(sentencesJSON)
 
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. alarm is true if an order was grabbed
+// summary describes the state of the orders in each language. alarm is true if an order was sold
 // more often than it has units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
@@ -54,7 +54,7 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// idleSentence describes what a run with these settings would do.
+// idleSentence describes what will happen in a run with these settings.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
@@ -67,7 +67,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// strikeSentence names the driver that a fault hits, in each language.
+// strikeSentence says in each language which driver the fault hits.
 func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[string]string {
 	texts := map[string]string{}
 	for lang := range sentences {
@@ -76,7 +76,7 @@ func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[
 	return texts
 }
 
-// oversoldSentence names the winners of an order that was grabbed more often than it has units.
+// oversoldSentence names the winners of an order that was sold more often than it has units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := make([]string, len(t.Rows))
 	for i, row := range t.Rows {

@@ -68,7 +68,7 @@ type choice struct {
 
 func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.About()} }
 
-// handler returns the HTTP handler for the page, its files and its API.
+// handler serves the page, its files and its API.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
@@ -104,8 +104,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken rejects requests that could change something and lack the page's token. It wraps the
-// whole handler, so that no route is forgotten.
+// withToken rejects requests that could change something, unless they contain the page's secret
+// token. It wraps the whole handler, so that no path is forgotten.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -116,7 +116,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded rejects requests with a foreign Host header, and adds security headers to all responses.
+// guarded rejects requests whose Host header names another server, and adds security headers to all
+// responses.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -149,7 +150,6 @@ func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
 	asset("text/html", b.Bytes())(w, nil)
 }
 
-// refuse responds to a request with an error.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -161,10 +161,10 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errMissing means that the requested resource does not exist.
+// errMissing leads to the HTTP status 404.
 var errMissing = errors.New("not found")
 
-// answer writes a response. err determines the HTTP status.
+// answer writes the body as JSON, or the error. The kind of error determines the HTTP status.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -230,7 +230,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events streams the whole state to a page, followed by all changes.
+// events sends the whole state to a page, and then all changes until the page disconnects.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)

@@ -23,7 +23,8 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
 }
 
-// tick returns the complete state, and separately the tiles that have changed.
+// tick returns the complete state, and in addition the tiles that have changed since the last
+// update.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var o snapshot
 	s.locked(func() {
@@ -62,7 +63,7 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows a problem on the page, unless ctx is done.
+// fail shows a problem on the page. It does nothing if ctx is done, because errors are normal then.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
@@ -77,7 +78,6 @@ func (s *state) clear() {
 	})
 }
 
-// begin records the start of a run with these settings.
 func (s *state) begin(next Settings) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
@@ -88,7 +88,6 @@ func (s *state) begin(next Settings) {
 
 func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
 
-// setInstances updates the instance names on the page.
 func (s *state) setInstances(f *fleet.Fleet) {
 	s.locked(func() {
 		s.status.Instances = nil
@@ -98,8 +97,8 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows on the page which order a fault hits. If texts is nil, it removes this
-// information.
+// setStrike shows on the page which order a fault hits. It removes this information if texts is
+// nil.
 func (s *state) setStrike(texts map[string]string, id int64) {
 	s.locked(func() {
 		s.status.Fault = texts
@@ -107,7 +106,7 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 	})
 }
 
-// openByHand shows a new order for which the user controls the drivers.
+// openByHand shows a new order for which the user decides when each driver sends its request.
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
 		s.orders.openByHand(id)
@@ -133,7 +132,7 @@ func (s *state) startGrab(who string) (ok bool) {
 // noAnswers returns the initial states of the two drivers that the user controls.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows the answer to a driver, if the page still shows the same order.
+// setAnswer shows the answer to a driver. It does nothing if the page now shows another order.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {

@@ -3,7 +3,7 @@ package lab
 // Phase says whether the servers are starting, idle or running.
 type Phase string
 
-// Phases of a lab.
+// The lab is in one of these phases.
 const (
 	Starting Phase = "starting"
 	Idle     Phase = "idle"
@@ -33,7 +33,7 @@ type Second struct {
 	N       int      `json:"n"` // number of answers
 	P50     *float64 `json:"p50,omitempty"`
 	P99     *float64 `json:"p99,omitempty"` // over the last five seconds
-	Doubles int      `json:"doubles"`       // orders that got more ledger rows than they have units
+	Doubles int      `json:"doubles"`       // orders that were sold more often than they have units
 }
 
 // Status describes what the server of the page is doing.
@@ -41,7 +41,7 @@ type Status struct {
 	Phase     Phase             `json:"phase"`
 	Answer    string            `json:"answer"`            // one sentence about the orders
 	Answers   map[string]string `json:"answers,omitempty"` // the same sentence in each language
-	Alarm     bool              `json:"alarm"`             // whether an order has more rows than units
+	Alarm     bool              `json:"alarm"`             // whether an order was sold more often than it has units
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
 	Fault     map[string]string `json:"fault,omitempty"` // says in each language which driver the active fault hits
@@ -69,7 +69,7 @@ type Tile struct {
 // State says what has happened to an order so far.
 type State string
 
-// States of an order.
+// An order is in one of these states.
 const (
 	Open      State = "open"      // units are left
 	Won       State = "won"       // one row for each unit

@@ -26,8 +26,8 @@ export function template(text, language) {
   return !at ? undefined : entry ? entry[at] : core ? core[at] + marks[text.slice(-1)] : undefined;
 }
 
-// translate returns a text in a language, or undefined if there is no translation. It translates
-// the parts of sentences and lists separately.
+// translate returns a text in another language, or undefined if there is no translation. It
+// translates each part of a sentence or list by itself.
 export function translate(text, language) {
   const again = (t) => translate(t, language);
   const clause = (t) => {

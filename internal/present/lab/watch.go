@@ -14,14 +14,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Polling intervals, and the number of lock keys that the page shows.
+// These constants say how often to read the servers, and how many locks the page shows.
 const (
 	lookEvery = 100 * time.Millisecond // how often to read the events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
 
-// watch polls the events, the ledger and the Redis keys, and updates the pages until ctx is done.
+// watch reads the events, the database and the Redis keys at intervals, and updates the pages. It
+// returns when ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -55,8 +56,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger. It judges an order only if all of its drivers had an answer before
-// the read.
+// lookAtLedger reads the database rows of all orders. It judges an order only if all of its drivers
+// had an answer before this read.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {
@@ -77,7 +78,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys finds locks on the Redis servers, and follows each lock until it disappears.
+// lookAtKeys finds locks on the Redis servers. It reads each known lock again until the lock
+// disappears.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -27,7 +27,7 @@ export const english = (node) => (translated.get(node)?.to === node.data.trim() 
 const translated = new WeakMap(); // the English text of each node and attribute, and its translation
 const attributes = ["aria-label", "title", "data-none", "data-label"]; // style sheets display the last two
 
-// put translates a text and passes it to set. The text is stored under key.
+// put translates a text and calls set with the result. It remembers the English text under key.
 function put(key, shown, set) {
   const before = translated.get(key), english = before && before.to === shown ? before.english : shown, to = tell(english);
   if (to === shown) return;

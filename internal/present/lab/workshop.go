@@ -22,14 +22,14 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons runs the exercises of the workshop, one at a time.
+// lessons runs the commands of exercises, one exercise at a time.
 type lessons struct {
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
 }
 
-// Job is the progress of an exercise's commands, as the page shows it.
+// Job describes the progress of an exercise's commands for the page.
 type Job struct {
 	Number   int                `json:"number"` // number of the exercise
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
@@ -66,7 +66,8 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// Write keeps the output of the job's commands.
+// Write keeps the output of the commands up to maxOutput bytes. It drops the rest without an error,
+// so that the commands can continue.
 func (j *job) Write(text []byte) (int, error) {
 	j.locked(func() {
 		room := max(0, maxOutput-len(j.seen.Printed))
@@ -75,7 +76,7 @@ func (j *job) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// showProgress shows a progress line of a command. The page shows only the last one.
+// showProgress replaces the progress line of the running command on the page.
 func (j *job) showProgress(line string) { j.locked(func() { j.seen.Progress = line }) }
 
 // session opens a workshop session with the saved progress. If the exercise or the language does
@@ -99,7 +100,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom is what the page shows above an exercise.
+// classroom contains what the page shows above an exercise.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -116,7 +117,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson contains the parts of an exercise that the user may see now, and its diagrams.
+// lesson contains the diagrams of an exercise and the parts of it that the user may see now.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -140,10 +141,9 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 	return lesson{v, drawn}, err
 }
 
-// drawingsFile is the name of the file with the diagrams of an exercise.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams for the user's own file, and then those of the exercise.
+// drawingsOf returns the diagrams of an exercise. Those for the user's own file come first.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -181,7 +181,7 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asPageError converts an error of the workshop for the page. If the user made a mistake, the
+// asPageError prepares an error of the workshop for the page. If the user made a mistake, the
 // result wraps errBad.
 func asPageError(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
@@ -193,7 +193,7 @@ func asPageError(err error) error {
 }
 
 // atOnce calls do, which may change the user's progress. It returns an error while a command runs,
-// because the command changes the progress too.
+// because that command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -277,13 +277,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// answersWithFile reports whether the user answers the exercise with a file. In that case, diagrams
-// do not reveal the answer.
+// answersWithFile reports whether the user answers the exercise with a file. The diagrams of such
+// an exercise do not reveal the answer.
 func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep saves the diagrams of the job next to the output of its commands.
+// keep saves the diagrams in the folder with the output of the commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -303,7 +303,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records the result of the job, so that the page shows it.
+// ended records how the commands ended, so that the page shows it.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""

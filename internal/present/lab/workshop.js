@@ -24,7 +24,7 @@ export function workshop(choices, ask) {
   const exercise = el("article", { id: "exercise" });
   section.append(el("div", { class: "top" }, answer), all, problem, said, exercise);
 
-  // act sends a request that changes something. It shows an error if the request fails.
+  // act sends a request that changes something, and shows an error if the request fails.
   async function act(path, body) {
     if (busy) return false;
     busy = true;
@@ -40,8 +40,8 @@ export function workshop(choices, ask) {
     return done;
   }
 
-  // load shows the current state of the exercise. If there are several calls, each returns after
-  // the newest state is shown.
+  // load shows the current state of the exercise. Several calls at once all return only after the
+  // newest state is shown.
   function load() {
     newest = loadAs(++loads);
     return newest;
@@ -96,8 +96,8 @@ export function workshop(choices, ask) {
     if (job && job.number === number && !job.running) ended();
   }
 
-  // ended announces the end of the commands to screen readers, and moves the focus to the place
-  // where the user continues.
+  // ended tells screen readers that the commands have ended, and moves the focus to the place where
+  // the user continues.
   function ended() {
     if (job.stopped || job.problem) {
       const status = exercise.querySelector(job.checks ? "#w-checking" : "#w-status");
@@ -174,7 +174,8 @@ export function workshop(choices, ask) {
     return [el("p", { class: "ask" }, view.ask), el("p", { class: "words" }, view.words), form];
   }
 
-  // The following functions show the commands of the exercise and their results.
+  // copy returns a click handler that copies a text. If the browser forbids that, the handler
+  // selects the text.
   const copy = (text, button) => async () => {
     try {
       await navigator.clipboard.writeText(text);
@@ -209,8 +210,8 @@ export function workshop(choices, ask) {
     if (!end.disabled) end.focus();
   }
 
-  // showJob updates only the status of the running commands. The status of a check appears below
-  // the answers, and any other status below the commands.
+  // showJob updates only the status of the running commands. The status appears below the answers
+  // if the commands check an answer, and below the commands otherwise.
   function showJob() {
     const goes = Boolean(job && job.running), here = Boolean(job && job.number === number);
     let text = "";
