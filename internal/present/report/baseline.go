@@ -45,7 +45,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord sums up the verdicts of one strategy under one fault over several runs.
+// cellRecord contains the verdicts that a strategy got under a fault in several runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst verdict
@@ -53,8 +53,8 @@ type cellRecord struct {
 	all     []string        // the distinct verdicts
 }
 
-// recordsOf returns a record for each combination of strategy and fault in the runs, ordered by its
-// first run.
+// recordsOf collects the verdicts from several runs, with one record for each combination of
+// strategy and fault.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -99,8 +99,8 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment explains the worst verdict and lists the other ones. It returns "" if all verdicts were
-// safe.
+// comment gives the reason for the worst verdict and lists the other verdicts. It returns "" if all
+// of them were safe.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

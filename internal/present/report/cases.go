@@ -11,7 +11,7 @@ import (
 // Result is the outcome of a Case.
 type Result string
 
-// Results of a case.
+// A test case has one of these results.
 const (
 	Passed  Result = "passed"
 	Failed  Result = "failed"
@@ -51,8 +51,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a result without a baseline. The case passes if its verdict is the expected one,
-// or safe if none is expected.
+// judgeCase judges a test without an earlier result. The test passes if its verdict is the expected
+// one, or safe if no verdict is expected.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {
@@ -75,7 +75,8 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase returns whether the verdict is worse than the one in the baseline, and why.
+// compareCase judges a test by an earlier verdict. The test passes if its own verdict is not worse.
+// The second result is the reason.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {

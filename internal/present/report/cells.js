@@ -6,7 +6,8 @@ import { el, svg, list, ms, figure } from "./diagram.js";
 
 const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-// named decodes a part of an address. It returns the text unchanged if the text cannot be decoded.
+// named decodes an escaped part of an address. It returns a part that is not valid without a
+// change.
 export function named(hash) {
   try {
     return decodeURIComponent(hash);
@@ -15,8 +16,9 @@ export function named(hash) {
   }
 }
 
-// heatMap makes the heat map in root interactive, and shows the selected cell next to it. find
-// returns the run and the cell for a link. home is the address without a selected cell.
+// heatMap makes the table in root interactive, and shows the selected cell next to it. The function
+// find returns the run and the cell for a link. home is the address of the page without a selected
+// cell.
 export function heatMap(root, { find, home = "" }) {
   const place = root.querySelector(".cell");
   let address = home;
@@ -67,7 +69,7 @@ export function heatMap(root, { find, home = "" }) {
     }
   });
 
-  // fresh updates the page after the heat map was created or replaced.
+  // fresh updates the page after the table was created or replaced.
   function fresh() {
     if (!table()) return;
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
@@ -85,7 +87,8 @@ export function heatMap(root, { find, home = "" }) {
     reachable(link);
   }
 
-  // follow shows the cell in the address. If there is none, it closes the current cell.
+  // follow shows the cell that the address names. If there is no such cell, it closes the current
+  // one.
   async function follow(hash) {
     address = hash;
     const link = linkOf(hash), found = link && (await find(link));
@@ -134,7 +137,8 @@ function figures(run, c) {
   return dl;
 }
 
-// The charts have a logarithmic latency axis that covers the necessary powers of ten.
+// The latency axis of the charts is logarithmic, and covers the powers of ten that occur in the
+// data.
 const drawable = (v) => Number.isFinite(v) && v >= 0 && v < 1e9;
 const H = 220, LEFT = 70, BASE = 46, HEAD = 26;
 function axes(w, low, high, name) {
@@ -171,7 +175,7 @@ function chartLegend(entries, band) {
   if (band) ul.append(el("li", {}, svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, svg("rect", { class: "fault", width: 26, height: 14 })), "the fault"));
   return ul;
 }
-// times draws time labels from 0 to end below a chart. A narrow chart gets fewer labels.
+// times writes the times from 0 to end below a chart. A narrow chart has fewer of them.
 function times(root, w, end) {
   const parts = w < 480 ? 2 : 4;
   for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 28, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));

@@ -21,11 +21,10 @@ func number[T any](group, name string, value func(T) string) column[T] {
 	return column[T]{heading: heading{Group: group, Name: name}, value: value}
 }
 
-// cellColumn is a column of a table of results.
 type cellColumn = column[experiment.Cell]
 
-// loadColumns shows the results of a load test. It has no cost columns, because a single run cannot
-// measure costs reliably.
+// loadColumns lists the columns for a load test. It has no costs, because a single run cannot
+// measure them reliably.
 var loadColumns = slices.Concat([]cellColumn{
 	markedStrategyColumn,
 	verdictColumn,
@@ -35,7 +34,7 @@ var loadColumns = slices.Concat([]cellColumn{
 	stuckColumn,
 }, outcomeColumns)
 
-// saleColumns shows the results for orders with several units.
+// saleColumns lists the columns for orders with several units.
 var saleColumns = slices.Concat([]cellColumn{
 	markedStrategyColumn,
 	verdictColumn,
@@ -50,7 +49,8 @@ var saleColumns = slices.Concat([]cellColumn{
 	number("", "in order", sale(func(s *experiment.Sale) *float64 { return s.InOrder }, percent)),
 }, outcomeColumns)
 
-// outcomeColumns shows how many requests got each kind of answer.
+// outcomeColumns has one column for each kind of answer. It shows how many requests got this
+// answer.
 var outcomeColumns = mapped(grab.Outcomes, func(o grab.Outcome) cellColumn {
 	return number("answers", string(o), func(c experiment.Cell) string {
 		if c.Requests == 0 {
@@ -60,8 +60,8 @@ var outcomeColumns = mapped(grab.Outcomes, func(o grab.Outcome) cellColumn {
 	})
 })
 
-// sale returns a function that formats a figure for orders with several units. Other results get a
-// placeholder.
+// sale returns a function that formats a figure of a test whose orders have several units. For any
+// other test, that function returns a placeholder.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -78,7 +78,7 @@ func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns shows the costs of a load test, measured over several repetitions.
+// costColumns lists the columns for costs that were measured several times.
 var costColumns = []cellColumn{
 	strategyColumn,
 	verdictColumn,
@@ -121,7 +121,8 @@ func repeatedCells(cells []experiment.Cell) []experiment.Cell {
 	return where(cells, func(c experiment.Cell) bool { return len(c.Repetitions) >= 2 })
 }
 
-// peakColumns shows the results of a search for the highest sustainable request rate.
+// peakColumns lists the columns for a search for the highest request rate that the service can
+// sustain.
 var peakColumns = []cellColumn{
 	strategyColumn,
 	verdictColumn,
@@ -141,7 +142,7 @@ var peakColumns = []cellColumn{
 	text("rates tried, p99 in ms", steps),
 }
 
-// Columns of several tables.
+// Several tables share these columns.
 var (
 	strategyColumn       = text("strategy", func(c experiment.Cell) string { return c.Strategy })
 	markedStrategyColumn = text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) })
@@ -163,8 +164,8 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []cellColumn {
 	return renameForAnswers(cells, columns)
 }
 
-// renameForAnswers adapts the columns for a service without a ledger. Their figures then come from
-// the answers to the requests.
+// renameForAnswers adapts the columns for a service whose database was not read. All figures then
+// come from the answers to requests.
 func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColumn {
 	if !answersAlone(cells) {
 		return columns
@@ -182,8 +183,8 @@ func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColum
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all figures were counted in the answers to requests. This is the
-// case if the service has no table of grabbed orders.
+// answersAlone reports whether all figures come from the answers to requests. This is the case if
+// the database of the service was not read.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -216,8 +217,8 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders. Marks show whether the lock failed and whether the
-// verdict was expected.
+// verdict returns the verdict on the orders. Marks show whether the lock let two clients in, and
+// whether the verdict was expected.
 func verdict(c experiment.Cell) string {
 	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
@@ -235,10 +236,8 @@ func markedVerdict(verdict string, expected, as bool) string {
 	}
 }
 
-// differs reports whether any verdict differs from the expected one.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
-// isClaimed reports whether a verdict is expected.
 func isClaimed(c experiment.Cell) bool { return c.Expected != nil }
 
 func heldMark(c experiment.Cell) string {

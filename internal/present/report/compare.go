@@ -93,7 +93,7 @@ var (
 	}, comparedColumns)
 )
 
-// benchCosts returns a table of costs for each benchmark case.
+// benchCosts returns a table of costs for each case of the benchmark.
 func benchCosts(c *compare.Comparison) []section {
 	var sections []section
 	for i, x := range c.Costs {
@@ -150,7 +150,7 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// comparedLegend explains the statistics, and why some costs could not be compared.
+// comparedLegend explains the statistics, and says why some costs could not be compared.
 func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil

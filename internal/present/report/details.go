@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// detailColumns shows the results of strategies under a fault.
+// detailColumns lists the columns for tests under a fault.
 var detailColumns = []cellColumn{
 	text("fault", func(c experiment.Cell) string { return string(c.Fault) }),
 	strategyColumn,
@@ -30,8 +30,7 @@ var detailColumns = []cellColumn{
 	text("explained by", mode),
 }
 
-// exclusive returns whether the lock excluded other clients, with a mark if this was expected or
-// unexpected.
+// exclusive says whether the lock kept other clients out. A mark shows whether this was expected.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -44,14 +43,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. For an unknown strategy, it returns true.
+// locks reports whether a strategy uses a lock. It returns true if it does not know the strategy.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck returns how many steps of a request were hit by the fault as often as planned. If the
-// steps are unknown, it returns the number of requests that were hit.
+// struck returns at how many steps of a request the fault was injected as often as planned. If the
+// steps are unknown, it returns the number of requests that the fault hit.
 func struck(c experiment.Cell) string {
 	if !hasPoints(c) {
 		return count(c, c.Struck)
@@ -60,7 +59,8 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
-// detailLegend explains the columns and gives the number of orders and requests.
+// detailLegend explains the columns. It also gives the number of orders and requests in a test, if
+// this number is the same for all tests.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -130,14 +130,14 @@ func timeline(c experiment.Cell) section {
 	}
 }
 
-// decisive lists the properties that decide a verdict. The notes omit these properties, because the
+// decisive lists the properties that determine a verdict. The notes leave them out, because the
 // table already shows them.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
-// doubleGrabs lists the properties that are always violated if an order is grabbed twice.
+// doubleGrabs lists the properties that cannot hold if an order was given to two drivers.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures describes the violated properties that do not affect the verdict.
+// otherFailures describes the violated properties that have no influence on the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {

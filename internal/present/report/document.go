@@ -48,13 +48,13 @@ type field struct {
 	runsOn      bool // whether the text may extend into the columns to its right
 }
 
-// group is a heading above several neighbouring columns.
+// group is a common heading above several neighbouring columns.
 type group struct {
 	Text string
 	Span int
 }
 
-// Groups returns the headings above groups of columns, from left to right.
+// Groups returns the common headings above the columns, from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -72,15 +72,14 @@ func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// column is a table column. value formats the entry of one row, such as a result (a strategy under a
-// fault). class returns its CSS class, and may be nil.
+// column is a table column. The function value formats the entry in one row, and the function class
+// returns its CSS class. class may be nil.
 type column[T any] struct {
 	heading
 	value func(T) string
 	class func(T) string
 }
 
-// tableOf returns a table with one row for each element of rows.
 func tableOf[T any](columns []column[T], rows []T) (t table) {
 	for _, c := range columns {
 		t.Headings = append(t.Headings, c.heading)
@@ -98,7 +97,7 @@ func tableOf[T any](columns []column[T], rows []T) (t table) {
 	return t
 }
 
-// compose builds the document of a run. If full is false and there are many results, it shows
+// compose builds the report of a run. If full is false and there are many results, the report has
 // details only for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
@@ -131,17 +130,15 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns the table of costs and its legend, for results that were measured more than
-// once.
+// costSections returns a table of costs and its legend. It uses only the tests that were repeated.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeatedCells(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the largest number of results for which a short report shows all details.
+// fewCells is the largest number of results for which a short report still shows all details.
 const fewCells = 24
 
-// where returns the elements that satisfy a condition.
 func where[T any](list []T, is func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !is(x) })
 }
@@ -154,7 +151,7 @@ func orZero(n *int) int {
 	return *n
 }
 
-// add appends all sections that are not empty.
+// add appends those sections that are not empty.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
@@ -163,8 +160,7 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// splitByFault separates results without a fault from results under a fault. It sorts the second
-// group by fault.
+// splitByFault separates the tests without a fault from the others, which it sorts by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	plainCells = where(run.Cells, func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
 	faultCells = where(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })

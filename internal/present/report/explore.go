@@ -40,15 +40,14 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account writes the limits of the search, the table of strategies, and the progress that the
-// search made.
+// account writes the limits of the search, its results in a table, and how far it got.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
 
-// searched describes how much of the search was completed.
+// searched says for each strategy how much of the search is complete.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -61,8 +60,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts describes how much of each partial search was completed. Parts with equal progress
-// share a line.
+// searchedParts says for each part of the search how much of it is complete. Parts that got equally
+// far share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var said sayings
 	for _, p := range parts {
@@ -86,7 +85,6 @@ func (e Exploration) bounds() []string {
 	return lines
 }
 
-// bounds describes the limits of a search, such as the number of actors.
 func bounds(c explore.Config) string {
 	parts := applying([]remark{
 		{true, catalog.Plural(c.Actors, "actor", "actors")},
@@ -135,8 +133,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the result for each strategy. Results of partial searches follow if they
-// contain a failure.
+// withParts returns the result for each strategy. A result is followed by those parts of its search
+// that found a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -150,7 +148,7 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the violated property, with a mark if the failure was not
+// propertyOf returns the name of the violated property. A mark shows that the violation was not
 // expected.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
@@ -159,8 +157,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns the verdict as text, with a check mark if it was expected. Otherwise, the text
-// also contains the expected verdict.
+// against returns the verdict with a check mark if it was expected. Otherwise, it adds a cross and
+// the expected verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -172,7 +170,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched describes how much of the search was completed.
+// searched says how much of the search for one strategy is complete.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -190,8 +188,8 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reachedLevels describes which levels of the search are complete. A level contains all schedules
-// with the same number of preemptions and faults.
+// reachedLevels says which levels of the search are complete. A level contains all schedules with
+// the same number of preemptions and faults.
 func reachedLevels(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions up to which the search with one fault fewer is complete
@@ -224,8 +222,8 @@ func reachedLevels(levels []explore.Level) []string {
 	return parts
 }
 
-// isExhausted reports whether every schedule of a level was run. This requires that all lower
-// levels are complete too, because their schedules can lead to new ones on this level.
+// isExhausted reports whether every schedule of a level was run. All lower levels must be complete
+// too, because their schedules can lead to new ones on this level.
 func isExhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0

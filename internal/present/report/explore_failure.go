@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Column widths of the table of steps. With two actors, the table is 120 characters wide.
+// These widths make the table 120 characters wide if it has two actors.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and lists the others. If a replay has
-// no failure, it shows the steps.
+// failures explains the most important failure of a strategy and lists the others. If a replayed
+// schedule did not fail, it shows the steps of the schedule.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
@@ -46,8 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// propertyText names the property that a failure violates. If there are several kinds of violation,
-// the text includes the kind and the number of steps.
+// propertyText names the property that a failure violates. If a property can fail in several ways,
+// the text says in which way, and after how many steps.
 func propertyText(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -55,8 +55,7 @@ func propertyText(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain writes the steps of a failure, the failure mode, its remedy, and the command that replays
-// it.
+// explain writes the steps of a failure, its cause, its cure, and the command that repeats it.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -71,7 +70,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd writes the steps that crashed the process, and the stack trace.
+// explainEnd writes the steps that led to the crash of the process, and the stack trace.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -93,7 +92,8 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy describes the failure mode, its remedy, and a strategy that uses this remedy.
+// remedy names the cause of a failure and the cure. If the cause is not known, it says where to
+// look for it.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -102,7 +102,7 @@ func remedy(f explore.Failure) []string {
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
 
-// contradiction states what the property promises and what happened instead.
+// contradiction says what the lock promised and what happened instead.
 func contradiction(f explore.Failure) string {
 	promise, _, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
@@ -125,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. If no actor makes the step, its text spans all columns. The
-// row shows the data on the servers only if the step changed them.
+// stepRow returns the table row for step n. If no actor makes the step, its text extends over the
+// columns of all actors. The data on the servers appears only if the step changed it.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -148,7 +148,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// describeMoment describes in a sentence what happened in a step.
+// describeMoment says in a sentence what happened in a step.
 func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {

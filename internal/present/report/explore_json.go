@@ -32,8 +32,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON is the search result for one strategy. Steps, FailureMode, Property and Schedule
-// describe its first failure.
+// exploredJSON contains the search result for one strategy. Steps, FailureMode, Property and
+// Schedule describe its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -53,7 +53,7 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON is the result of a partial search for the same strategy. It lists only properties that
+// partJSON contains the result of one part of the search. It lists only failures of properties that
 // no earlier part found violated.
 type partJSON struct {
 	Name      string          `json:"name"`
@@ -97,7 +97,8 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, or 0 if there is only one.
+// stock returns the number of units of the order. It returns 0 for one unit, so that the JSON omits
+// the field.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock

@@ -8,7 +8,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of a search: the steps of each failure, and how much was searched.
+// document returns the report of a search: the steps of each failure, and how much of the search is
+// complete.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
@@ -28,7 +29,7 @@ func (e Exploration) document() document {
 	return d
 }
 
-// strategyName returns the name of a strategy as part of a sentence.
+// strategyName returns the name of a strategy, in a form that fits into a sentence.
 func strategyName(name string) string {
 	if name == "none" {
 		return "none (no lock)"

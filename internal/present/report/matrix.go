@@ -11,16 +11,16 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix reports whether any strategy of the run was tested under a fault.
+// isMatrix reports whether any test of the run had a fault.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// maxFaultColumns limits the number of columns in a table of verdicts.
+// maxFaultColumns is the largest number of columns in a table of verdicts.
 const maxFaultColumns = 9
 
-// matrix returns tables of verdicts, with strategies as rows and faults as columns. Strategies that
-// are broken on purpose have separate tables.
+// matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
+// Strategies that are broken on purpose have tables of their own.
 func matrix(run *experiment.Run) []section {
 	strategies := where(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
 	broken := where(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
@@ -34,8 +34,8 @@ func isKnownBroken(strategy string) bool {
 
 func isNotBroken(strategy string) bool { return !isKnownBroken(strategy) }
 
-// matrixOf returns a table of verdicts. If there are too many faults for one table, it returns
-// several, whose titles begin with prefix.
+// matrixOf returns a table of verdicts. If there are too many faults for one table, it returns a
+// table for each group of faults, with prefix before the name of the group.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {
@@ -51,15 +51,15 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	return sections
 }
 
-// faultsOf returns the faults of these results in the order of the catalog.
+// faultsOf returns the faults of these tests, in the order of the catalog.
 func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	return where(catalog.RunFaults, func(f catalog.Fault) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 }
 
-// verdicts returns a table of the verdicts under these faults. The entry is empty if a strategy has
-// not run under a fault.
+// verdicts returns a table with the verdict of each strategy under each fault. An entry is empty if
+// the strategy has not run under the fault.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -95,8 +95,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return where(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
-// modesSeen lists the failure modes of each strategy. They show how strategies with equal verdicts
-// differ.
+// modesSeen lists the kinds of failure that each strategy showed. They reveal differences between
+// strategies with equal verdicts.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, strategy := range distinct(mapped(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
@@ -107,14 +107,14 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// hasNoExpectation reports whether no verdict was expected, although the strategy is one of this
-// program and not a user's service.
+// hasNoExpectation reports whether the program had no expected verdict for one of its own
+// strategies.
 func hasNoExpectation(c experiment.Cell) bool {
 	return !isClaimed(c) && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// matrixText returns the verdicts on the orders and on the lock, with their counts. If other
-// verdicts were expected, the text includes them.
+// matrixText returns the entry of a test in the table: the verdicts on the orders and on the lock,
+// with counts. It adds the expected verdicts if they are different.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	switch n, atPoints := decidingCount(c); {
@@ -133,8 +133,8 @@ func matrixText(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns the mark "·" if two clients held the lock at once. It returns "·?" if this is
-// not known, although the program expected an answer.
+// lockMark returns "·" if two clients held the lock at once. It returns "·?" if this is not known
+// although the program expected an answer.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -145,8 +145,8 @@ func lockMark(c experiment.Cell) string {
 	return letIn + overlapCount(c)
 }
 
-// overlapCount returns the number of points at which the lock let two holders in, or "" if there are
-// none.
+// overlapCount returns at how many steps a fault let two clients hold the lock at once. It returns
+// "" if there is no such step.
 func overlapCount(c experiment.Cell) string {
 	if n := len(where(c.Points, overlapped)); n > 0 {
 		return strconv.Itoa(n)
@@ -163,8 +163,8 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount returns the count that led to the verdict: the points that have this verdict, or else
-// grabs or orders. It returns 0 if there is none.
+// decidingCount counts what led to a verdict: the steps at which a fault caused it, or else the
+// surplus grabs or the stuck orders. It returns 0 if there are none.
 func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {
 		return n, true
@@ -172,7 +172,7 @@ func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	return orZero(map[catalog.Verdict]*int{catalog.Unsafe: c.DoubleGrabs, catalog.Stuck: c.StuckOrders}[c.Verdict]), false
 }
 
-// decidingPoints returns the points that have the verdict of the whole cell.
+// decidingPoints returns the steps at which the fault led to the verdict of the whole test.
 func decidingPoints(c experiment.Cell) []experiment.Point {
 	return where(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }
@@ -180,7 +180,7 @@ func decidingPoints(c experiment.Cell) []experiment.Point {
 // verdictClass returns the CSS class of a verdict.
 func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
 
-// class returns the CSS classes for the verdicts of a result.
+// class returns the CSS classes for the table entry of a test.
 func class(c experiment.Cell) string {
 	class := verdictClass(c.Verdict)
 	if lockMark(c) != "" {
@@ -210,7 +210,7 @@ func matrixLegend(run *experiment.Run) []string {
 	}))
 }
 
-// tooOften says in words what happens to an order if the verdict is unsafe.
+// tooOften says what an unsafe verdict means for an order.
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "oversold (more units were sold than it has)"
@@ -218,7 +218,7 @@ func tooOften(run *experiment.Run) string {
 	return "grabbed more than once"
 }
 
-// lockLegend explains the marks about the lock.
+// lockLegend explains those marks about the lock that occur in the table.
 func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })

@@ -11,11 +11,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// overlapped reports whether the lock let two holders in at a point.
+// overlapped reports whether two clients held the lock at once when the fault was injected at this
+// step.
 func overlapped(p experiment.Point) bool { return orZero(p.Overlaps) > 0 }
 
-// pointOutcome describes the effect of a fault that was injected at one or several steps of a
-// request.
+// pointOutcome describes what happened when a fault was injected. names lists the steps of a
+// request at which this happened.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -76,7 +77,8 @@ func pointLegend(cells []experiment.Cell) []string {
 	})
 }
 
-// momentary reports whether any fault was injected at a given time instead of at a known step.
+// momentary reports whether any fault was injected at a point in time instead of at a known step of
+// a request.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return slices.ContainsFunc(c.Points, experiment.Point.IsMoment) })
 }
@@ -84,7 +86,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
-// outcomesAt returns the effects of the fault, and merges steps with equal effects.
+// outcomesAt returns what happened when the fault was injected at each step. Steps with equal
+// outcomes share an element.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range where(c.Points, isEventful) {
@@ -98,7 +101,8 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons. It breaks lines only between names.
+// listed joins names with semicolons. If the line becomes too long, it breaks the line between two
+// names.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0
@@ -117,7 +121,7 @@ func listed(names []string) string {
 	return b.String()
 }
 
-// isEventful reports whether a fault at this point had a visible effect, or might have had one.
+// isEventful reports whether the fault at this step had a visible effect, or may have had one.
 func isEventful(p experiment.Point) bool {
 	return p.Verdict != catalog.Safe || overlapped(p) || orZero(p.NearMisses) > 0
 }

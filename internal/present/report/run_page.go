@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the table of verdicts on an HTML page. Each cell is a link to its details.
+// heatMap is the table of verdicts on an HTML page. Each of its cells is a link to details.
 type heatMap struct {
 	Heat
 	Rows    []heatRow
@@ -26,7 +26,7 @@ type heatMap struct {
 
 type mark struct{ Sign, Class, Text string }
 
-// marks explains all symbols of the heat map, in the order of the legend.
+// marks explains the symbols in the table, in the order of the legend.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
 	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
@@ -62,7 +62,7 @@ type filter struct {
 	N           int
 }
 
-// signs maps verdicts to symbols, for readers who cannot distinguish the colours.
+// signs has a symbol for each verdict, for readers who cannot distinguish the colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -73,7 +73,7 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It also has rows and columns for strategies and faults
+// newHeatMap returns the table of a run. It contains rows and columns for strategies and faults
 // that have not run yet.
 func newHeatMap(h Heat) heatMap {
 	m, run := heatMap{Heat: h}, h.Run
@@ -114,7 +114,6 @@ func (m heatMap) has(sign string) bool {
 	})
 }
 
-// distinct returns each element once, in the order of first occurrence.
 func distinct[T comparable](list []T) (all []T) {
 	for _, x := range list {
 		if !slices.Contains(all, x) {
@@ -124,7 +123,7 @@ func distinct[T comparable](list []T) (all []T) {
 	return all
 }
 
-// letsTwoIn reports whether the lock let two holders in at once.
+// letsTwoIn reports whether two clients held the lock at once.
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 
 func newHeatCell(n int, c experiment.Cell) *heatCell {
@@ -146,7 +145,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the ID of a result on the page, which is also a part of its link target.
+// id returns the ID of a test on the page. It is also a part of the links to the test.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 // sentence describes a result in one sentence.
@@ -183,8 +182,8 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData contains the details of one result for the page's script. Names are stored as indexes
-// into runData.Words.
+// cellData contains the details of one test for the script of the page. It stores names as indexes
+// into runData.Words, which makes the page smaller.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -204,7 +203,7 @@ type cellData struct {
 	Command  string                   `json:"command"`
 }
 
-// runData contains all results of a run for the page's script.
+// runData contains all results of a run for the script of the page.
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
@@ -310,7 +309,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 // plain matches words that need no quotes in a shell command.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// command returns the command line that repeats one result.
+// command returns the command line that repeats one test.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := []string{"loadgen", "run"}
 	for _, arg := range run.Config.Args {
@@ -330,7 +329,6 @@ func command(run *experiment.Run, c experiment.Cell) string {
 	return strings.Join(words, " ")
 }
 
-// runPage builds the HTML page of a run.
 func runPage(run *experiment.Run) pageOf {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	plainCells, _ := splitByFault(run)
@@ -347,7 +345,7 @@ func runPage(run *experiment.Run) pageOf {
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 
-// signLegend explains marks that occur only in some runs.
+// signLegend explains those marks that do not occur in every run.
 func signLegend(run *experiment.Run) []string {
 	return applying([]remark{
 		{momentary(run.Cells), momentLegend},

@@ -39,8 +39,8 @@ func (d document) text(w io.Writer) error {
 // maxTableWidth is the maximum width of a table, in characters.
 const maxTableWidth = 200
 
-// text writes the table with aligned columns, separated by gap spaces. It splits a table that is
-// too wide.
+// text writes the table with aligned columns, and with gap spaces between them. If the table is too
+// wide, it writes several narrower tables.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -124,7 +124,8 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the column headings, aligned at the bottom.
+// head returns the column headings. It adds empty lines above short headings, so that all of them
+// end at the same height.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -141,8 +142,8 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line of headings above groups of columns. If a heading is too wide, it
-// widens the first column of its group.
+// groupLine returns the line with the common headings of several columns. If such a heading is too
+// wide, it makes the first of its columns wider.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// head describes the run and the environment in which it took place.
+// head describes the run, and the computer and servers that it ran on.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -89,7 +89,7 @@ func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits explains what kept each strategy from a higher request rate.
+// limits says for each strategy why its request rate was not higher.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -104,18 +104,17 @@ func limits(run *experiment.Run) []string {
 	return append(lines, said.lines(": ")...)
 }
 
-// remark is a part of a text, such as a line of a legend, that is shown only if it applies.
+// remark is a text that a report contains only if applies is true.
 type remark struct {
 	applies bool
 	text    string
 }
 
-// applying returns the texts of the remarks that apply.
 func applying(remarks []remark) []string {
 	return mapped(where(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
 }
 
-// costLegend explains the figures in the table of costs.
+// costLegend explains the columns in the table of costs.
 func costLegend(cells []experiment.Cell) []string {
 	isShort := func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }
 	return applying([]remark{
@@ -195,7 +194,7 @@ func facts(c experiment.Cell) []string {
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
-// sayings collects remarks about results. Results with the same remark share a line.
+// sayings collects texts about test results. Results with the same text share a line.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -219,7 +218,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals explains in sentences what the figures mean.
+// morals says in sentences what the results mean.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -230,7 +229,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ")
 }
 
-// findings explains the figures of one result in sentences.
+// findings says in sentences what one result means.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -244,7 +243,8 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral explains in one sentence what the counts show. It returns "" if they need no explanation.
+// moral says in one sentence what the counts of a test mean. It returns "" if they need no
+// explanation.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -281,8 +281,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral explains in one sentence what the counts of a sale show. A sale has orders with several
-// units.
+// saleMoral says in one sentence what the counts mean in a test whose orders have several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -324,7 +323,8 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// failures describes what happened to failed requests, with the most frequent kind of error first.
+// failures says what happened to the requests that failed, with the most frequent kind of failure
+// first.
 func failures(of map[string]int) (texts []string) {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -336,7 +336,7 @@ func failures(of map[string]int) (texts []string) {
 	return texts
 }
 
-// errorKinds says what happened to a request, for each kind of error that this program reports.
+// errorKinds says for each kind of error what happened to the request.
 var errorKinds = map[string]string{
 	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
@@ -356,8 +356,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf returns the end of a sentence that explains why orders were grabbed twice. It names the
-// failure mode if one is known. If there is no explanation, it returns only a full stop.
+// causeOf returns the end of a sentence about orders that were given away twice. The end names the
+// cause, or is only a full stop if the cause is not known.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {
