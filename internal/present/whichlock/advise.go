@@ -14,8 +14,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts sums up the test results of the recommended locks. It is compiled into the program, which
-// therefore needs no result files.
+// Facts sums up the test results of the recommended locks. The program contains them, so that it
+// needs no result files.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -117,8 +117,8 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack lists the libraries of a programming language that implement the locks. Locks omits
-// strategies that no library implements.
+// Stack lists the libraries of a programming language that implement the locks. Locks contains only
+// the strategies that a library implements.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
@@ -167,13 +167,13 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf maps each answer to the question about servers to the servers that the user has.
+// serversOf lists the servers that a user has, for each answer to the question about servers.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised limits the number of recommended locks.
+// mostAdvised is the largest number of locks that Advise recommends.
 const mostAdvised = 3
 
 // ErrAnswer means that an answer is not one of the possible answers.
@@ -210,7 +210,8 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise.
+// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise. The result is the
+// first key of the sort order.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -266,7 +267,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns the number of round trips, or 0 if it was not measured.
+// trips returns the number of round trips, or 0 if none were measured.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

@@ -19,7 +19,7 @@ func figure(x float64) string {
 	}
 }
 
-// figureOf formats a figure, or returns "?" if it is unknown.
+// figureOf formats a figure with three digits. It returns "?" if the figure is unknown.
 func figureOf(x *float64) string {
 	if x == nil {
 		return "?"
@@ -27,17 +27,18 @@ func figureOf(x *float64) string {
 	return figure(*x)
 }
 
-// Statements returns the number of SQL statements for each request without a fault.
+// Statements returns how many SQL statements a request needs if there is no fault.
 func (p *page) Statements(name string) string {
 	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
 }
 
-// RedisCommands returns the number of Redis commands for each request without a fault.
+// RedisCommands returns how many Redis commands a request needs if there is no fault.
 func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the measurements of a lock in a benchmark case, or nil if there are none.
+// row returns the measurements of a lock in one case of the benchmark. It returns nil if there are
+// none.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -47,18 +48,18 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in a benchmark case as a number of network round trips, with its
-// confidence interval.
+// Trips returns the cost of a lock in one case of the benchmark. It converts the cost to round
+// trips and adds the confidence interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// The ratio compares the lock with the floor, which makes two round trips, so multiply by 2.
+	// The ratio compares the lock with two PINGs, which need two round trips, so multiply by 2.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
-// RoundTrip returns the duration of a round trip to Redis in the benchmark.
+// RoundTrip returns how long a round trip to Redis took in the benchmark.
 func (p *page) RoundTrip() string {
 	row := p.row(lockbench.Floor, "uncontended")
 	if row == nil {
@@ -68,7 +69,8 @@ func (p *page) RoundTrip() string {
 	return fmt.Sprintf("%.0f µs", row.P50US/2)
 }
 
-// MeanGap returns the mean time between a release and the next acquire, in round trips.
+// MeanGap returns the mean time from a release of the lock until the next client gets it, in round
+// trips.
 func (p *page) MeanGap(name string) string {
 	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
 	if row == nil || row.GapMeanUS == nil || floor == nil || floor.P50US == 0 {
@@ -77,7 +79,7 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns the number of commands for an acquire, without and with competition.
+// Commands returns how many commands it takes to get the lock, without and with competing clients.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -88,7 +90,8 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's fairness index of the lock, or 0 if it was not measured.
+// Fairness returns Jain's fairness index, which says how equally clients get the lock. It returns 0
+// if the index was not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain
@@ -104,10 +107,10 @@ func (p *page) Fair(name string) string {
 	return "?"
 }
 
-// Waiter describes what a driver does while it waits for the lock.
+// Waiter says what a client does while it waits for the lock.
 func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
 
-// Token says whether a strategy has a fencing token and whether the database checks it.
+// Token says whether the lock has a fencing token, and whether the database checks it.
 func (p *page) Token(name string) string {
 	switch s := p.strategy(name); {
 	case s.Guard == "fenced":
@@ -119,8 +122,8 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the version of the library that implements a strategy. For our own strategies, it
-// returns the commit of this repository.
+// Version returns the version of the library that implements a lock. For locks from this
+// repository, it returns the commit.
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
@@ -133,8 +136,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate describes how often per second a lock is acquired in a benchmark case, and with how many
-// commands.
+// Rate says how many times per second a lock was acquired in one case of the benchmark, and with
+// how many commands.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -144,8 +147,7 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether the lock called name is acquired more often per second than the one
-// called than.
+// IsFaster reports whether the lock name was acquired more often per second than the lock than.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// cells returns the test results of a strategy.
+// cells returns the test results of a strategy. If there are none, it records a problem.
 func (p *page) cells(name string) []experiment.Cell {
 	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
@@ -19,7 +19,7 @@ func (p *page) cells(name string) []experiment.Cell {
 	return cells
 }
 
-// runOf returns the run that tests this strategy under all faults.
+// runOf returns the run in which this strategy was tested under all faults.
 func (p *page) runOf(name string) *experiment.Run {
 	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
 		if len(cellsOf(run, name)) > 0 {
@@ -33,7 +33,7 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// faults returns the names of the faults under which the result of a strategy satisfies a condition.
+// faults returns the faults under which a strategy's result satisfies a condition.
 func (p *page) faults(name string, matches func(experiment.Cell) bool) (names []string) {
 	for _, c := range p.cells(name) {
 		if c.Fault != catalog.NoFault && matches(c) {
@@ -50,20 +50,20 @@ func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 
-// Twice returns the faults under which an order was grabbed twice.
+// Twice returns the faults under which two clients got the same order.
 func (p *page) Twice(name string) []string { return p.faults(name, isTwice) }
 
-// TwoInside returns the faults under which two drivers held the lock at once, although no order was
-// grabbed twice.
+// TwoInside returns the faults under which two clients held the lock at once, but did not both get
+// the order.
 func (p *page) TwoInside(name string) []string { return p.faults(name, onlyTwoIn) }
 
-// Stuck returns the faults after which an order can no longer be grabbed.
+// Stuck returns the faults after which no client can get the order any more.
 func (p *page) Stuck(name string) []string { return p.faults(name, isStuck) }
 
 // Striking returns the faults that can affect a strategy.
 func (p *page) Striking(name string) []string { return p.faults(name, isStruck) }
 
-// PlainLoad returns the result of a strategy under load without a fault.
+// PlainLoad returns the result of a strategy in the load test without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
 	for _, c := range p.cells(name) {
 		if c.Fault == catalog.NoFault {
@@ -74,7 +74,7 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return experiment.Cell{}
 }
 
-// DoubleGrabs returns how often an order was grabbed a second time under load without a fault.
+// DoubleGrabs returns how often an order was given away again in the load test without a fault.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
 		return *c.DoubleGrabs
@@ -94,7 +94,8 @@ func (p *page) NeverTwice(names []string) bool {
 	})
 }
 
-// EachBreaks reports whether every one of these strategies let two drivers win under some fault.
+// EachBreaks reports whether each of these strategies gave an order to two clients under some
+// fault.
 func (p *page) EachBreaks(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
 }
@@ -112,7 +113,7 @@ func (p *page) LibraryNames() (names []string) {
 // Names returns the recommended strategies and the libraries.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
-// OwnNames returns the recommended strategies, which are all from this repository.
+// OwnNames returns the recommended strategies. All of them come from this repository.
 func (p *page) OwnNames() []string { return Choices }
 
 // NeedDuty returns the recommended strategies that require this duty from users with short work who
@@ -133,8 +134,8 @@ func (p *page) NeedDuty(d Duty) (names []string) {
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is outside the database. fenced selects
-// those whose fencing token the database checks, or those without such a check.
+// Remote returns the recommended strategies whose lock is outside the database. If fenced is true,
+// it returns those whose fencing token the database checks, and otherwise the others.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -152,11 +153,11 @@ func (p *page) SurvivedByRedlock() []string {
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
 }
 
-// hangOutcomes groups locks by what happens if the holder never finishes its work.
+// hangOutcomes groups locks by what happens if a client never releases them.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by what happens if their holder hangs. Stuck means that no other
-// driver can grab the order. LetIn means that another driver gets the lock.
+// HangOutcomes groups the locks by what happens if the client that holds the lock hangs. Stuck
+// means that no other client can get the order. LetIn means that another client gets the lock.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {
@@ -187,8 +188,8 @@ func QuoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals counts the unsafe fault injection points, without and with a check for a lost lock.
-// Helps means that the check makes fewer points unsafe, but no strategy safe.
+// lossTotals says how many injected faults had an unsafe result, without and with a check for a
+// lost lock. Helps means that the check lowers this number, but does not make any strategy safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool

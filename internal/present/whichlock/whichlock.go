@@ -35,7 +35,7 @@ type Sources struct {
 	Versions  map[string]string // versions of the libraries, by module
 }
 
-// File names in results/.
+// The page is written from these folders and files in results/.
 const (
 	matrixFolder    = "reference-matrix-local"
 	uniqueFolder    = "reference-unique-local"
@@ -45,7 +45,8 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// sourceRun is a run in the results/ folder, with its name and description.
+// sourceRun is one of the test runs behind the page. What describes it, and Folder is its name in
+// results/.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
@@ -151,7 +152,8 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns the sentence in bold. If the condition is false or empty, it records a problem.
+// claim returns the sentence in bold. If the test results no longer support the sentence, it
+// records a problem.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
