@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// figure returns a function that sets the fact called name to a random number from low to high.
+// figure returns a function that chooses a random number from low to high, and stores it under
+// name.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }

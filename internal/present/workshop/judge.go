@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Reasons that several questions share.
+// These reasons are not specific to a question.
 const (
 	right = "right"
 	other = "other" // the answer is wrong, but not because of a known misconception
@@ -44,7 +44,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses a number of at least 0.
+// decimal parses a number that must not be negative.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bareNumber(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -53,7 +53,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf returns the answer in lower case, or an error if words does not contain it.
+// oneOf returns the answer in lower case. It returns an error if the answer is not one of words.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -75,8 +75,8 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// answer reads the words of an answer, and the facts that it is judged by. err is the first problem:
-// a word that is no valid answer, or a fact that no command has measured.
+// answer reads the words of a user's answer, and the measured values that it is compared with. err
+// is the first problem, such as a word that is not a number, or a value that was not measured.
 type answer struct {
 	words  []string
 	facts  Facts
@@ -103,7 +103,7 @@ func (a *answer) fail(err error) {
 	}
 }
 
-// read returns what parse makes of the first word.
+// read parses the first word of the answer. It records an error if the word is not valid.
 func read[T any](a *answer, parse func(string) (T, error)) T {
 	x, err := parse(a.words[0])
 	a.fail(err)
@@ -112,7 +112,7 @@ func read[T any](a *answer, parse func(string) (T, error)) T {
 
 func (a *answer) missing(fact string) { a.fail(fmt.Errorf("%w: %s", errMeasure, fact)) }
 
-// fact returns the value of a fact.
+// fact returns a value by name. If no command has measured the value, it records an error.
 func (a *answer) fact(name string) string {
 	value, ok := a.facts[name]
 	if !ok {
@@ -121,7 +121,8 @@ func (a *answer) fact(name string) string {
 	return value
 }
 
-// number returns the value of a fact that is a number.
+// number returns a value as a number. If no command has measured such a number, it records an
+// error.
 func (a *answer) number(name string) float64 {
 	x, ok := a.facts.number(name)
 	if !ok {
@@ -130,13 +131,13 @@ func (a *answer) number(name string) float64 {
 	return x
 }
 
-// reason explains an answer for which it holds.
+// reason says why an answer is right or wrong. It applies only if holds is true.
 type reason struct {
 	holds bool
 	why   string // right, or the mistaken belief that leads to the answer
 }
 
-// first returns the first reason that holds. It returns other if none does.
+// first returns the first reason that applies, or other if none applies.
 func first(reasons []reason) string {
 	for _, r := range reasons {
 		if r.holds {
@@ -146,12 +147,12 @@ func first(reasons []reason) string {
 	return other
 }
 
-// mistake is a wrong answer and the belief that leads to it. figure is a number or the name of a
-// fact.
+// mistake is a wrong answer and the false belief behind it. figure is a number or the name of a
+// measured value.
 type mistake struct{ figure, belief string }
 
-// count returns a function that compares an answer with a measured number. For a wrong answer, it
-// looks for the misconception behind it.
+// count returns a function that compares an answer with a measured number. If the answer is wrong,
+// that function looks for the false belief behind it.
 func count(fact string, mistakes ...mistake) func(*answer) string {
 	return func(a *answer) string {
 		n := read(a, parseWhole)
@@ -163,13 +164,14 @@ func count(fact string, mistakes ...mistake) func(*answer) string {
 	}
 }
 
-// provesNothing judges the second question of exercise 2: is the first run safe?
+// provesNothing judges the answer to this question: does the first run prove that the lock is safe?
 func provesNothing(a *answer) string {
 	isYes := read(a, yesOrNo) == "yes"
 	return first([]reason{{isYes == (a.fact("one.verdict") == string(catalog.Safe)), right}, {true, "passed"}})
 }
 
-// longestWait judges exercise 3: how long do drivers wait for the lock of a dead driver?
+// longestWait judges the answer to this question: how long do clients wait for the lock of a client
+// that has died?
 func longestWait(a *answer) string {
 	ms, want := read(a, decimal), a.number("check.waited")
 	ttl, _ := a.facts.number("ttl")
@@ -198,7 +200,7 @@ func oneLineMore(a *answer) string {
 	})
 }
 
-// pausedAfter judges the first question of exercise 6: after which step is driver A paused?
+// pausedAfter judges the answer to this question: after which step is client A paused?
 func pausedAfter(a *answer) string {
 	n, paused := float64(read(a, parseWhole)), a.number("getdel.paused")
 	released, _ := a.facts.number("getdel.released")
@@ -210,8 +212,8 @@ func pausedAfter(a *answer) string {
 	})
 }
 
-// smallestOffset judges exercise 7: what is the smallest clock offset that breaks the lock? A run
-// just below the answer must be safe, and a run just above it must be unsafe.
+// smallestOffset judges the answer to this question: what is the smallest clock offset that breaks
+// the lock? A run just below the answer must be safe, and a run just above it must be unsafe.
 func smallestOffset(a *answer) string {
 	read(a, offset)
 	below, above := a.facts["below.verdict"], a.facts["above.verdict"]
@@ -230,18 +232,18 @@ func offset(word string) (int, error) {
 	return n, err
 }
 
-// around prepares two runs of the load test: one with a clock offset just below the answer, and one
-// with an offset just above it.
+// around prepares two runs of the load test. One has a clock offset just below the answer, and the
+// other one has an offset just above it.
 func around(words []string, f Facts) error {
 	n, err := offset(words[0])
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab lists the steps that the user can choose in exercise 8.
+// pointsOfGrab lists the steps of a request that the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the first question of exercise 8: at which step was the holder of the lock
+// whereStopped judges the answer to this question: at which step was the holder of the lock
 // stopped?
 func whereStopped(a *answer) string {
 	point := strings.ToLower(strings.Join(strings.Fields(a.words[0]), " "))
@@ -259,7 +261,7 @@ func whereStopped(a *answer) string {
 	return why
 }
 
-// The faults in the questions of exercise 9, and the verdicts that the user can choose.
+// Exercise 9 asks about these faults, and allows these verdicts as answers.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -275,8 +277,8 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges exercise 9, in which the user predicts six verdicts. The first wrong one explains
-// the answer.
+// sixCells judges six predictions of test results. The first wrong prediction determines the
+// explanation.
 func sixCells(a *answer) string {
 	wrong, struck := "", true
 	for i, field := range nineFields {
@@ -300,7 +302,7 @@ func sixCells(a *answer) string {
 	})
 }
 
-// linesMoved judges the first question of exercise 10, in which the user reorders a schedule.
+// linesMoved judges a schedule that the user has made by reordering the steps of another schedule.
 func linesMoved(a *answer) string {
 	was, is, err := bothSchedules(a.facts, "half.schedule")
 	a.fail(err)
@@ -315,15 +317,15 @@ func linesMoved(a *answer) string {
 	})
 }
 
-// overlapsRemain judges a question of exercise 10: can two drivers still hold the lock at once if
+// overlapsRemain judges the answer to this question: can two clients still hold the lock at once if
 // the database checks fencing tokens?
 func overlapsRemain(a *answer) string {
 	isNo := read(a, yesOrNo) == "no"
 	return first([]reason{{isNo == (a.number("fenced.overlaps") > 0), right}, {true, "outside"}})
 }
 
-// commandsOver judges the first question of exercise 11: how many times as many commands does
-// redlock need as setnx?
+// commandsOver judges the answer to this question: by what factor does redlock need more commands
+// than setnx?
 func commandsOver(a *answer) string {
 	x, setnx, redlock := read(a, decimal), a.number("setnx.commands"), a.number("redlock.commands")
 	if setnx == 0 {
@@ -338,12 +340,12 @@ func commandsOver(a *answer) string {
 	})
 }
 
-// ownScored lists properties of the user's lock. Exercise 12 gives one point if the lock keeps all
-// of them under faults.
+// ownScored lists properties of the user's lock. The user gets a point if the lock keeps all of
+// them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// ownLock judges exercise 12. There is one point if nothing fails without faults. There is one if
-// the lock keeps the properties in ownScored, and another if only one driver wins each order.
+// ownLock judges a lock that the user wrote. It gives a point if nothing fails without faults, one
+// if the properties in ownScored hold, and one if each order has only one winner.
 func ownLock(a *answer) string {
 	f := a.facts
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
@@ -371,7 +373,7 @@ func ownLock(a *answer) string {
 	})
 }
 
-// scheduleLines is a schedule with its steps as lines of text.
+// scheduleLines is a schedule whose steps can be compared as lines of text.
 type scheduleLines struct {
 	schedule.Schedule
 	lines []string
@@ -383,7 +385,8 @@ func (h scheduleLines) Header() string {
 	return h.Schedule.String()
 }
 
-// bothSchedules returns the schedule that the search found, and the user's version of it.
+// bothSchedules returns the schedule that a search has found, and the version that the user has
+// made from it.
 func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

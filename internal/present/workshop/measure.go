@@ -18,7 +18,7 @@ import (
 // errMeasure means that the output of a command lacks a required figure.
 var errMeasure = errors.New("workshop: not measured")
 
-// all combines functions into one that calls all of them and joins their errors.
+// all returns a function that calls all measures, even after an error, and joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -29,8 +29,8 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the results of a strategy under a fault as facts. Their names
-// begin with prefix.
+// cell returns a function that stores the test results of a strategy under a fault. The names of
+// the stored values begin with prefix.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -71,7 +71,6 @@ func noteCell(prefix string, c experiment.Cell, f Facts) {
 	set("unsafe", strings.Join(unsafe, "; "))
 }
 
-// threeCells returns a function that stores the verdicts of exercise 9 under one fault.
 func threeCells(fault string) func(Outcome, Facts) error {
 	var each []func(Outcome, Facts) error
 	for _, strategy := range nineStrategies {
@@ -82,7 +81,7 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the search result for a strategy and its first failure, if any. If strategy is
+// explored returns the search result for a strategy, and its first failure or nil. If strategy is
 // empty, it returns the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
@@ -96,7 +95,8 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores the search result for a strategy as facts.
+// search returns a function that stores what a search has found for a strategy. The names of the
+// stored values begin with prefix.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -126,8 +126,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that counts the winners of a replayed schedule. It also counts the steps
-// at which two drivers believe that they hold the lock.
+// rows returns a function that counts the winners in a replayed schedule, and the steps at which
+// two clients believe that they hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -148,8 +148,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced returns a function that stores how often the order was grabbed when a schedule was
-// replayed on real servers.
+// forced returns a function that stores how many clients got the order when a schedule was replayed
+// on real servers.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -160,7 +160,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores how an instance reacted when Redis had lost its scripts.
+// scripts returns a function that stores how an instance reacted after Redis had lost its scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
@@ -172,7 +172,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores the results of replaying the user's schedule.
+// replayed stores what happened in a replay of the user's schedule.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

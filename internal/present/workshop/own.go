@@ -16,7 +16,7 @@ var OwnLock string
 // ownFile is the name of the file with the user's lock.
 const ownFile = "my.go"
 
-// template copies OwnLock to the user's file, unless the file exists.
+// template copies OwnLock to the user's file. It does nothing if the file exists already.
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path

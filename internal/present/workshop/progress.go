@@ -87,7 +87,7 @@ func save(path string, data []byte, write func(path string, data []byte) error) 
 func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o644) }
 
 // stateOf returns the user's progress in an exercise. Before the first attempt, it contains only
-// the random facts of the exercise.
+// the values that are chosen at random.
 func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -107,7 +107,7 @@ func (s *State) isDone() bool {
 	return s.Predicted != "" && !slices.ContainsFunc(s.Answers, isWrong)
 }
 
-// word returns "done", "begun" or "todo".
+// word returns the state of an exercise: "done", "begun" or "todo".
 func (s *State) word() string {
 	switch {
 	case s.isDone():
@@ -118,7 +118,7 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the score of an exercise. A correct first prediction earns a point, and each wrong
+// points returns the score of an exercise. A correct prediction earns a point, and each wrong
 // answer or hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
@@ -151,6 +151,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// isSettled reports whether an answer is correct and final. A file is never final, because it is
-// judged again each time.
+// isSettled reports whether an answer is correct and final. A file is never final, because the user
+// may hand it in again.
 func (s *State) isSettled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

@@ -35,7 +35,7 @@ type Session struct {
 
 const columns = 90
 
-// say prints a sentence, with the values of facts filled in.
+// say prints a sentence in the user's language, with the values of f filled in.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
 func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
@@ -49,7 +49,6 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 	}
 }
 
-// labelled prints a label and a text.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
 // join joins two sentences with a space. It omits the space after a wide character, such as a
@@ -63,10 +62,11 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the full key of a text of an exercise.
+// key returns the key under which a text of an exercise is stored, such as "3.why".
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// factsWith returns the facts of an exercise and those in more.
+// factsWith returns the values for the texts of an exercise. Values in more override those of the
+// exercise.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	maps.Copy(f, s.Progress.stateOf(e).Facts)
@@ -74,7 +74,8 @@ func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	return f
 }
 
-// text returns a text of an exercise with its facts.
+// text returns a text of an exercise with its values filled in. rest is the key of the text without
+// the number of the exercise.
 func (s *Session) text(e Exercise, rest string) string {
 	return s.Texts.Say(key(e, rest), s.factsWith(e, nil))
 }
@@ -125,7 +126,7 @@ func (s *Session) Show(e Exercise) {
 	s.blank()
 }
 
-// letter returns the letter of the nth option.
+// letter returns the letter of an option: a for the first one, and so on.
 func letter(place int) string { return string(rune('a' + place)) }
 
 // Predicted reports whether the user has made a prediction.
@@ -230,7 +231,8 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
-// empty removes a folder of an exercise, and stores its path as the fact dir.
+// empty removes the results in a folder of an exercise. It stores the path of the folder under
+// "dir".
 func (s *Session) empty(e Exercise, folder string, f Facts) error {
 	f["dir"] = s.Path(e, folder)
 	if err := os.RemoveAll(f["dir"]); err != nil {
@@ -269,7 +271,8 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a warning for each measured fact that differs from what the texts assume.
+// differs returns a warning for each measured value that differs from what the texts of the
+// exercise assume.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.stateOf(e).Facts
 	for _, c := range e.Claims {
@@ -281,7 +284,7 @@ func (s *Session) differs(e Exercise) (all []string) {
 }
 
 // show runs the commands of an exercise. It also writes their output to a file, because the output
-// may be too long for a terminal.
+// may be longer than the terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -297,7 +300,6 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
 }
 
-// printedFile is the name of the file with the output of an exercise.
 const printedFile = "printed.txt"
 
 // Recall prints whether the prediction was correct, and what to look for in the output.
@@ -320,8 +322,8 @@ func sign(right bool) string {
 	return "✗ "
 }
 
-// steps runs commands and stores the facts that they measure in f. If required servers are missing,
-// it runs the commands in Instead.
+// steps runs commands and stores the values that they measure in f. If a command needs a server
+// that is missing, it runs the commands in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		var err error
@@ -359,13 +361,13 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 // Prompt is printed in front of each command.
 const Prompt = "$ "
 
-// command returns the command line of a step, with "…" for unknown values.
+// command returns the command line of a step. It contains "…" for each value that is not known yet.
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the command lines that Run will execute.
+// commands returns the command lines that Run will execute, depending on the servers that exist.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -377,7 +379,7 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	return all
 }
 
-// words returns the words of a command. It adds -stack local if the user wants real servers.
+// words splits a command into words. It adds -stack local if the user wants real servers.
 func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
 	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
@@ -386,7 +388,7 @@ func (s *Session) words(step Step, f Facts) []string {
 	return args
 }
 
-// arguments returns the words of a command, including the output folder.
+// arguments splits a command into words, and adds the output folder.
 func (s *Session) arguments(step Step, f Facts) []string {
 	args := s.words(step, f)
 	switch args[0] {
@@ -402,7 +404,7 @@ func (s *Session) arguments(step Step, f Facts) []string {
 	}
 }
 
-// fresh returns an unused path in dir.
+// fresh returns a path in dir that does not exist yet.
 func (s *Session) fresh(dir string) string {
 	for n := 1; ; n++ {
 		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
@@ -486,8 +488,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands that judge the answers, and writes their output to shown. For answers in
-// a file, it prints the output immediately.
+// check runs the commands that judge the answers, and writes their output to shown. If the answer
+// is a file, it prints the output at once.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
 	if err := s.empty(e, Checked, f); err != nil {
@@ -496,7 +498,8 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	isAsked := func(i int) bool {
 		return !left(answers[i]) && !s.Progress.stateOf(e).isSettled(i, e.Questions[i])
 	}
-	// No command runs if an answer is invalid, because the user answers all questions again.
+	// First, check that all answers are valid. Otherwise, the user answers all questions again, and
+	// the commands would run for nothing.
 	for i, q := range e.Questions {
 		if !isAsked(i) || q.File || q.Aim != nil {
 			continue
@@ -526,7 +529,8 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	return s.steps(ctx, e.Check, f, shown, true)
 }
 
-// handedIn runs the commands that check the user's file.
+// handedIn reads the user's file and runs the commands that check it. If the file is a rejected
+// lock, it prints the reason and returns no error.
 func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path string, f Facts) error {
 	text, err := infile.Read(path, infile.Small)
 	switch {
@@ -562,7 +566,7 @@ type RefusedError struct{ Why string }
 // Error implements error.
 func (e RefusedError) Error() string { return e.Why }
 
-// mark stores the mark for an answer and prints the reason.
+// mark stores the points for an answer and prints why it is right or wrong.
 func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	a := &s.Progress.stateOf(e).Answers[i]
 	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
@@ -574,7 +578,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// markText explains in a sentence why an answer is correct or wrong.
+// markText says in a sentence why an answer is right or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.factsWith(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -629,7 +633,7 @@ func (s *Session) Hint(e Exercise) error {
 	return s.Progress.Save()
 }
 
-// hints returns the hints that the user has seen.
+// hints returns those hints that the user has asked for.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.stateOf(e).Hints {
 		all = append(all, s.text(e, "hint"+strconv.Itoa(i+1)))

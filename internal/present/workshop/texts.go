@@ -80,7 +80,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces names in braces with values. Names without a value stay as they are.
+// fill replaces names in braces with the values of f. It does not change a name without a value.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -136,10 +136,10 @@ func Wrap(text string, columns int) []string {
 	return lines
 }
 
-// noStart lists characters that must not begin a line.
+// noStart lists characters that must not begin a line of text.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits text at each possible line break.
+// pieces splits text at each place where a line may end.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

@@ -54,7 +54,7 @@ type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 // placeholders in commands and sentences.
 type Facts map[string]string
 
-// number returns a fact as a number, or false if it is not a number.
+// number returns a value as a number. It returns false if the value is missing or is not a number.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
@@ -137,8 +137,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// randomParts returns the order of the options and the random facts of an exercise. They depend
-// only on the seed.
+// randomParts returns the order of the options and the random values of an exercise. The same seed
+// always gives the same result.
 func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
@@ -150,8 +150,8 @@ func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words and replaces names in braces with values. A value with
-// spaces stays one word.
+// arguments splits a command into words and replaces names in braces with the values of f. A value
+// that contains spaces stays one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {
