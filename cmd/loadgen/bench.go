@@ -53,7 +53,6 @@ func newBenchSettings() *benchSettings {
 	return s
 }
 
-// benchRules lists the flags of bench that require or exclude each other.
 var benchRules = append([]flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "-stack local starts its own servers and takes no addresses", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},

@@ -77,7 +77,6 @@ func (s *exploreSettings) flags() []flags.Flag {
 // single search instead of its usual series of searches.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
-// exploreRules lists the flags of explore that exclude each other.
 var exploreRules = []flags.Rule{
 	{
 		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
@@ -104,7 +103,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	return s, nil
 }
 
-// choose selects the strategies to explore.
+// choose sets the strategies to explore: those that the user named, or the core strategies.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {

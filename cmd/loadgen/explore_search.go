@@ -147,7 +147,6 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 	return renderAs(w, exploreFormats, s.format, e)
 }
 
-// replayWith returns a command line that replays a failure.
 func (s *exploreSettings) replayWith(f explore.Failure) string {
 	command := program() + " explore"
 	if s.file != "" {

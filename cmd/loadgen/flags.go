@@ -55,7 +55,6 @@ type settings struct {
 // given reports whether the user set this flag on the command line or in the target file.
 func (s *settings) given(name string) bool { return s.line.Given(name) }
 
-// flagGroup is a group of flags with a common heading in the help.
 type flagGroup struct {
 	title string
 	flags []flags.Flag

@@ -87,7 +87,6 @@ var sentinelRules = []flags.Rule{
 	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the addresses of the Sentinels are missing", Do: "add -sentinel ADDR"},
 }
 
-// flagsBut returns all flags of run except the given ones.
 func flagsBut(names string) string {
 	var rest []string
 	for _, f := range defaults("").flags() {

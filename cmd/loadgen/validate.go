@@ -123,7 +123,6 @@ func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	return slices.ContainsFunc(s.Plan(), cellHas)
 }
 
-// readExpectations reads the expected verdicts from the file that -expectations names.
 func (s *settings) readExpectations() (err error) {
 	if s.expectations == "" {
 		return nil

@@ -62,7 +62,6 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-// workshopRules lists the flags of workshop that require or exclude each other.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
 	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the number of the exercise"},

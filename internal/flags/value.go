@@ -79,10 +79,10 @@ func Where[T any](parse Parser[T], valid func(T) bool, wrong string) Parser[T] {
 	}
 }
 
-// Text accepts any text.
+// Text is a Parser that accepts any text and returns it unchanged.
 func Text(text string) (string, error) { return text, nil }
 
-// NonEmpty accepts text that is not blank.
+// NonEmpty is a Parser that rejects blank text.
 var NonEmpty = Where(Text, func(text string) bool { return strings.TrimSpace(text) != "" }, "must not be empty")
 
 // Checked returns a Parser that accepts text if check returns nil.
@@ -98,7 +98,7 @@ func Valid[T any](parse func(string) (T, error)) Parser[string] {
 	}
 }
 
-// Pointer returns a Parser for a pointer to a value.
+// Pointer returns a Parser that returns a pointer to the parsed value.
 func Pointer[T any](parse Parser[T]) Parser[*T] {
 	return func(text string) (*T, error) {
 		v, err := parse(text)

@@ -48,7 +48,7 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a verdict that has changed.
+// Change is a test whose verdict differs between the two results.
 type Change struct {
 	Cell string `json:"cell"` // the cell, as strategy/fault
 	Old  string `json:"old"`

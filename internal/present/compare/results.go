@@ -113,7 +113,6 @@ var peakFigures = []figure{{"highest rate held, a second", true, func(c experime
 	return []float64{c.Peak.HeldRPS}
 }}}
 
-// costsOf compares all costs of a strategy in two runs.
 func costsOf(a, b experiment.Cell) (costs []Cost) {
 	figures := loadFigures
 	if a.Peak != nil || b.Peak != nil {

@@ -63,7 +63,7 @@ func (d *Diagram) lane(name string) *Lane {
 	return &d.Lanes[i]
 }
 
-// Row shows one driver at one instance.
+// Row shows what one client did at one instance of the service.
 type Row struct {
 	Name  string `json:"name"`
 	Spans []Span `json:"spans,omitempty"`
@@ -98,7 +98,7 @@ const (
 	Passes   SpanKind = "passes" // time passes at this step of a schedule
 )
 
-// Mark shows an event at one position.
+// Mark shows an event at one time.
 type Mark struct {
 	Kind MarkKind `json:"k"`
 	At   float64  `json:"a"`

@@ -331,7 +331,7 @@ function changed(before, now) {
 
 const names = (all) => list(all).join(", ") || "no driver";
 
-// panel describes a step and the state after it.
+// panel returns an element that describes a step and the state after it.
 function panel(steps, i) {
   const s = steps[i], before = i > 0 ? steps[i - 1] : {};
   const p = [el("p", { class: "what" }, `${s.who ? s.who + " " : ""}${s.text}`)];

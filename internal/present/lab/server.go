@@ -33,7 +33,6 @@ var (
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
-// kinds maps file name extensions to content types.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
 // policy is the page's Content-Security-Policy. It only allows files from this server.
@@ -180,7 +179,6 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// readHandler returns a handler for requests that only read data.
 func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)

@@ -199,7 +199,6 @@ export function workshop(choices, ask) {
   }
   const stop = () => act("stop", {});
 
-  // outcome shows the status and the output of the commands.
   const outcome = (status, output) => [
     el("p", { id: status, class: "status" }, el("span", { "aria-live": "polite" }), " ", el("span", {})),
     el("pre", { id: output, class: "output", tabindex: 0, role: "region", "aria-label": page("printed") }),

@@ -6,8 +6,8 @@ import { el, svg, list, ms, figure } from "./diagram.js";
 
 const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-// named decodes an escaped part of an address. It returns a part that is not valid without a
-// change.
+// named decodes an escaped part of an address. If the part cannot be decoded, it returns the part
+// unchanged.
 export function named(hash) {
   try {
     return decodeURIComponent(hash);
@@ -152,7 +152,6 @@ function axes(w, low, high, name) {
   axisName(root, 0, 12, "latency, logarithmic", "start");
   return { root, y };
 }
-// axisName writes the name of an axis.
 function axisName(root, x, y, text, anchor = "middle") {
   root.append(svg("text", { class: "tick", x, y, "text-anchor": anchor }, text));
 }

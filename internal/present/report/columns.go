@@ -152,7 +152,6 @@ var (
 	stuckColumn          = number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) })
 )
 
-// columnsOf returns the columns that suit this kind of run.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []cellColumn {
 	columns := loadColumns
 	switch {

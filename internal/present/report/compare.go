@@ -93,7 +93,6 @@ var (
 	}, comparedColumns)
 )
 
-// benchCosts returns a table of costs for each case of the benchmark.
 func benchCosts(c *compare.Comparison) []section {
 	var sections []section
 	for i, x := range c.Costs {

@@ -92,7 +92,7 @@ type Found struct {
 	Searched []string    `json:"searched"`
 }
 
-// FoundPath is one failure in a Found.
+// FoundPath describes one failure that a search has found.
 type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`

@@ -177,7 +177,6 @@ func decidingPoints(c experiment.Cell) []experiment.Point {
 	return where(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }
 
-// verdictClass returns the CSS class of a verdict.
 func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
 
 // class returns the CSS classes for the table entry of a test.
@@ -192,7 +191,6 @@ func class(c experiment.Cell) string {
 	return class
 }
 
-// matrixLegend explains the words and marks in the table of verdicts.
 func matrixLegend(run *experiment.Run) []string {
 	lines := applying([]remark{
 		{true, "each cell shows the verdict on the orders. The number after unsafe counts surplus grabs, and the number after stuck counts orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"},

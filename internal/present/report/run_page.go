@@ -148,7 +148,6 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 // id returns the ID of a test on the page. It is also a part of the links to the test.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
-// sentence describes a result in one sentence.
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")

@@ -114,7 +114,6 @@ func applying(remarks []remark) []string {
 	return mapped(where(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
 }
 
-// costLegend explains the columns in the table of costs.
 func costLegend(cells []experiment.Cell) []string {
 	isShort := func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }
 	return applying([]remark{

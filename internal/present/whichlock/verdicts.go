@@ -116,8 +116,9 @@ func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()
 // OwnNames returns the recommended strategies. All of them come from this repository.
 func (p *page) OwnNames() []string { return Choices }
 
-// NeedDuty returns the recommended strategies that require this duty from users with short work who
-// never accept a second grab. It returns nil if all of them do.
+// NeedDuty returns the recommended strategies whose users have this duty. It assumes that the work
+// is short, and that no order may go to two clients. It returns nil if all of these strategies have
+// the duty.
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}

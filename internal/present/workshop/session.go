@@ -578,7 +578,6 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// markText says in a sentence why an answer is right or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.factsWith(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -633,7 +632,6 @@ func (s *Session) Hint(e Exercise) error {
 	return s.Progress.Save()
 }
 
-// hints returns those hints that the user has asked for.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.stateOf(e).Hints {
 		all = append(all, s.text(e, "hint"+strconv.Itoa(i+1)))

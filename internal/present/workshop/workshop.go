@@ -69,7 +69,7 @@ type Step struct {
 	Instead []Step
 }
 
-// Question is asked after the run.
+// Question asks about the results of the commands. The user answers it after the run.
 type Question struct {
 	Points  int
 	Fields  []string // labels for the words of an answer; nil if the answer is one word
@@ -91,10 +91,10 @@ type Mark struct {
 	Why    string `json:"why"`
 }
 
-// Claim is a value that the texts of the exercise assume for a fact.
+// Claim is a value that the texts of an exercise expect a command to measure.
 type Claim struct{ Fact, Value string }
 
-// Exercise is one of the twelve exercises.
+// Exercise describes one exercise: its commands, its questions, and how to judge the answers.
 type Exercise struct {
 	Number  int
 	Minutes int
