@@ -79,7 +79,7 @@ func Where[T any](parse Parser[T], valid func(T) bool, wrong string) Parser[T] {
 	}
 }
 
-// Text is a Parser that accepts any text and returns it unchanged.
+// Text accepts any text and returns it unchanged.
 func Text(text string) (string, error) { return text, nil }
 
 // NonEmpty is a Parser that rejects blank text.
