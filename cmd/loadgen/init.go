@@ -182,8 +182,8 @@ type finding struct {
 	seen []experiment.SeenAnswer
 }
 
-// try sends a few test requests with the settings in the target file. It returns nil if there is no
-// problem. earlier is the number of earlier tries. Each of them has used up an order.
+// try sends a few test requests with the settings in the target file, and returns nil if they show
+// no problem. It uses a new order each time, because earlier tries have used up theirs.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {

@@ -61,8 +61,8 @@ func (n notes) print(stderr io.Writer) {
 	}
 }
 
-// orInterrupted returns err. If the user has interrupted the command, it returns exitInterrupted
-// instead, and prints what is left.
+// orInterrupted returns err, unless the user has interrupted the command. In that case, it prints a
+// message that ends with left, and returns exitInterrupted.
 func orInterrupted(err error, stderr io.Writer, left string, args ...any) error {
 	if !errors.Is(err, context.Canceled) {
 		return err

@@ -464,8 +464,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the span in which a driver believes that it holds the lock. If the lock was lost
-// earlier, it also draws the gap since then.
+// endBelief ends the period in which a driver believes that it holds the lock. If the lock was lost
+// earlier, it also draws the time since the loss.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return

@@ -119,8 +119,8 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change returns the change of a cost in percent. It returns noChange if the statistical test found
-// no difference.
+// change returns by how many percent a cost has changed. It returns noChange if the statistical
+// test found no difference.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:

@@ -45,8 +45,8 @@ type heatRow struct {
 	Cells    []*heatCell // one cell for each fault; nil if the cell has not run
 }
 
-// heatCell is a cell of the heat map. It shows the verdict on the orders, and below it the verdict
-// on the lock.
+// heatCell is one cell of the table. It shows the verdict on the orders, with the verdict on the
+// lock below.
 type heatCell struct {
 	ID          string
 	N           int // the index of the cell in the page's data

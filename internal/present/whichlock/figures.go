@@ -159,8 +159,8 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the file in results/ that contains the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured returns the text in results/claims.txt that matches the first group of a regular
-// expression.
+// Measured searches results/claims.txt for a regular expression, and returns the text that its
+// first group matches.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

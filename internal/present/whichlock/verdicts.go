@@ -147,8 +147,8 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog, which has a single Redis server, but
-// not redlock.
+// SurvivedByRedlock returns the faults that break watchdog but not redlock. The difference is that
+// watchdog uses a single Redis server.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
