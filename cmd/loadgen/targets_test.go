@@ -293,7 +293,7 @@ func TestPlainTarget(t *testing.T) {
 		says    string
 		verdict catalog.Verdict
 	}{
-		{nil, int(exitUsage), "name the first one with -first-order ID", ""},
+		{nil, int(exitUsage), "name the first open order with -first-order ID", ""},
 		{[]string{"-first-order", "1", "-strategies", "setnx"}, int(exitUsage), "-strategies: the targets have no API", ""},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Safe},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Unknown}, // which are taken now

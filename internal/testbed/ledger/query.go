@@ -95,7 +95,7 @@ func refuseMerging(before, word, rest string) error {
 	case word == "GROUP":
 		word = "GROUP BY"
 	}
-	return fmt.Errorf("%w: with %s, the query may not return the second grab of an order: remove that part of the query, as in %s", ErrQuery, word, example)
+	return fmt.Errorf("%w: %s can hide the second grab of an order: remove that part of the query, as in %s", ErrQuery, word, example)
 }
 
 const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({orders})"

@@ -144,7 +144,7 @@ func TestExternalSentinel(t *testing.T) {
 		t.Errorf("%q, %+v", external.RedisVersion, external.Addresses)
 	}
 	failsToStart(t, cfg, []badConfig{
-		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master "nobody"`},
+		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master with the name "nobody"`},
 		{"no Sentinel", func(c *stack.Config) { c.Sentinel = []string{closedAddr(t)} }, stack.ErrUnreachable, "no Sentinel at"},
 		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "the same server"},
 	})
