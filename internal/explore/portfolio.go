@@ -47,6 +47,7 @@ func Portfolio(cfg Config) []Part {
 		with("work that outlasts a lease", 0, 1, func(c *Config) { c.Work = c.TTL + c.TTL/3 },
 			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
+		with("three drivers and a pause", 0, 1, func(c *Config) { c.Actors = 3 }, catalog.Pause),
 		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost),
 		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),
 		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),

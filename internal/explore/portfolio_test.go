@@ -30,7 +30,7 @@ func parts(t *testing.T, schedules int, strategies ...string) []explore.Result {
 // TestPortfolio checks which part finds what, and that no part reports a property again that an
 // earlier one has broken.
 func TestPortfolio(t *testing.T) {
-	results := parts(t, 60, "setnx-fenced", "library", "setnx-blind-retry")
+	results := append(parts(t, 60, "setnx-fenced", "library", "setnx-blind-retry"), parts(t, 100, "setnx-del")...)
 	if os.Getenv("GRABLAB_PROVE") == "1" {
 		results = append(results, parts(t, 150, "watchdog-fenced")...) // with fewer schedules it would be unknown
 	}
@@ -58,6 +58,10 @@ func TestPortfolio(t *testing.T) {
 				t.Errorf("%s: %s, %v", r.Strategy, r.Verdict, seen)
 			}
 		default:
+			// A DEL that deletes the lock of another driver shows only with a third driver.
+			if part := seen[catalog.LeaseExclusive]; r.Strategy == "setnx-del" && part != "three drivers and a pause" {
+				t.Errorf("%s: lease-exclusive is broken in %q", r.Strategy, part)
+			}
 			if !broken || part != "calls sent twice" {
 				t.Errorf("%s: no-residue is broken in %q: %v", r.Strategy, part, broken)
 			}
