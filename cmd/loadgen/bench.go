@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/flags"
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/testbed/stack"
@@ -142,13 +143,13 @@ func benchHelp(w io.Writer, topic string) {
 	help("bench", newBenchSettings().flags())(w, topic)
 	peers := slices.DeleteFunc(lockbench.Subjects(), func(c lockbench.Subject) bool { return !c.Peer })
 	printSections(w, []section{
-		{"Cases", mapped(lockbench.Cases, func(c lockbench.Case) [2]string { return [2]string{c.Name, c.About} })},
-		{"Peers", mapped(peers, func(c lockbench.Subject) [2]string { return [2]string{c.Name, c.Title} })},
+		{"Cases", catalog.Map(lockbench.Cases, func(c lockbench.Case) [2]string { return [2]string{c.Name, c.About} })},
+		{"Peers", catalog.Map(peers, func(c lockbench.Subject) [2]string { return [2]string{c.Name, c.Title} })},
 	})
 }
 
 func caseNames() []string {
-	return mapped(lockbench.Cases, func(c lockbench.Case) string { return c.Name })
+	return catalog.Map(lockbench.Cases, func(c lockbench.Case) string { return c.Name })
 }
 
 func parseCases(text string) ([]lockbench.Case, error) {

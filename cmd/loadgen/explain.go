@@ -36,11 +36,11 @@ func explainers() []explainer {
 	one := func(s lock.Strategy) []string { return []string{s.Name} }
 	return []explainer{
 		explainerOf("failure mode", catalog.Modes, func(m catalog.Mode) []string { return []string{m.ID} }, explainMode),
-		{"fault", mapped(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), func(name string) (explanation, bool) {
+		{"fault", catalog.Map(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), func(name string) (explanation, bool) {
 			f, note, ok := catalog.FindFault(name)
 			return explainFault(f, note), ok
 		}},
-		{"property", mapped(catalog.Properties, func(p catalog.Property) string { return p.Name }), func(name string) (explanation, bool) {
+		{"property", catalog.Map(catalog.Properties, func(p catalog.Property) string { return p.Name }), func(name string) (explanation, bool) {
 			p, note, ok := catalog.FindProperty(name)
 			return explainProperty(p, note), ok
 		}},
@@ -66,7 +66,7 @@ func explainers() []explainer {
 // explainerOf returns an explainer for the elements of a list. The function names returns the name
 // of an element and its aliases.
 func explainerOf[T any](what string, list []T, names func(T) []string, explain func(T) explanation) explainer {
-	return explainer{what, slices.Concat(mapped(list, names)...), func(wanted string) (e explanation, ok bool) {
+	return explainer{what, slices.Concat(catalog.Map(list, names)...), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return slices.Contains(names(x), wanted) })
 		if i < 0 {
 			return e, false
@@ -191,7 +191,7 @@ func explainMode(m catalog.Mode) explanation {
 		{"steps", m.Steps},
 		{"cure", m.Cure + " (" + m.In + ")"},
 		{"shown by", m.ShownBy},
-		{"strategies", strings.Join(mapped(breaks, nameOf), ", ")},
+		{"strategies", strings.Join(catalog.Map(breaks, nameOf), ", ")},
 		{"source", m.Source},
 	}}
 }
@@ -203,7 +203,7 @@ func shownCommands() []command {
 
 func explainFault(f catalog.FaultEntry, note string) explanation {
 	expected := func(v catalog.Verdict) string {
-		return strings.Join(mapped(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) != v }), nameOf), ", ")
+		return strings.Join(catalog.Map(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) != v }), nameOf), ", ")
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
 		{"name", note},

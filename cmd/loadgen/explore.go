@@ -116,7 +116,7 @@ func (s *exploreSettings) choose() error {
 	if s.format == "mermaid" && len(chosen) != 1 {
 		return flags.Usage("-format mermaid: a diagram shows the failure of one strategy; choose it with -strategies")
 	}
-	s.Strategies = mapped(chosen, nameOf)
+	s.Strategies = catalog.Map(chosen, nameOf)
 	return nil
 }
 

@@ -52,7 +52,7 @@ func printSections(w io.Writer, sections []section) {
 
 // overview prints what loadgen does, with examples and a list of commands.
 func overview(w io.Writer) {
-	rows := mapped(shownCommands(), func(c command) [2]string { return [2]string{c.name, c.about} })
+	rows := catalog.Map(shownCommands(), func(c command) [2]string { return [2]string{c.name, c.about} })
 	printHelp(w, "overview", func() { flags.PrintTable(w, rows) })
 }
 
@@ -82,10 +82,10 @@ func (s *settings) helpSections() (all []section) {
 	title := func(s lock.Strategy) [2]string { return [2]string{s.Name, s.Title} }
 	faults := slices.DeleteFunc(slices.Clone(catalog.Faults), func(f catalog.FaultEntry) bool { return f.By&catalog.Run == 0 })
 	return append(all,
-		section{"Scenarios", mapped(experiment.Scenarios, func(sc experiment.Scenario) [2]string { return [2]string{sc.Name, sc.About} })},
-		section{"Strategies", mapped(lock.Strategies, title)},
-		section{"Peers: locks of libraries with their default options. The word all does not include peers", mapped(lock.Peers, title)},
-		section{"Faults", mapped(faults, func(f catalog.FaultEntry) [2]string { return [2]string{string(f.Name), f.About} })},
+		section{"Scenarios", catalog.Map(experiment.Scenarios, func(sc experiment.Scenario) [2]string { return [2]string{sc.Name, sc.About} })},
+		section{"Strategies", catalog.Map(lock.Strategies, title)},
+		section{"Peers: locks of libraries with their default options. The word all does not include peers", catalog.Map(lock.Peers, title)},
+		section{"Faults", catalog.Map(faults, func(f catalog.FaultEntry) [2]string { return [2]string{string(f.Name), f.About} })},
 		section{"Exit codes", [][2]string{
 			{"0", "done"},
 			{"1", "loadgen itself failed"},

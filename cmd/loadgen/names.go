@@ -72,7 +72,7 @@ func parseAssert(text string) (experiment.Assert, error) {
 }
 
 func scenarioNames() []string {
-	return mapped(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
+	return catalog.Map(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
 // chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service
@@ -117,7 +117,7 @@ func nameOf(s lock.Strategy) string { return s.Name }
 func findStrategy(name string) (lock.Strategy, error) {
 	s, err := lock.Find(name)
 	if err != nil {
-		return s, flags.Unknown("strategy", name, mapped(slices.Concat(lock.Strategies, lock.Peers), nameOf), "core", "all", "peers")
+		return s, flags.Unknown("strategy", name, catalog.Map(slices.Concat(lock.Strategies, lock.Peers), nameOf), "core", "all", "peers")
 	}
 	return s, nil
 }
@@ -206,12 +206,4 @@ func parseTargets(text string) ([]string, error) {
 		}
 	}
 	return list, nil
-}
-
-func mapped[T, R any](list []T, f func(T) R) []R {
-	results := make([]R, len(list))
-	for i, x := range list {
-		results[i] = f(x)
-	}
-	return results
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/flags"
 
 	"github.com/google/renameio/v2"
@@ -19,7 +20,7 @@ type format[T any] struct {
 }
 
 func formatNames[T any](formats []format[T]) []string {
-	return mapped(formats, func(f format[T]) string { return f.name })
+	return catalog.Map(formats, func(f format[T]) string { return f.name })
 }
 
 // formatFlag returns the -format flag for formats with these names. The first one is the default.

@@ -54,11 +54,11 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 		s.Property = property.Name
 		notes.add(note)
 	case s.Property != "":
-		known := mapped(catalog.Properties, func(p catalog.Property) string { return p.Name })
+		known := catalog.Map(catalog.Properties, func(p catalog.Property) string { return p.Name })
 		return s, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
 	}
 	if _, ok := catalog.FindMode(s.Mode); s.Mode != "" && !ok {
-		known := mapped(catalog.Modes, func(m catalog.Mode) string { return m.ID })
+		known := catalog.Map(catalog.Modes, func(m catalog.Mode) string { return m.ID })
 		return s, fmt.Errorf("%s: %w", file, flags.Unknown("failure mode", s.Mode, known))
 	}
 	return s, nil

@@ -51,7 +51,7 @@ func (s *settings) chooseNames() error {
 		case "core":
 			s.Target.Strategies = append(s.Target.Strategies, core...)
 		case "peers":
-			s.Target.Strategies = append(s.Target.Strategies, mapped(lock.Peers, nameOf)...)
+			s.Target.Strategies = append(s.Target.Strategies, catalog.Map(lock.Peers, nameOf)...)
 		default:
 			s.Target.Strategies = append(s.Target.Strategies, word)
 		}

@@ -128,7 +128,7 @@ var (
 func (a *asker) legends(lines []string) {
 	for _, line := range lines {
 		first, _, _ := strings.Cut(strings.ReplaceAll(line, "/", " "), " ")
-		if slices.Contains(mapped(everyStrategy(), nameOf), strings.Trim(first, ",:")) || strings.HasPrefix(line, "run ") {
+		if slices.Contains(catalog.Map(everyStrategy(), nameOf), strings.Trim(first, ",:")) || strings.HasPrefix(line, "run ") {
 			continue
 		}
 		for _, found := range append(legendWord.FindAllStringSubmatch(line, -1), legendMark.FindAllStringSubmatch(line, -1)...) {

@@ -14,13 +14,26 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// Map applies f to each item. It never returns nil, so that JSON contains [] instead of null.
+func Map[T, R any](items []T, f func(T) R) []R {
+	results := make([]R, len(items))
+	for i, item := range items {
+		results[i] = f(item)
+	}
+	return results
+}
+
 // Join joins the texts of some items with a separator.
 func Join[T any](items []T, separator string, text func(T) string) string {
-	texts := make([]string, len(items))
-	for i, item := range items {
-		texts[i] = text(item)
+	return strings.Join(Map(items, text), separator)
+}
+
+// Capital returns text with a capital letter at its beginning. The first character must be ASCII.
+func Capital(text string) string {
+	if text == "" {
+		return ""
 	}
-	return strings.Join(texts, separator)
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // List joins words for use in a sentence: "a, b and c".

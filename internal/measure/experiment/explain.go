@@ -3,7 +3,6 @@ package experiment
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -170,7 +169,7 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	for _, c := range in.contests {
 		if !c.struck && !c.repeated && c.missed != "" && m.missed == "" {
-			m.missed = ". " + strings.ToUpper(c.missed[:1]) + c.missed[1:]
+			m.missed = ". " + catalog.Capital(c.missed)
 		}
 	}
 	for _, p := range in.points {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"grablab/internal/catalog"
 )
 
 // Cause explains in words and with arrows why an order was won once, twice or never.
@@ -383,7 +385,7 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 		}
 		sentence := strings.Join(parts, words["join"]) + words["end"]
 		if lang == "en" {
-			sentence = strings.ToUpper(sentence[:1]) + sentence[1:]
+			sentence = catalog.Capital(sentence)
 		}
 		texts[lang] = sentence
 	}

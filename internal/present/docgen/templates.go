@@ -58,7 +58,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"shownBy":      shownBy,
 	"cell":         cell,
 	"item":         item,
-	"sentence":     sentence,
+	"sentence":     catalog.Capital,
 	"join":         func(names []string) string { return strings.Join(names, ", ") },
 	"base":         path.Base,
 	"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
@@ -69,8 +69,6 @@ func item(mark, text string) string {
 	lines := catalog.Wrap(text, 110-len(mark))
 	return mark + strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
 }
-
-func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // cell escapes text for a Markdown table.
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }

@@ -34,7 +34,7 @@ func answer(run *experiment.Run) string {
 		{unknown > 0, fmt.Sprintf("%d could not be judged", unknown)},
 		{len(safe) > 0, fmt.Sprintf("%d %s", len(safe), kept)},
 	})
-	sentences = append(sentences, capital(catalog.List(parts))+".")
+	sentences = append(sentences, catalog.Capital(catalog.List(parts))+".")
 	slices.SortStableFunc(unsafe, func(a, b experiment.Cell) int { return orZero(b.DoubleGrabs) - orZero(a.DoubleGrabs) })
 	if len(unsafe) > 0 && orZero(unsafe[0].DoubleGrabs) > 0 {
 		worst := unsafe[0]
@@ -61,10 +61,3 @@ func asExpectedSentence(run *experiment.Run, measured []experiment.Cell) string 
 }
 
 func joined(sentences []string) string { return strings.Join(sentences, " ") }
-
-func capital(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}

@@ -51,7 +51,7 @@ var saleColumns = slices.Concat([]cellColumn{
 
 // outcomeColumns has one column for each kind of answer. It shows how many requests got this
 // answer.
-var outcomeColumns = mapped(grab.Outcomes, func(o grab.Outcome) cellColumn {
+var outcomeColumns = catalog.Map(grab.Outcomes, func(o grab.Outcome) cellColumn {
 	return number("answers", string(o), func(c experiment.Cell) string {
 		if c.Requests == 0 {
 			return placeholder(c)

@@ -79,7 +79,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	}
 	lines = append(lines, lowerBoundLegend(cells)...)
 	run := where(cells, func(c experiment.Cell) bool { return c.Requests > 0 })
-	sizes := distinct(mapped(run, func(c experiment.Cell) string {
+	sizes := distinct(catalog.Map(run, func(c experiment.Cell) string {
 		return fmt.Sprintf("%s and %s", catalog.Plural(c.Orders, "order", "orders"), catalog.Plural(c.Requests, "grab", "grabs"))
 	}))
 	if len(sizes) == 1 {

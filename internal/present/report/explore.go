@@ -127,7 +127,7 @@ func (e Exploration) table() table {
 			rows[i][2], rows[i][3], rows[i][4] = strconv.Itoa(len(f.Schedule.Steps)), cmp.Or(f.Mode, "-"), propertyOf(f)
 		}
 		for _, row := range rows {
-			t.Rows = append(t.Rows, mapped(row[:len(t.Headings)], func(s string) field { return field{Text: s} }))
+			t.Rows = append(t.Rows, catalog.Map(row[:len(t.Headings)], func(s string) field { return field{Text: s} }))
 		}
 	}
 	return t

@@ -111,7 +111,7 @@ func ExploredJSON(w io.Writer, e Exploration) error {
 	doc := explorationJSON{
 		Schema:     exploreSchema,
 		Bounds:     boundsJSON{e.Config.Actors, stock(e.Config), e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
-		Strategies: mapped(e.Results, e.resultJSON),
+		Strategies: catalog.Map(e.Results, e.resultJSON),
 	}
 	return encode(w, doc)
 }
@@ -120,12 +120,12 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 	doc := exploredJSON{
 		Strategy: r.Strategy, Guard: r.Guard, Verdict: r.Verdict, Expected: orNull(string(r.Expected)), Reason: r.Reason,
 		Complete: r.Complete, Schedules: r.Schedules, States: r.States,
-		Schedule: []string{}, Failures: mapped(r.Failures, failureToJSON),
-		Levels: mapped(r.Levels, func(l explore.Level) levelJSON { return levelJSON(l) }),
+		Schedule: []string{}, Failures: catalog.Map(r.Failures, failureToJSON),
+		Levels: catalog.Map(r.Levels, func(l explore.Level) levelJSON { return levelJSON(l) }),
 	}
 	for i, p := range r.Parts {
 		doc.Parts = append(doc.Parts, partJSON{
-			p.Part, bounds(e.Parts[i].Config), p.Verdict, p.Reason, p.Complete, p.Schedules, p.States, mapped(p.Failures, failureToJSON),
+			p.Part, bounds(e.Parts[i].Config), p.Verdict, p.Reason, p.Complete, p.Schedules, p.States, catalog.Map(p.Failures, failureToJSON),
 		})
 	}
 	if e.Timing {
@@ -134,29 +134,19 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 	if len(r.Failures) > 0 {
 		shortest := r.Failures[0]
 		doc.Steps, doc.FailureMode, doc.Property = new(len(shortest.Schedule.Steps)), orNull(shortest.Mode), &shortest.Property
-		doc.Schedule = mapped(shortest.Schedule.Steps, schedule.Step.String)
+		doc.Schedule = catalog.Map(shortest.Schedule.Steps, schedule.Step.String)
 	}
 	return doc
 }
 
 func failureToJSON(f explore.Failure) failureJSON {
-	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Shortest, f.Unclaimed, f.Stack, f.Schedule.String(), mapped(f.Moments, func(m explore.Moment) momentJSON {
+	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Shortest, f.Unclaimed, f.Stack, f.Schedule.String(), catalog.Map(f.Moments, func(m explore.Moment) momentJSON {
 		return momentJSON{m.Step.String(), m.At.Nanoseconds(), m.Step.Actor, m.Did, list(m.Store), list(m.Believes), list(m.Holds), m.Broken}
 	})}
 }
 
-// mapped applies f to each element. It never returns nil, so that the JSON contains [] instead of
-// null.
-func mapped[S, T any](list []S, f func(S) T) []T {
-	all := make([]T, len(list))
-	for i, x := range list {
-		all[i] = f(x)
-	}
-	return all
-}
-
 func list[S ~string](names []S) []string {
-	return mapped(names, func(s S) string { return string(s) })
+	return catalog.Map(names, func(s S) string { return string(s) })
 }
 
 func orNull(s string) *string {

@@ -91,7 +91,7 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 			seen = append(seen, p.FailureMode)
 		}
 	}
-	ids := mapped(catalog.Modes, func(m catalog.Mode) string { return m.ID })
+	ids := catalog.Map(catalog.Modes, func(m catalog.Mode) string { return m.ID })
 	return where(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
@@ -99,7 +99,7 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 // strategies with equal verdicts.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
-	for _, strategy := range distinct(mapped(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
+	for _, strategy := range distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
 		if modes := ModesSeen(run, strategy); len(modes) > 0 {
 			s.Table.Rows = append(s.Table.Rows, []field{{Text: strategy}, {Text: strings.Join(modes, " ")}})
 		}

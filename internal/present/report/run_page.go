@@ -77,8 +77,8 @@ const (
 // that have not run yet.
 func newHeatMap(h Heat) heatMap {
 	m, run := heatMap{Heat: h}, h.Run
-	tested := mapped(run.Cells, func(c experiment.Cell) string { return c.Strategy })
-	struck := mapped(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of them
+	tested := catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })
+	struck := catalog.Map(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of them
 	m.Faults = distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
 	strategies := distinct(slices.Concat(h.Strategies, tested))
 	m.Strategies = slices.Concat(where(strategies, isNotBroken), where(strategies, isKnownBroken))
@@ -249,7 +249,7 @@ func (d *runData) mode(id string) {
 
 func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	data := cellData{
-		ID: id(c), Verdict: c.Verdict, Sentence: capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
+		ID: id(c), Verdict: c.Verdict, Sentence: catalog.Capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
 		Over: c.OverTime, Command: command(run, c), Mode: mode(c),
 	}
 	if c.Sale != nil {
@@ -259,7 +259,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		data.Figures = append(data.Figures, col.value(c))
 	}
 	for _, m := range findings(c, run.Config) {
-		data.Facts = append(data.Facts, capital(m))
+		data.Facts = append(data.Facts, catalog.Capital(m))
 	}
 	for _, f := range failures(c.Errors) {
 		data.Facts = append(data.Facts, f+".")

@@ -72,7 +72,7 @@ func loadLine(run *experiment.Run) string {
 	if len(known) == 0 {
 		return line + "; how the targets are set up is unknown"
 	}
-	all := distinct(mapped(known, settings))
+	all := distinct(catalog.Map(known, settings))
 	line = fmt.Sprintf("%s; %s, on-lost %s", line, all[0], known[0].OnLost)
 	switch len(all) {
 	case 1:
@@ -111,7 +111,7 @@ type remark struct {
 }
 
 func applying(remarks []remark) []string {
-	return mapped(where(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
+	return catalog.Map(where(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
 }
 
 func costLegend(cells []experiment.Cell) []string {
