@@ -1,13 +1,55 @@
 package lock
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
+
+// A session lasts for one timeout after a request was sent, however late the reply is.
+func TestZooKeeperLeaseCountsFromTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease, delay = 10 * time.Second, 8 * time.Second
+		s := &ZooKeeperSession{around: func(context.Context, string, func() error) error {
+			time.Sleep(delay)
+			return zk.ErrNoServer
+		}}
+		s.lease.Store(int64(lease))
+		sent := time.Now()
+		n := &zkNode{l: &zkLocker{session: s}, path: "/grablab/1/a-0"}
+		if _, end, _ := n.look(t.Context()); !end.Equal(sent.Add(lease)) {
+			t.Errorf("the lease ends %v after the request, want %v", end.Sub(sent), lease)
+		}
+	})
+}
+
+// If the session expires, every holder is told immediately, and not at its next renewal.
+func TestZooKeeperExpiredSessionEndsAllLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = time.Minute
+		l := &zkLocker{}
+		var held []*renewer
+		for range 2 {
+			held = append(held, l.renewers.start(t.Context(), time.Now().Add(lease), lease, func(ctx context.Context) (time.Time, error) {
+				<-ctx.Done()
+				return time.Time{}, ctx.Err()
+			}))
+		}
+		l.expired()
+		for i, r := range held {
+			if !IsClosed(r.Lost()) {
+				t.Errorf("lease %d is not lost", i)
+			}
+		}
+		l.renewers.close()
+	})
+}
 
 // A session closes although its connection ends while requests come that are too late. The
 // client answers such a request up to three times, and has room for two answers if the

@@ -1,0 +1,113 @@
+package backendtest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/tap"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// about returns a function that chooses the calls about one node.
+func about(node string) func(tap.Op) bool {
+	return func(op tap.Op) bool { return slices.Contains(op.Keys, node) }
+}
+
+// The node ahead disappears between a waiter's look at the queue and its request to watch that node.
+// The waiter must look at the queue again, because another client may be first.
+func TestZooKeeperNodeAheadGoesBeforeItIsWatched(t *testing.T) {
+	const key = "gone-before-watch"
+	b := newBed(t, "zookeeper")
+	a := acquire(t, b.locker(t, 10*time.Second, 0, nil), key)
+	second, hangUp := trying(t, b.locker(t, 10*time.Second, 20*time.Second, nil), key)
+	b.queued(t, key, 2)
+	nodes, err := b.left(t.Context(), key)
+	must(t, err)
+	node := dir(key) + "/" + slices.MaxFunc(nodes, bySequence)
+
+	g := newGate(about(node)) // the third client's first call about the second client's node is the watch
+	third, cancel := trying(t, b.locker(t, 10*time.Second, 20*time.Second, g.tap), key)
+	defer cancel()
+	<-g.reached
+	hangUp()
+	if lease := <-second; lease != nil {
+		t.Fatal("a client that hung up has the lock")
+	}
+	b.queued(t, key, 2)
+	close(g.opened)
+	select {
+	case lease := <-third:
+		t.Fatalf("the third client returned while the first one held the lock: %v", lease)
+	case <-time.After(300 * time.Millisecond):
+	}
+	must(t, a.Release(t.Context()))
+	lease := <-third
+	if lease == nil {
+		t.Fatal("the third client did not get the lock")
+	}
+	must(t, lease.Release(t.Context()))
+	b.mustBeFree(t, key)
+}
+
+func bySequence(a, b string) int {
+	number := func(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
+	return strings.Compare(number(a), number(b))
+}
+
+// A holder cannot renew in time and gives up its lease, but its session lives on. Its node must go,
+// so that the next client gets the lock.
+func TestZooKeeperDeletesTheNodeOfALostLease(t *testing.T) {
+	const key = "lost-lease"
+	b := newBed(t, "zookeeper")
+	g := newGate(func(op tap.Op) bool { return op.Phase == tap.Renew })
+	scope := tap.Scope{Order: 1, Driver: 1}
+	ctx, acquired := scope.Enter(t.Context(), tap.Acquire)
+	a, err := b.locker(t, time.Second, 0, g.tap).Acquire(ctx, key)
+	must(t, err)
+	acquired()
+	<-g.reached
+	defer close(g.opened)
+	<-a.Lost()
+
+	next, cancel := trying(t, b.locker(t, time.Second, 20*time.Second, nil), key)
+	defer cancel()
+	lease := <-next
+	if lease == nil {
+		t.Fatal("the node of the lost lease still blocks the lock")
+	}
+	must(t, lease.Release(t.Context()))
+}
+
+// A create is executed, but fails at the client after its caller has hung up. The client does not
+// know the name of the node, and must look for it.
+func TestZooKeeperDeletesTheNodeOfAFailedCreate(t *testing.T) {
+	const key = "failed-create"
+	b := newBed(t, "zookeeper")
+	must(t, acquire(t, b.locker(t, 10*time.Second, 0, nil), key).Release(t.Context())) // creates the parent
+	var once sync.Once
+	created, answer := make(chan struct{}), make(chan struct{})
+	lossy := func(ctx context.Context, op tap.Op, send func(context.Context) error) error {
+		err := send(ctx)
+		if strings.HasPrefix(op.Keys[0], dir(key)+"/") {
+			once.Do(func() {
+				close(created)
+				<-answer
+				err = zk.ErrConnectionClosed
+			})
+		}
+		return err
+	}
+	got, hangUp := trying(t, b.locker(t, 10*time.Second, 0, lossy), key)
+	<-created
+	hangUp()
+	if <-got != nil {
+		t.Fatal("a client that hung up has the lock")
+	}
+	close(answer)
+	b.mustBeFree(t, key)
+}
