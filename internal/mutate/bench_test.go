@@ -43,7 +43,7 @@ func newBench(explore bool) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := os.ReadFile(filepath.Join(root, "internal/mutate/equivalent.txt"))
+	equivalent, err := readEquivalent(root)
 	if err != nil {
 		return nil, fmt.Errorf("run this in the root of the project: %w", err)
 	}
@@ -51,13 +51,22 @@ func newBench(explore bool) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, root: root, explores: explore, fails: map[string]bool{}, equivalent: map[string]bool{}}
+	return &bench{dir: dir, root: root, explores: explore, fails: map[string]bool{}, equivalent: equivalent}, nil
+}
+
+// readEquivalent returns the keys of the mistakes that change nothing.
+func readEquivalent(root string) (map[string]bool, error) {
+	list, err := os.ReadFile(filepath.Join(root, "internal/mutate/equivalent.txt"))
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]bool{}
 	for line := range strings.Lines(string(list)) {
 		if key, _, ok := strings.Cut(line, " # "); ok {
-			b.equivalent[key] = true
+			keys[key] = true
 		}
 	}
-	return b, nil
+	return keys, nil
 }
 
 func (b *bench) close() { os.RemoveAll(b.dir) }

@@ -3,6 +3,7 @@ package mutate
 import (
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -102,6 +103,31 @@ func TestLuaRules(t *testing.T) {
 	}
 	if want := []string{"redis.call('DEL', KEYS[1])", "return 1"}; !slices.Equal(got, want) {
 		t.Errorf("dropped lines: %q, want %q", got, want)
+	}
+}
+
+// TestEquivalentMistakesExist checks that the rules can still make every mistake in the list of
+// mistakes that change nothing. Otherwise, its code has changed, and someone must judge it again.
+func TestEquivalentMistakesExist(t *testing.T) {
+	const root = "../.."
+	keys, err := readEquivalent(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range keys {
+		file, _, _ := strings.Cut(key, ": ")
+		source, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		all, err := findMistakes(file, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(all, func(m mistake) bool { return m.key(source) == key }) {
+			t.Errorf("no rule makes this mistake: %s", key)
+		}
 	}
 }
 
