@@ -106,8 +106,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts the result of one request. due is the time at which the load plan wanted the request
-// to be sent.
+// add counts the result of one request. due is when the load plan scheduled the request.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -159,9 +158,9 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. The driver sent its request at the time
-// came and got its answer at the time answered. limited means that the driver already has as many
-// units as it may get.
+// addSale counts an answer for an order with several units. came is when the driver sent its
+// request, and answered is when it got the answer. limited means that the driver already has as
+// many units as it may get.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -264,7 +263,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order, and creates it for the first answer.
+// stateOf returns the state of an order, which it creates when the first answer arrives.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {

@@ -64,8 +64,8 @@ const Foreign = fleet.ForeignStrategy
 // ErrAssert for any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// The colon may also belong to the address of an instance. An address contains dots, but the
-	// name of a strategy does not.
+	// A colon follows the name of a strategy, but it may also be part of an instance's address.
+	// Only an address contains dots.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)

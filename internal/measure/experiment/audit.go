@@ -80,7 +80,7 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// These limits apply while the program watches the ledger for late rows.
+// These limits apply after the load, while the program waits for rows that the service writes late.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // if the ledger keeps changing, the program waits for this much longer
@@ -92,14 +92,14 @@ func (w *worker) settleFor(c *Cell) time.Duration {
 	return max(cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle)), w.cfg.Target.Compensation)
 }
 
-// settleInterval returns a random pause between two readings of the ledger. Regular pauses could miss
-// changes that repeat with the same period.
+// settleInterval returns a random pause between two readings of the ledger, because regular
+// readings could miss changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it stops changing, because a service may write a row late. It
+// settle reads the ledger until it stops changing, because a service may write a row late, and
 // returns the last rows. If trusted is true, one unchanged reading is enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
@@ -220,8 +220,8 @@ type probes struct {
 	lost    bool // whether any test request got the answer "taken" or "busy"
 }
 
-// probeAll sends a request of a new driver for each order after the load. It tries again if an
-// order is reported as taken but has no ledger row, because the order may only be reserved.
+// probeAll sends a request of a new driver for each order after the load. If an order is reported
+// as taken but has no ledger row, it tries again, because a reservation may expire.
 func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// These errors say why a test ended before it was complete.
+// These errors say why a test ended early.
 var (
 	errBudget      = errors.New("experiment: the test took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
@@ -48,8 +48,8 @@ func (cfg Config) budgetOver(what string) string {
 
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
-// orderByRisk moves the tests that are most likely to fail to the front, and prints the new order.
-// If time runs out, only low-risk tests are skipped.
+// orderByRisk moves the tests that are most likely to fail to the front, so that only low-risk
+// tests are skipped if time runs out. It prints the new order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)

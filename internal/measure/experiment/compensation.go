@@ -12,8 +12,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks polls the ledger of a service that may undo a second win within a time limit. Polling
-// gives only a minimum and a maximum for the time that such a win lasted.
+// takeBacks polls the ledger of a service that may undo a second win within a time limit. Because
+// it sees only snapshots, it knows just a minimum and a maximum for how long such a win lasted.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -33,8 +33,8 @@ type takeBacks struct {
 // without the extra row, first is the first one with it, and last is the latest one.
 type overbooking struct{ before, first, last time.Time }
 
-// watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service may not
-// take back wins.
+// watchTakeBacks starts to watch the ledger of the given orders. It returns nil if the service may
+// not undo wins.
 func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *takeBacks {
 	within := w.cfg.Target.Compensation
 	if within == 0 {
@@ -72,8 +72,8 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note processes the rows of one ledger query. The query was sent at the time asked, and the rows
-// arrived at the time answered.
+// note processes the rows of one ledger query. asked is when the query was sent, and answered is
+// when the rows arrived.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -104,9 +104,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	t.clean = asked
 }
 
-// settle stops watching and returns the rows that count. Wins that the service undid too late still
-// count. It returns an error if the time of a deletion is uncertain, or if no reading found the row
-// of a driver who was told that it had won.
+// settle stops watching and returns the rows that count, including wins that the service undid too
+// late. It returns an error if a deletion time is uncertain, or if the row of a driver that was
+// told of its win never appeared.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

@@ -57,10 +57,10 @@ type Config struct {
 	Instances int
 	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
 
-	// Target describes running instances to test. If it lists addresses, the run starts no servers.
+	// Target describes the instances under test. If it lists addresses, the run starts no servers.
 	Target target.Target
-	// Service describes a service that the run must start itself. Target then says how to call the
-	// service.
+	// Service describes a service that the run must start itself. In this case, Target only says
+	// how to call the service.
 	Service *fleet.Service
 	// Expect contains the verdicts that the user expects. If not nil, they replace the built-in
 	// expectations.
@@ -72,7 +72,7 @@ type Config struct {
 	// Inspected receives the findings from a few test requests to the user's service. If it returns
 	// an error, the run ends. If Inspected is nil, no test requests are sent.
 	Inspected func(Preflight) error
-	// Warmup is how long to send requests before each measurement. These requests are not counted.
+	// Warmup is how long to send requests that are not counted before each measurement.
 	Warmup time.Duration
 
 	// Shard selects the part of the load that this process sends. Nil selects the whole load.

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Contradiction returns an error if figures in the run contradict each other. This happens, for
-// example, if someone has edited the result file.
+// Contradiction returns an error if figures in the run contradict each other, for example because
+// someone has edited the result file.
 func (r *Run) Contradiction() error {
 	for _, c := range r.Cells {
 		if err := cmp.Or(c.contradiction(), r.contradicts(c)); err != nil {

@@ -40,23 +40,23 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends the test of one order, because the service reconnected too late to compete for the
-// lock. It lets the paused driver continue.
+// giveUp ends the test of an order for which the service reconnected too late to compete for the
+// lock. The paused driver may then continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c, fmt.Sprintf("the service did not reconnect to its servers within %v, so its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell)))
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether the lease of the paused driver ends before other drivers can compete
-// for the lock. For example, a server may have restarted too slowly.
+// isTooLate reports whether the paused driver's lease ends before others can compete for the lock,
+// for example because a server restarted too slowly.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the paused drivers have expired. It does nothing if other
-// drivers can wait for the lock themselves.
+// awaitExpiry waits until the leases of the paused drivers have expired. It does nothing if the
+// strategy itself makes the other drivers wait for the lock.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -87,9 +87,9 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the instance that the fault spares has reconnected to its servers. It
-// waits at most half a lease. After a whole lease, another driver could win simply because the
-// lease has expired.
+// awaitRecovery waits until the instance that the fault does not hit has reconnected to its
+// servers. It waits at most half a lease, because another driver could simply win once the lease
+// has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
@@ -143,8 +143,8 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records which drivers finished before their leases ended, although the fault hit them.
-// If such an order has two winners, an expired lease is not the cause.
+// noteEarly records which of the drivers that the fault hit finished before their leases ended. If
+// an order of such a driver has two winners, an expired lease is not the cause.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
@@ -209,8 +209,8 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// cancelUnlessFirst discards the injection if the driver that the fault hits must write first but
-// has not written yet.
+// cancelUnlessFirst discards the injection if the driver that the fault hit should have written
+// first but has not written yet.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
 		why := "the driver that the fault hit did not write before the others"
@@ -222,7 +222,7 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 }
 
 // mustClaimFirst reports whether a bug shows only if the driver that the fault hits writes first.
-// Its fencing token is older, so the database could refuse a later write.
+// If it wrote later, the database could refuse the write because of its older fencing token.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
@@ -253,7 +253,7 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// repeatsFor limits how long a simulated outage waits until the client stops retrying. With default
+// repeatsFor limits how long a simulated outage lasts while the client keeps retrying. With default
 // settings, ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest is the test of one order. Several drivers compete for the order, and the fault hits only
-// one of them, called the affected driver.
+// contest is the test of one order, for which several drivers compete. The fault hits only one of
+// them, called the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
@@ -20,7 +20,7 @@ type contest struct {
 	// affectedFirst means that the affected driver must write before its competitors may write.
 	affectedFirst bool
 
-	// These fields are the requests of the drivers, in the order in which they are sent.
+	// These fields contain the requests of the drivers, in the order in which they are sent.
 	holder      *load.Request  // the driver that has the lock before the affected one, at the other instance; may be nil
 	affected    load.Request   // the driver that the fault hits
 	waiter      *load.Request  // the driver that waits for the affected driver's lock, at the other instance; may be nil
@@ -28,7 +28,7 @@ type contest struct {
 	lateDriver  load.Request   // sent to the other instance once the fault has ended
 	lastDrivers []load.Request // sent after all others have their answers, if there are several units
 
-	// These fields record what has happened to the holder and to the affected driver.
+	// These fields record what has happened to the holder and to the driver that the fault hits.
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiting driver had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
@@ -40,7 +40,7 @@ type contest struct {
 	answeredAt     time.Time
 	openUntil      time.Time // when the driver was last known not to have written
 
-	// These fields record what has happened to the other drivers.
+	// These fields record what has happened to the drivers that the fault does not hit.
 	contendedSince     time.Time // when the fault was active and the first of these drivers were about to start
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when one of the other drivers first stopped before its write
@@ -75,8 +75,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// If the program cannot tell drivers apart, the fault would hit all drivers of this instance. In
-	// that case, send the other drivers to the other instance.
+	// If the program cannot tell drivers apart, the fault would hit all drivers of this instance,
+	// so send the other drivers to the other instance.
 	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -94,12 +94,12 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 }
 
 // tokensDecide reports whether only one other driver may write before the waiting driver continues.
-// After more writes, a lock that has lost its counter could give both the same fencing token.
+// After several writes, a lock that has lost its counter could repeat the waiting driver's token.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the instance that the fault hits last.
+// place returns a sort key that puts requests to the instance under fault after all others.
 func (in *injection) place(r load.Request) int {
 	if r.Target == in.struck.URL {
 		return 1
@@ -129,8 +129,8 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike stops counting an injection that could not have revealed a failure, and records the
-// reason.
+// cancelStrike excludes an injection that could not have revealed a failure from the counts, and
+// records the reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {
 		c.missed = why

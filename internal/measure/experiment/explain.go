@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite marks an order that only the database protected. It refused a write after the lease had
-// ended, so no property failed.
+// lateWrite marks an order that was saved only by the database, which refused a write after the
+// lease had ended. No property failed.
 const lateWrite = "late write"
 
 // failed names an order and the property that does not hold for it. An empty property means that
@@ -120,8 +120,8 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	return timelines
 }
 
-// worstOf selects the failed order whose timeline is shown. An order with two winners is worse than
-// a stuck order, and a stuck order is worse than two lock holders.
+// worstOf selects the failed order whose timeline is shown. Two winners are worse than a stuck
+// order, which is worse than two lock holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
 	if c.Sale != nil && c.Fault == catalog.NoFault { // no single one of so many drivers explains the oversell
 		return worst

@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// These are the kinds of breakpoints. The name of a breakpoint consists of its kind and its order.
+// These are the kinds of breakpoints. A breakpoint's name consists of its kind and an order id.
 const (
 	pointHold     = "point"     // stops a driver where the fault will hit it
 	workHold      = "work"      // stops a request while the fault delays a background call of the same request
@@ -35,7 +35,7 @@ type hold struct {
 	control.Hold
 }
 
-// holds returns the breakpoints that must be set before the drivers of an order start.
+// holds returns the breakpoints to set before the drivers of an order start.
 func (s *strike) holds(c *contest) []hold {
 	affected := []int64{c.affected.Driver}
 	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
@@ -152,8 +152,8 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 // simultaneous is the longest time between two calls that the program treats as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the driver has stopped where the fault will hit it. If it makes several
-// parallel calls there, all of them must have stopped.
+// isAtPoint reports whether the driver has stopped where the fault will hit it. If the driver makes
+// several parallel calls there, all of them must have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -172,8 +172,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the breakpoints at which other drivers are stopped now. It returns none for an
-// instance whose process is stopped.
+// held returns the breakpoints at which other drivers are stopped now, except at an instance whose
+// process is stopped.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {

@@ -76,7 +76,7 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns a copy of the worker with the settings that the fault needs. It keeps the
+// withSettingsFor returns a copy of the worker with the settings that the fault needs, except for
 // settings that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
@@ -234,7 +234,7 @@ func (in *injection) routes() map[int]stack.Addresses {
 }
 
 // groups divides the steps of a request into groups that are tested at the same time. If the
-// program cannot tell drivers apart, each step is a group.
+// program cannot tell drivers apart, each group has only one step.
 func (in *injection) groups() [][]fault.Point {
 	if in.traits.tellsDrivers {
 		return [][]fault.Point{in.points}
@@ -242,7 +242,7 @@ func (in *injection) groups() [][]fault.Point {
 	return slices.Collect(slices.Chunk(in.points, 1))
 }
 
-// clear stops the instance whose requests hang, and then closes the proxies that belong to the
+// clear stops the instance under fault if requests hang there, and then closes the proxies of the
 // fault.
 func (in *injection) clear(ctx context.Context) error {
 	var errs []error
@@ -273,8 +273,8 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		striking.Go(func() {
 			defer in.bursts.End()
 			if err := strike(ctx); err != nil {
-				// Stop the instances. Otherwise, the calls that are still paused would continue in
-				// random order.
+				// Stop the instances, because the paused calls would otherwise continue in random
+				// order.
 				if in.w.fleet.Started() {
 					err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 				}
@@ -345,8 +345,8 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays a write until the driver's lease has ended. A strategy
-// without a lock has no lease. A user's service is assumed to have one.
+// outlasts reports whether the fault delays a write until the driver's lease has ended. It returns
+// false for a strategy without a lock, but assumes that a user's service has one.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false
@@ -387,15 +387,15 @@ func (in *injection) strikeAll(ctx context.Context) error {
 }
 
 // bothOrders reports whether to inject the fault twice at this step, so that the delayed driver
-// once writes last and once writes first. Some checks, such as fencing tokens, refuse only the last
+// writes last once and first once. Some checks, such as fencing tokens, refuse only the last
 // writer.
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
-// strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more
-// times.
+// strikeUntilHit injects the fault at the given steps, and tries a few more times if the fault
+// misses.
 func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
 	for try := 1; ; try++ {
 		contests, err := in.strikeAt(ctx, points, n, affectedFirst)

@@ -80,7 +80,7 @@ func (m measured) withoutWinner() string {
 }
 
 // phrases returns the words for an order that was grabbed, was grabbed too often, or had too few
-// competing drivers. They depend on whether orders have several units.
+// competing drivers. The words differ if orders have several units.
 func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
 	if c.Sale == nil {
 		return "grabbed", " grabbed more than once", "no contender"
@@ -88,8 +88,8 @@ func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
 	return "sold out", fmt.Sprintf(" sold more than %d times", c.Sale.Stock), fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
 }
 
-// at returns a text such as ": before acquire; after release" with the points that satisfy a
-// condition. It returns "" if there are none.
+// at lists the points that satisfy a condition, such as ": before acquire; after release". It
+// returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
 	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return !holds(p) })
 	if len(points) == 0 {
@@ -134,8 +134,8 @@ func share(n, of int, one, many string) string {
 // expected returns the predicted verdicts on the orders and on the lock. They are nil if the
 // predictions do not apply to these settings.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// The predictions assume that drivers compete. In a search for the highest rate, drivers may
-	// not compete.
+	// The predictions assume that drivers compete, which is uncertain in a search for the highest
+	// rate.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for processes that the program cannot stop at a certain call. It injects the
-// fault at several times during a request instead.
+// These settings are for processes that the program cannot stop at a certain call. Instead, it
+// injects the fault at several times during a request.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often the program tries to stop a process that still answers
@@ -36,7 +36,7 @@ func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix)
 // that the fault hits.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
-// checkMoments returns an error if the requested faults do not work on running processes.
+// checkMoments returns an error if a requested fault does not work on running processes.
 func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	process := map[catalog.ProcessEffect]bool{} // what the requested faults do to a process
 	for _, s := range cfg.specs(at) {
@@ -158,8 +158,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments injects the fault at each chosen time after the start of a request. If the
-// request has already ended by then, it tries again with another order.
+// strikeAtMoments injects the fault at each chosen time after the start of a request. If a request
+// has already ended by then, it tries again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
