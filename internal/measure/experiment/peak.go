@@ -25,11 +25,11 @@ const (
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless is the name of the strategy without a lock. Searches for the highest rate use it for
-// comparison.
+// lockless is the name of the strategy without a lock. A search for the highest rate compares the
+// others with it.
 const lockless = "none"
 
-// peak searches for the highest rate that a strategy can sustain, and returns its figures.
+// peak searches for the highest rate that a strategy can sustain, and returns the result.
 func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
 		best, bad *Cell // bad is the result for the first rate at which the service was unsafe or got stuck
@@ -58,7 +58,7 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 }
 
 // search doubles the rate until an attempt fails, and then narrows the range until the time is used
-// up. It repeats each failed attempt once, because a busy machine may cause a failure.
+// up. Because a busy machine may cause a failure, it repeats each failed attempt once.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -97,8 +97,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate returns the next rate to try. It doubles low if no rate has failed, and halves high if
-// all have failed. Otherwise, it returns the geometric mean of low and high.
+// nextRate returns the next rate to try. It doubles low as long as no rate has failed, and halves
+// high as long as every rate has failed. Otherwise, it returns their geometric mean.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -159,8 +159,8 @@ const (
 	ByLock      = "lock"
 )
 
-// limit finds out what limited the rate in each search. It compares a strategy with requests that
-// take no lock, and with an endpoint that does no work.
+// limit finds out what limited the rate in each search. To do so, it compares a strategy with
+// requests that take no lock, and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -181,9 +181,9 @@ func (r *Run) limit() {
 	}
 }
 
-// limitOf returns what limited the highest request rate p of a strategy, and why. It compares p with
-// the results none (without a lock) and bare (an endpoint that does no work). p may be bare itself.
-// limit is "" if the cause is unknown.
+// limitOf returns what limited the highest request rate p of a strategy, and why. It compares p
+// with none (requests without a lock) and bare (an endpoint that does no work), which may be p
+// itself. limit is "" if the cause is unknown.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {

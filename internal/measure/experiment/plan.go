@@ -29,15 +29,15 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec describes one test before it runs, and stores its result afterwards.
+// cellSpec describes a test that is still to run, and later stores its result.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the test has run
 }
 
-// specs lists the tests of the run. Before the run has connected to a running service, at is nil,
-// and the strategies of the service are unknown.
+// specs lists the tests of the run. at is nil before the run has connected to a running service,
+// whose strategies are not known until then.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -117,8 +117,8 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators are the servers that start slowly and need much memory. Only the first worker starts
-// them.
+// coordinators are the servers that only the first worker starts, because they start slowly and
+// need much memory.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
 // queue contains the tests that still have to run. It is safe for concurrent use.
@@ -127,7 +127,7 @@ type queue struct {
 	left []*cellSpec
 }
 
-// newQueue returns a queue that begins with the tests that only the first worker can run.
+// newQueue returns a queue in which the tests that only the first worker can run come first.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {

@@ -68,7 +68,7 @@ var roles = map[tap.Phase]string{
 }
 
 // Inspect sends a few test requests with each strategy of the user's service, and passes the
-// findings to show. It first starts the service if the run must start it.
+// findings to show. If the run has to start the service, Inspect starts it first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Start the service with the settings that recordService will use, so that it starts only once.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
@@ -126,7 +126,7 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail records the remote calls of one request. To save time, it does not observe calls in
+// quickTrail records the remote calls of one request. To save time, it does not wait for calls in
 // the background.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns, 1)
@@ -263,8 +263,8 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser reports as a problem that the first driver of a new order did not win. open names the
-// setting that opens orders. known is a hint for services that accept only known drivers.
+// addLoser adds a problem if the first driver of a new order did not win. open names the setting
+// that opens orders. known is a hint for services that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -293,11 +293,11 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 	}
 }
 
-// ledgerArrives is how long after an answer the ledger row may still appear.
+// ledgerArrives is how long to wait for the ledger row after an answer.
 const ledgerArrives = 2 * time.Second
 
-// inspectLedger compares the ledger with the answers. It returns how many drivers have a ledger row
-// for the order.
+// inspectLedger compares the ledger with the answers, and returns how many drivers have a ledger
+// row for the order.
 func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
 	if !w.ledger {
 		p.Ledger = "no ledger can be read, so only the answers tell who won"

@@ -64,7 +64,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows progress within a test. It skips updates that come too soon after the last one.
+// step shows progress within a test, unless the last update is too recent.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition contains the figures of one of several runs of the same test. The cost of a strategy
-// can differ by a factor of ten between two runs.
+// Repetition contains the figures of one of several runs of the same test. Tests are repeated
+// because the cost of a strategy can differ by a factor of ten between two runs.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -39,8 +39,8 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds returns the tests in running order, including repetitions. It shuffles each round, so that
-// periodic work on the machine does not always slow down the same strategy.
+// rounds returns the tests in running order, including repetitions. It shuffles each round, because
+// otherwise periodic work on the machine could slow down the same strategy every time.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -143,7 +143,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values with the given function. It returns nil if either value is nil.
+// both combines two values with the given function, or returns nil if either value is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -206,7 +206,7 @@ func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) 
 	}
 }
 
-// worstChecks keeps the worse of two results for each property.
+// worstChecks returns the worse of two results for each property.
 func worstChecks(a, b []check.Verdict) []check.Verdict {
 	worst := slices.Clone(a)
 	order := []check.Result{check.Pass, check.Unknown, check.Fail}

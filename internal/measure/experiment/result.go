@@ -31,7 +31,7 @@ type Run struct {
 	Cells       []Cell      `json:"cells"`
 	Bare        *Bare       `json:"bare,omitempty"` // set only for the peak scenario; nil if the service has no such endpoint
 
-	// Ended lists the servers that exited unexpectedly, with times and causes.
+	// Ended lists the servers that exited unexpectedly, with the time and the cause of each exit.
 	Ended []string `json:"-"`
 }
 
@@ -57,8 +57,8 @@ type Environment struct {
 	Commit    string `json:"commit"`
 }
 
-// Differences describes why results from two environments cannot be compared. It ignores values
-// that are unknown in one of them.
+// Differences describes why results from two environments cannot be compared. It ignores a value
+// that is unknown in one of them.
 func (e Environment) Differences(now Environment) (all []string) {
 	e.Vegeta, e.Commit = "", "" // these do not affect a comparison
 	for field, before := range reflect.ValueOf(e).Fields() {
@@ -98,8 +98,8 @@ type Cell struct {
 	Verdict  catalog.Verdict  `json:"verdict"`
 	Expected *catalog.Verdict `json:"expected"` // nil if the registry makes no prediction for these settings
 	Reason   string           `json:"reason"`   // why the verdict is something other than safe
-	// Exclusive tells whether the lock never had two holders at once. It is nil if this was not
-	// observed, or if there is no lock.
+	// Exclusive is "yes" if the lock never had two holders at once, and otherwise "no". It is nil
+	// if this was not observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
 	// Points has an entry for each step of a request at which the program tried to inject the fault.
@@ -155,8 +155,8 @@ type Cell struct {
 	Latency     *load.Latency `json:"latency_ms"`      // counted from the time at which a request was due
 	LatencySent *load.Latency `json:"latency_sent_ms"` // counted from the time at which a request was sent
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime shows how the load and the answers changed over time. Strikes lists the periods in
-	// which the fault was active.
+	// OverTime shows how the load and the answers changed over time, and Strikes lists the periods
+	// in which the fault was active.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
 
@@ -224,7 +224,7 @@ type Window struct {
 	ToMS   *float64 `json:"to_ms"` // nil if the period had not ended by the end of the test
 }
 
-// Point describes what happened to the orders for which the fault hit the same step of a request.
+// Point describes what happened to all orders for which the fault hit the same step of a request.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
@@ -252,7 +252,7 @@ type Sale struct {
 	// if units were left or a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
 	// InOrder is the share of the units that went to the drivers who came first. It is 1 if all
-	// drivers were served in the order of their arrival.
+	// units were sold in the order of arrival.
 	InOrder *float64 `json:"in_order"`
 	// OverTime shows when units were sold. It is nil if no unit was sold or a fault was injected.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`

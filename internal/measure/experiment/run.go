@@ -173,7 +173,7 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// Instances that cannot run at all are a failure of the test program, not a finding.
+	// A run without working instances fails, because this says nothing about any strategy.
 	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil {
 		return err
 	}
@@ -261,8 +261,8 @@ func (r *runner) runAll(ctx context.Context) error {
 	return errors.Join(err, r.leaveOut())
 }
 
-// runBare measures the highest rate of an endpoint that does no work, for comparison with the
-// strategies.
+// runBare measures the highest rate of an endpoint that does no work, with which the strategies are
+// compared.
 func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	if r.cfg.Resume != nil {
 		r.run.Bare = r.cfg.Resume.Bare

@@ -89,8 +89,8 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver returns the median of a figure over all repetitions. It returns nil if a repetition
-// lacks the figure.
+// medianOver returns the median of a figure over all repetitions, or nil if a repetition lacks the
+// figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {

@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that a service started by the run uses with every strategy.
+// serviceNeeds returns the servers that the user's service uses, whatever the strategy.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	s := cfg.Service
 	if s == nil {
@@ -63,14 +63,14 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
-	// idle lists the SQL statements that an instance also sends while it serves no request. It
-	// contains no statement that may write.
+	// idle lists the SQL statements that an instance also sends while it serves no request, except
+	// statements that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
 }
 
-// ttlOfDryRuns returns the TTL of the locks in dry runs. If the service does not let the run set
-// the TTL, it uses its own.
+// ttlOfDryRuns returns the TTL of the locks in dry runs. If the run cannot set the TTL of the
+// service, it returns the configured one.
 func (cfg Config) ttlOfDryRuns() time.Duration {
 	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
 		return cfg.TTL
@@ -185,8 +185,8 @@ func (g *dryGrab) result() error {
 	return g.err
 }
 
-// listedFor returns two lists: the requests recorded so far, and those that arrive while it waits
-// for the given duration.
+// listedFor returns the requests recorded so far, and those that arrive while it waits for the
+// given duration.
 func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
@@ -202,8 +202,8 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 }
 
 // listCalls returns the remote calls of one request before and after its answer. It waits until the
-// request has written and makes no more calls, or until the time limit. took is how long it waited
-// after the answer.
+// request has written and makes no more calls, but not longer than a limit. took is how long it
+// waited after the answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -247,11 +247,11 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	return locks, err
 }
 
-// lockTTL is the TTL with which a lock was set. The lower bound is the TTL that was left when it
-// was read. The upper bound adds the time since the request was sent.
+// lockTTL contains bounds for the TTL with which a lock was set. The lower bound is the TTL that
+// was left when it was read, and the upper bound adds the time since the request.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a request did not reach the call after which its work should begin.
+// errNoWork means that a request never reached the call after which its work should begin.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
 // listRenewals waits until a request has reached its work, and returns the calls during most of the
@@ -273,8 +273,8 @@ func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Durati
 	return calls, keys, err
 }
 
-// checkLease returns an error if a lock lives longer than the lease that the user specified. Other
-// drivers would then compete for the lock before it has expired.
+// checkLease returns an error if a lock lives longer than the lease that the user specified.
+// Otherwise, other drivers would compete for the lock before it has expired.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]
@@ -304,8 +304,8 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	return all, err
 }
 
-// isShared reports whether a call could belong to any order. In the name of a call, "*" replaces
-// the id of the order.
+// isShared reports whether a call could belong to any order. If a call belongs to one order, its
+// name contains "*" in place of the id.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
 // withoutOthers returns the calls that an instance makes only while it serves a request. It drops
@@ -354,8 +354,8 @@ func isWrite(statement string) bool {
 // writes reports whether a call writes to the database, as far as its name shows.
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
-// difference describes one call that only the first of two requests made, and one that only the
-// second made.
+// difference describes one call that only the first of two requests made, and another one that only
+// the second request made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -368,8 +368,8 @@ func difference(a, b []control.Call) string {
 	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
 }
 
-// checkReadable returns an error if the proxies may have missed calls of a request. A fault could
-// then hit the wrong call.
+// checkReadable returns an error if the proxies may have missed calls of a request, because a fault
+// could then hit the wrong call.
 func (w *worker) checkReadable(t trail) error {
 	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
@@ -385,16 +385,16 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// ownQueue is the advice for a service whose instances share a queue. The proxies of one instance
-// then see only some of the requests.
+// ownQueue is the advice for a service whose instances share a queue, because the proxies of one
+// instance then see only some of the requests.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
 // service.
 const unreadable = "the proxies could not read all calls of the service"
 
-// trailOf infers the purpose of each call from its position. For example, calls to the lock servers
-// before the order is read acquire the lock.
+// trailOf infers the purpose of each call from its position. For example, a call to a lock server
+// acquires the lock if it comes before the order is read.
 func trailOf(calls []control.Call) trail {
 	calls = withoutNextJob(calls)
 	t := &serviceTrail{}
@@ -449,8 +449,8 @@ func trailOf(calls []control.Call) trail {
 // waitsForJob matches calls with which a worker waits for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
-// withoutNextJob drops the calls with which a worker waits for its next job after it has written
-// the winner. Such a call does not belong to the recorded request.
+// withoutNextJob drops the calls with which a worker waits for its next job after writing the
+// winner. They do not belong to the recorded request.
 func withoutNextJob(calls []control.Call) []control.Call {
 	write := claimOf(calls, ledgerOf(calls))
 	var own []control.Call
@@ -521,7 +521,7 @@ func writesTo(c control.Call, tables []string) bool {
 }
 
 // holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
-// before says whether this was already so at the beginning of the call.
+// before says whether it had already done so at the beginning of the call.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if several processes share a run of more than one test, because they
-// could not all start the next test at the same time.
+// checkShards returns an error if several processes share a run of more than one test. They could
+// not all start the second test at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs only one strategy, but -strategies names %d: name one", fleet.ErrRefused, len(r.specs))
@@ -47,8 +47,8 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge records that one part of the load cannot be judged by itself. The verdict follows
-// when all parts are merged.
+// leaveToMerge records that one part of the load cannot be judged by itself, because the verdict
+// follows when all parts are merged.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil
@@ -57,8 +57,8 @@ func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	}
 }
 
-// replay counts the answers that several processes recorded. If a file cannot be read, that part
-// counts as lost.
+// replay counts the answers that several processes recorded. If a file cannot be read, its part of
+// the load counts as lost.
 func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	merge := w.cfg.Merge
 	c.Merged = &merge.Merged

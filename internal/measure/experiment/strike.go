@@ -34,8 +34,8 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps after the injection of a fault. They depend on when the fault ends, and
-// on when the drivers that it hit may continue.
+// courses lists the steps after the injection of a fault. The steps depend on when the fault ends,
+// and on when the drivers that it hit may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -183,8 +183,8 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	return "the grab was waiting " + last
 }
 
-// hasPassed reports whether the driver can no longer reach the chosen step. It waits a moment,
-// because some calls come shortly after the answer.
+// hasPassed reports whether the driver can no longer reach the chosen step. Because some calls come
+// shortly after the answer, it waits a moment first.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -203,7 +203,7 @@ func (s *strike) arriveFor() time.Duration {
 }
 
 // leadToPoint brings a driver closer to the step at which the fault is injected. At some steps, a
-// second driver must first get the lock, or must wait for it.
+// second driver must first get the lock or wait for it.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -237,7 +237,7 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 }
 
 // leadToRelease makes the first driver release its lock while a second driver waits for it. The
-// first driver releases it because its write is refused.
+// first driver does so because its write is refused.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -257,8 +257,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits for a limited time until the instances work again. If one still does not work then,
-// its answers will show the problem.
+// awaitAble waits for a limited time until the instances work again. If an instance still does not
+// work then, its answers will show the problem.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
@@ -285,7 +285,7 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 }
 
 // leaveAffected marks the requests that the fault has hit as hanging, so that the test does not
-// wait for their answers.
+// wait for answers to them.
 func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -350,8 +350,8 @@ func (s *strike) every(holds func(*contest) bool) bool {
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 
-// setWorking records whether a request is paused although its client already has the answer. Such a
-// request still counts as running.
+// setWorking records whether a request is paused, because it then counts as running even if its
+// client already has the answer.
 func (s *strike) setWorking(c *contest, held bool) {
 	course := s.in.fault.Course
 	if s.in.trail.callsAfterAnswer == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
@@ -379,9 +379,9 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.callsAfterAnswer
 }
 
-// claimed reads the ledger and returns a function that reports whether a driver has a row in it. If
-// the ledger cannot be read, that function returns false. claimed also updates who has written so
-// far.
+// claimed reads the ledger and returns a function that reports whether a driver has written.
+// Without a ledger, a driver counts if it was told that it won. claimed also updates who has
+// written so far.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab
@@ -410,8 +410,8 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	return has
 }
 
-// until checks the condition repeatedly until it is true or the time is over. Running out of time is
-// not an error.
+// until checks the condition repeatedly until it is true or the time is over. It does not return an
+// error if the time runs out.
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

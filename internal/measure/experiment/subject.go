@@ -15,14 +15,14 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// A subject represents the instances under test: instances of this program, of a service that the
-// run starts, or of a service that is already running. The methods are the steps that differ
-// between these three kinds.
+// A subject represents the instances under test. They run this program, a service that the run
+// starts, or a service that is already running. The methods are the steps in which these kinds
+// differ.
 type subject interface {
-	// open connects to running instances, or prepares the instances of a worker from the given port
-	// on. The servers are already running.
+	// open connects to running instances, or prepares the instances of a worker, which listen on
+	// the given port and the next ones. The servers are already running.
 	open(ctx context.Context, w *worker, port int) error
-	// meet checks whether the instances are usable. It is called before the first test.
+	// meet checks before the first test whether the instances are usable.
 	meet(ctx context.Context, r *runner, w *worker) error
 
 	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
@@ -31,25 +31,25 @@ type subject interface {
 	// ttlUnder returns the TTL of locks during fault f. A TTL that the user has chosen takes
 	// precedence.
 	ttlUnder(f fault.Fault) time.Duration
-	// traits returns what the program knows about the instances.
+	// traits returns what the program can observe and control in the instances.
 	traits() traits
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
-	// awaitAble waits until the instances work again, but only for a limited time. To check this, it
-	// sends test requests for the order with the id spare.
+	// awaitAble waits until the instances work again, but only for a limited time. To check this,
+	// it sends test requests for the order spare, which no result includes.
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
 }
 
 // traits describes what the program can observe and control in the instances under test.
 type traits struct {
-	// tellsDrivers means that the program knows which driver makes a remote call. It can then stop
-	// the calls of one driver, and test several orders at once.
+	// tellsDrivers means that the program knows which driver makes a call, so it can stop one
+	// driver's calls and test several orders at once.
 	tellsDrivers bool
 	// unknownLock means that the program does not know whether drivers wait for the lock or are
 	// refused at once.
 	unknownLock bool
-	// reconnects means that the instances survive a fault of their servers, and must connect again.
-	// Meanwhile, their clients may repeat calls.
+	// reconnects means that the instances survive a fault of their servers, but must connect again.
+	// Their clients may repeat calls in the meantime.
 	reconnects bool
 	// liveLedger means that the program can read the ledger while the fault lasts.
 	liveLedger bool
@@ -69,7 +69,7 @@ func (cfg Config) subject() subject {
 // runsOurs reports whether the run starts instances of this program.
 func (cfg Config) runsOurs() bool { return len(cfg.Target.URLs) == 0 && cfg.Service == nil }
 
-// ourInstances are instances of this program. The run can stop each of their remote calls.
+// ourInstances are instances of this program, in which the run can stop each remote call.
 type ourInstances struct{ cfg Config }
 
 func (o ourInstances) open(ctx context.Context, w *worker, port int) (err error) {
@@ -118,7 +118,7 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 }
 
 // foreignSubject is the common part of startedService and runningTargets. The program does not know
-// how such a service works, and sees only its answers and possibly its ledger.
+// how such a service works, because it sees only the answers and possibly the ledger.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
@@ -156,7 +156,7 @@ func (s startedService) ttlUnder(f fault.Fault) time.Duration {
 }
 
 func (s startedService) traits() traits {
-	// Without a query, the ledger is read through the instance that the fault hits.
+	// Without a ledger query, the ledger must be read through the instance that the fault hits.
 	return traits{unknownLock: true, reconnects: true, liveLedger: s.cfg.Target.Database.Query != ""}
 }
 

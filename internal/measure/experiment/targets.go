@@ -43,8 +43,8 @@ func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders decides how to open orders of the user's service. If necessary, it connects to the
-// service's database.
+// useTheirOrders decides how to open orders of the user's service, and connects to the service's
+// database if necessary.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -59,8 +59,8 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// strategies returns the strategies to test. On the user's service, these are the ones that the user
-// has named, or all available ones. at is nil until the run knows the instances.
+// strategies returns the strategies to test. For the user's service, these are the ones that the
+// user has named, or otherwise all available ones. at is nil until the run knows the instances.
 func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
 	if cfg.runsOurs() {
 		return cfg.withControl(cfg.Strategies)
@@ -125,8 +125,8 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of the user's service and reads its ledger. It calls the service, or
-// uses the database of the service.
+// theirOrders opens orders of the user's service and reads its ledger, either by calling the
+// service or through its database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
@@ -177,7 +177,7 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the same load to other orders until the warm-up time is over, and ignores the answers.
+// warmUp sends the same load to other orders for the warm-up time, and ignores the answers.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -218,7 +218,7 @@ func (w *worker) notOpen(a *accounting) string {
 	return ""
 }
 
-// kinds lists the errors by frequency, each with one answer as an example.
+// kinds lists the errors by frequency, with an answer as an example of the most frequent one.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	text := catalog.Join(names, ", ", func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
@@ -228,8 +228,8 @@ func (a *accounting) kinds(counts map[string]int) string {
 	return text
 }
 
-// countAnswers counts in the answers how often an order was won too often, because the ledger is
-// missing or incomplete.
+// countAnswers computes from the answers how often orders were won too often. It is used if the
+// ledger is missing or incomplete.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -353,7 +353,7 @@ func (a *accounting) answersSeen() string {
 const hiccup = 100 * time.Millisecond
 
 // servedHalf returns when half of the requests had been served, and when the last one was due. late
-// means that requests queued, so that a race could not show.
+// means that requests had to queue, which can hide a race.
 func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return 0, 0, false
@@ -364,8 +364,8 @@ func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
 	return half, due, half > due+max(2*quickest, hiccup)
 }
 
-// tooSlow explains why the service was too slow to show a race. It returns "" if half of the
-// requests had an answer when the last one was due.
+// tooSlow explains why the service was too slow to show a race. It returns "" if the service kept
+// up with the load.
 func (a *accounting) tooSlow(c *Cell) string {
 	half, due, late := a.servedHalf(c)
 	if !late {
@@ -375,7 +375,7 @@ func (a *accounting) tooSlow(c *Cell) string {
 		"lower -rate, or let it warm up with -warmup", half.Round(time.Millisecond), due.Round(time.Millisecond))
 }
 
-// slowerLoads is how often a load is repeated at a lower rate.
+// slowerLoads is how often to repeat a load at a lower rate.
 const slowerLoads = 2
 
 // slowerRate returns the rate for repeating a load that was too fast for the service: half of the

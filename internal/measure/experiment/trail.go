@@ -25,8 +25,8 @@ import (
 // of a driver, such as waiting for the lock.
 type trail struct {
 	calls map[fault.Role][]control.Call
-	// queued is how many calls a driver makes before it waits for a notification that the lock is
-	// free. It is 0 if drivers poll or do not wait.
+	// queued is how many calls a driver makes before it waits to be notified that the lock is free.
+	// It is 0 if drivers poll or do not wait.
 	queued int
 	// renews means that a background task renews the lease.
 	renews  bool
@@ -38,8 +38,8 @@ type trail struct {
 	// callsAfterAnswer is how long a request may continue to make calls after its answer. It is 0 if
 	// the request writes the winner before it answers.
 	callsAfterAnswer time.Duration
-	// shares means that one renewal may serve several orders. Stopping such a renewal delays all of
-	// these orders.
+	// shares means that one renewal may serve several orders. If such a renewal is stopped, all of
+	// these orders are delayed.
 	shares bool
 }
 
@@ -58,7 +58,7 @@ type recording struct {
 	done bool
 }
 
-// get returns the calls of a strategy. On first use, it calls record to observe them.
+// get returns the calls of a strategy, and calls record to observe them on first use.
 func (t *trails) get(strategy string, record func() (trail, error)) (_ trail, err error) {
 	found, _ := t.recordings.LoadOrStore(strategy, new(recording))
 	r := found.(*recording)
@@ -93,8 +93,8 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	return calls, nil
 }
 
-// These settings are for dry runs. A dry run sends a few requests without a fault to record their
-// remote calls.
+// These settings are for dry runs, which send a few requests without a fault to record their remote
+// calls.
 const (
 	dryTTL    = 3 * time.Second
 	dryRuns   = 6 // how many requests to record at most until two in a row make the same calls
@@ -133,8 +133,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	for i := range keys {
 		keys[i] = grab.Key(s.Name, d.next+int64(i))
 	}
-	// On another master of a Redis Cluster, the dry run would also record the first loading of the
-	// Lua scripts.
+	// Use one master of a Redis Cluster, because on another one the dry run would also record how
+	// the Lua scripts are loaded.
 	if err := errors.Join(w.aim(ctx, keys), d.warmUp(ctx)); err != nil {
 		return t, err
 	}
@@ -165,8 +165,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("the calls of a grab are unknown, because no two of %d test grabs in a row made the same calls", dryRuns)
 }
 
-// renewOnce keeps only the first background renewal, because the number of renewals depends on
-// timing.
+// renewOnce keeps only the first background renewal, because how many there are depends on timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
@@ -200,9 +199,9 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition. It pauses its request after the read until the lease
-// is renewed. It also pauses a request for a second order, because one renewal may serve both
-// orders.
+// alone records a driver without competition, whose request it pauses after the read until the
+// lease is renewed. Because one renewal may serve two orders, it also pauses a request for a second
+// order.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -234,8 +233,8 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting records a driver that arrives while another one holds the lock. Then it makes the holder
-// fail, so that the holder releases the lock.
+// waiting records a driver that arrives while another one holds the lock. It then makes the holder
+// fail, so that the lock is released.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := errors.Join(holder.startUntil(ctx, beforeRead), waiter.start(ctx)); err != nil {
@@ -459,8 +458,8 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many parallel calls a request makes at a point. A lock on a quorum, for
-// example, makes one call for each node.
+// callsAt returns how many parallel calls a request makes at a point, such as one call per node for
+// a lock on a quorum.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {

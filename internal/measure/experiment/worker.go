@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs tests one after another. It has its own servers and instances, so that workers do not
-// affect each other.
+// worker runs tests one after another. It has servers and instances of its own, so that workers do
+// not affect each other.
 type worker struct {
 	cfg      Config
 	progress *workerProgress
@@ -63,7 +63,7 @@ func (w *worker) newFleet(port int) *fleet.Fleet {
 	}, w.stack, port)
 }
 
-// close stops everything that the worker started. It stops the instances first, so that they can
+// close stops everything that the worker started. The instances stop first, so that they can still
 // release their locks.
 func (w *worker) close() (err error) {
 	if w.fleet != nil {
