@@ -60,8 +60,8 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that divides a figure of one lock by a figure of another lock, within
-// each round.
+// ratioTo returns a function that divides a figure of one lock by a figure of another lock, and
+// does so separately for each round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
@@ -72,8 +72,8 @@ func ownFigure(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation divides the longest wait by the time in which every worker can hold the lock
-// once, one after another. The result is close to 1 if the lock is fair.
+// waitOverRotation divides the longest wait by the time that all workers need to hold the lock once
+// each. The result is close to 1 if the lock is fair.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {

@@ -71,8 +71,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	return of, nil
 }
 
-// Cost is the figure by which locks are compared in a case. It has one value per round, or only the
-// median if the raw measurements are missing.
+// Cost is the figure by which the locks in a case are compared. It has one value per round, or only
+// the median if the raw measurements are missing.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure

@@ -51,8 +51,8 @@ type Config struct {
 // ErrNothing means that every lock failed.
 var ErrNothing = errors.New("lockbench: none of the locks could be measured")
 
-// Run runs a benchmark, and calls save after every round. If ctx ends or a worker process dies, it
-// returns the results so far and the cause. A lock that has failed three times is left out.
+// Run runs a benchmark, and calls save after every round. It leaves out a lock that has failed
+// three times. If ctx ends or a worker process dies, it returns the results so far and the cause.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
@@ -61,7 +61,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	if err := b.open(ctx, res); err != nil {
 		return res, err
 	}
-	// Round 0 only opens connections and loads scripts. Its measurements do not count.
+	// Round 0 only opens connections and loads scripts, so its measurements do not count.
 	for round := range cfg.Rounds + 1 {
 		measured, err := b.round(ctx, round, res)
 		if round > 0 {
@@ -112,8 +112,8 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	return err
 }
 
-// orders returns the id of the first order. It opens an order for each key, but only if a lock is a
-// row in the database.
+// orders returns the id of the first order. If any lock is a row in the database, orders first
+// opens an order for each key.
 func (b *benchmark) orders(ctx context.Context, keys int) (first int64, err error) {
 	if b.stack.DSN == "" || b.cfg.Stack.Needs&lock.SQL == 0 {
 		return time.Now().UnixMicro(), nil
@@ -129,8 +129,7 @@ func (b *benchmark) orders(ctx context.Context, keys int) (first int64, err erro
 	return db.Create(ctx, keys, 1)
 }
 
-// round measures every lock in every case. After an error, it still returns the measurements so
-// far.
+// round measures every lock in every case. It returns the measurements so far even after an error.
 func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
 	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
 		c := b.cfg.Cases[i]
@@ -142,7 +141,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 			}
 		}
 		for _, s := range res.subjects {
-			// Ignore a measurement in which no worker got the lock. Either the machine or the lock
+			// Ignore a measurement in which no worker got the lock, because the machine or the lock
 			// was too slow.
 			if t := traces[s.Name]; t != nil && t.counted > 0 {
 				measured = append(measured, measure(round, *t, s))
@@ -152,7 +151,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts measures each lock for a part of its time slice, and adds what it recorded to traces.
+// parts measures each lock for a part of its time slice, and adds the measurements to traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]

@@ -118,7 +118,7 @@ func (t *trace) add(u trace) {
 }
 
 // run lets the workers use the locks of some orders for the given duration. first is the id of the
-// first order. If the workers start in waves, run makes at least one wave even if it takes longer.
+// first order. If the workers start in waves, there is at least one wave even if it takes longer.
 func (p *pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }

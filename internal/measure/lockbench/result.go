@@ -93,8 +93,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a lock may fail before the benchmark leaves it out. A busy machine may
-// cause a single failure.
+// maxFailures is how often a lock may fail before the benchmark leaves it out, because a busy
+// machine may cause a single failure.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -234,8 +234,8 @@ func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// knownInterval returns the median and both ends of an interval. It returns nil for all three if
-// there are no values.
+// knownInterval returns the median and both ends of an interval, or nil for all three if there are
+// no values.
 func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil

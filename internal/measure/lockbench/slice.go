@@ -149,8 +149,8 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts how often a worker got the lock while another worker had it. Only workers that
-// the lock should exclude from each other are compared.
+// violations counts how often a worker got the lock while another worker still had it. It compares
+// only workers that the lock should exclude from each other.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far

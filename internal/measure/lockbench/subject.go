@@ -22,7 +22,7 @@ type Subject struct {
 // Floor is the name of the pseudo-lock that measures the lower limit for all locks in Redis.
 const Floor = "floor"
 
-// floor sends one PING to acquire and one to release. No lock in Redis can take less time.
+// floor sends one PING to acquire and one to release, because no lock in Redis can take less time.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
@@ -39,13 +39,13 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Handover is the name of a pseudo-lock. It measures the fastest way to pass an element from one
+// Handover is the name of a pseudo-lock that measures the fastest way to pass an element from one
 // worker to another in Redis.
 const Handover = "blpop"
 
-// handover passes a list element from holder to holder with BLPOP and LPUSH. It shows what a
-// hand-over costs on this machine. It cannot serve as a lock, because the element is lost if its
-// holder dies.
+// handover passes a list element from holder to holder with BLPOP and LPUSH, which shows what a
+// hand-over costs on this machine. It is not a real lock, because the element is lost if its holder
+// dies.
 var handover = Subject{Strategy: lock.Strategy{
 	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
@@ -102,8 +102,8 @@ func Subjects() []Subject {
 	return append(all, handover)
 }
 
-// Find returns the lock with this name. It also finds the floor and strategies without a lock.
-// Strategies without a lock show that the benchmark detects two holders.
+// Find returns the lock with this name. It also finds the floor and strategies without a lock,
+// which show that the benchmark detects two holders.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

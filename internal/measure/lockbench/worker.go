@@ -26,7 +26,7 @@ const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// acquireTimeout limits the time for acquiring a lock.
+	// acquireTimeout limits how long a worker waits for a lock.
 	acquireTimeout = 10 * time.Second
 	// pollEarly is how long before the start of a job a worker process stops sleeping and polls the
 	// clock, so that it starts on time.
@@ -38,8 +38,8 @@ const (
 	sqlConns = 44
 )
 
-// The following types are messages to worker processes. They are sent with net/rpc over a Unix
-// socket. Times are CLOCK_MONOTONIC, which is the same in all processes.
+// The following types are messages to worker processes, sent with net/rpc over a Unix socket. Times
+// are CLOCK_MONOTONIC, which is the same in all processes.
 
 // Servers is the first message to a worker process. It contains the name of the process and the
 // addresses of the servers.
@@ -174,7 +174,7 @@ func (w *worker) subject(name string) (*openLock, error) {
 
 // config returns the settings for an instance that uses these servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// Keep few idle connections. All locks are open at once, and Redis accepts only 10,000
+	// Keep few idle connections, because all locks are open at once and Redis accepts only 10,000
 	// connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
@@ -198,7 +198,7 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work lets several workers take the lock at the same time. It returns the periods in which they
+// work lets several workers take the lock at the same time, and returns the periods in which they
 // had it.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
@@ -219,7 +219,7 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop lets worker n take the lock again and again. It returns the periods in which the worker had
+// loop lets worker n take the lock again and again, and returns the periods in which the worker had
 // it.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)

@@ -28,8 +28,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time up to which leases may end according to the schedule. If a lease ends
-	// later than that, the machine was too slow, and the replay shows nothing.
+	// expired is the latest time at which the schedule lets a lease end. If a lease has ended after
+	// that, the machine was too slow, and the replay shows nothing.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -39,7 +39,7 @@ type attempt struct {
 	leftOut int // number of skipped steps; a strategy other than the schedule's may not reach some steps
 }
 
-// actor is a driver in the schedule. It sends its request to a real instance.
+// actor is a driver in the schedule, which sends its request to a real instance.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -158,13 +158,13 @@ func (t *attempt) do(ctx context.Context, m move) (seen string, err error) {
 	return kind.do(t, ctx, m)
 }
 
-// execute is a function that carries out a step and returns a text about what happened.
+// execute is a function that carries out a step and describes what happened.
 type execute = func(t *attempt, ctx context.Context, m move) (seen string, err error)
 
 var kinds = map[schedule.Kind]struct {
 	do execute
-	// settle is how long to wait first until every actor has stopped at a call or has ended. The
-	// limit is short for steps that let time pass, because actors may be waiting for time to pass.
+	// settle limits how long to wait before the step until every actor has stopped at a call or has
+	// ended. It is short for steps that let time pass, because actors may be waiting for that.
 	settle time.Duration
 }{
 	schedule.Begins:       {do: (*attempt).begin},
@@ -324,7 +324,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 }
 
 // otherCallTimeout returns how long to wait for a call while the actor is stopped at another call.
-// An actor may send several calls at once, so the awaited call may still come.
+// The awaited call may still come, because an actor may send several calls at once.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -371,8 +371,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// pause stops the process of an actor. If other actors need that process, pause stops only the calls
-// of this actor.
+// pause stops the process of an actor, or only the calls of the actor if other actors need that
+// process.
 func (t *attempt) pause(_ context.Context, m move) (string, error) {
 	p := m.actor
 	for _, s := range t.Schedule.Steps[m.index+1:] {
@@ -415,7 +415,7 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 // and releases are always completed.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of an instance and so ends all of its actors. If the step names an actor,
+// kill kills the process of an instance, which ends all of its actors. If the step names an actor,
 // kill returns an error if another actor is active there.
 func (t *attempt) kill(_ context.Context, m move) (string, error) {
 	n := m.Instance
@@ -450,7 +450,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server unreachable for all clients. The server keeps its data.
+// takeDown makes a server unreachable for all clients, but the server keeps its data.
 func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
 	if t.down[m.Target] != nil {
 		return "was down already", nil

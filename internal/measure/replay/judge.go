@@ -69,8 +69,8 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	return e, err
 }
 
-// byChecker returns a function that judges a property with its checker in package check. by says
-// which data the checker reads.
+// byChecker returns a function that judges a property with its checker in package check. by names
+// the data that the checker reads.
 func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
 		v := check.Judge(e, property)[0]
@@ -89,8 +89,8 @@ func (t *attempt) who(driver int64, instance string) *actor {
 	return nil
 }
 
-// leaseExclusive reports whether an actor got the lock while another actor held it. Both leases
-// must have been valid on the servers at that time.
+// leaseExclusive reports whether an actor got the lock while another actor held it and both leases
+// were valid on the servers.
 func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {

@@ -26,7 +26,7 @@ type grant struct {
 	dump   string        // value of the key when the lease was granted
 	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
 	until  time.Duration // earliest possible end of the lease
-	// lacksExpiry means that the key never expires. The schedule then treats the lease as if it
+	// lacksExpiry means that the key never expires, so the schedule treats the lease as if it
 	// lasted one TTL.
 	lacksExpiry bool
 	released    bool // whether the holder has released the lease
@@ -63,7 +63,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 }
 
 // note records which lease a call has granted, renewed or released. before and after are the keys
-// on the server before and after the call. since is when the call was sent.
+// on the server before and after the call, and since is when the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -136,8 +136,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 }
 
 // leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority
-// of the servers decides. Without a recorded lease, the lease is assumed to have begun with the
-// actor's last call.
+// of the servers decides. If no lease is recorded, it is assumed to have begun with the actor's
+// last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -204,11 +204,11 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	return fmt.Sprintf("the lease of %s has expired on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases limits how long to wait for a timer, in TTLs.
+// timerLeases limits how long to wait for a timer, as a multiple of the TTL.
 const timerLeases = 8
 
-// nextTimer waits for a call that a timer of the strategy makes. The next step of the schedule
-// names this call.
+// nextTimer waits for a call that a timer of the strategy makes, and that the next step of the
+// schedule names.
 func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	next := m.index + 1
 	if next == len(t.Schedule.Steps) || t.Schedule.Steps[next].Kind != schedule.Call {
@@ -228,7 +228,7 @@ func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	return fmt.Sprintf("%s reaches its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe returns a text about the answer to a call, and about what the server stores now.
+// describe returns a text about the answer to a call, and about what the server stores then.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

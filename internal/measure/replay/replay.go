@@ -72,7 +72,7 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	return r.run(ctx)
 }
 
-// run replays the schedule. If the machine was too slow, it tries again.
+// run replays the schedule, and tries again if the machine was too slow.
 func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	for n := 1; ; n++ {
 		res, err = r.attempt(ctx)
@@ -122,8 +122,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard that the schedule names. If the replay uses another strategy than the
-// schedule, guard returns the default guard of that strategy.
+// guard returns the guard that the schedule names, or the default guard if the replay uses another
+// strategy than the schedule.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -170,7 +170,7 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes returns the number of Redlock nodes. It is at least 3.
+// quorumNodes returns the number of Redlock nodes, which is at least 3.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)

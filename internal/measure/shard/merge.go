@@ -19,8 +19,8 @@ type Part struct {
 	Answers string // file with the answers to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is how far two clocks may differ. If they differ more, times of different processes cannot
-// be compared.
+// maxApart is the largest difference between two clocks with which times of different processes can
+// still be compared.
 const maxApart = time.Second
 
 // Merge combines the results of all processes that shared a load.
@@ -72,8 +72,8 @@ func (m *Merge) Began() (first time.Time) {
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
 // Replay calls each for every recorded answer. due is when the request was due, by the database's
-// clock. Replay takes one answer from each part in turn, so that answers for the same order stay
-// close together. newPlan must return the plan of the whole load.
+// clock. To keep answers for the same order close together, it takes one answer from each part in
+// turn. newPlan must return the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {

@@ -54,7 +54,7 @@ func ParseStart(text string) (time.Time, error) {
 }
 
 // Record says which share of the requests a process sent, and how its clock differs from the
-// database's clock. The loadgen command merge needs both.
+// database's clock. The command loadgen merge needs both.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`

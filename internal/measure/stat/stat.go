@@ -45,8 +45,8 @@ func tail(n int) int {
 	}
 }
 
-// Ratio returns the median of a[i]/b[i] with its interval. A change in the speed of the machine
-// cancels out if both values are from the same round.
+// Ratio returns the median of a[i]/b[i] with its interval. If both values are from the same round,
+// a change in the speed of the machine cancels out.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {
