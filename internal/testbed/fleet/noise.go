@@ -28,14 +28,14 @@ var selectNoise = []string{
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// These words in the name of a key or table tell statistics from business data.
+// These words in the name of a key or table distinguish statistics from business data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
 	// Names with these words belong to statistics, unless they also contain one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
 	totals        = []string{"count", "requests", "total"} // names of counters, if INCR or a similar command writes them
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
-	// Names with these words never belong to statistics.
+	// A name with one of these words never belongs to statistics.
 	guardWords = []string{
 		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
 		"win", "winner", "winners", "wins",
@@ -53,7 +53,7 @@ var statisticsVerbs = []string{
 var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
 
 // isNoise reports whether a request to the database or to Redis cannot affect who wins an order. In
-// text, * stands for the id of the order.
+// text, * replaces the id of the order.
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
@@ -65,7 +65,7 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
-// isStatistics reports whether the name of a key or table suggests that it only stores statistics.
+// isStatistics reports whether the name of a key or table suggests that it has only statistics.
 func isStatistics(verb, name string) bool {
 	words := nameWords.FindAllString(strings.ToLower(name), -1)
 	has := func(list []string) bool {

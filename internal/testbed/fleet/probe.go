@@ -71,9 +71,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold sends requests of new test drivers until one gets a final outcome. told is empty if
-// twice the lease time passes without one. It returns errSilent if no instance answers. The ids of
-// consecutive drivers differ by step.
+// askUntilTold sends requests of new test drivers until one gets a final outcome. If none does
+// within twice the lease time, told is empty. It returns errSilent if no instance answers. The ids
+// of consecutive drivers differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -113,8 +113,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test request that got no clear answer. It adds a hint if the flags may
-// describe the user's service incorrectly.
+// probeError describes a test request that got no clear answer. If the flags may describe the
+// user's service incorrectly, it adds a hint.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	var answer *StatusError
@@ -145,7 +145,7 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the id of a driver for test requests. The load never uses such a driver.
+// ProbeDriver returns the id of a driver for test requests, which the load never uses.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
 // Ask asks for an order on behalf of a driver, without waiting for a lock. It returns the answer

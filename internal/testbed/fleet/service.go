@@ -29,7 +29,7 @@ type Service struct {
 	// Ready is a path that returns a 2xx status when an instance is ready. If it is empty, an
 	// instance is ready once it accepts connections.
 	Ready string
-	// Migrations prepare the database before the first start.
+	// Migrations prepare the database before an instance starts for the first time.
 	Migrations []Migration
 }
 
@@ -41,8 +41,8 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of the database. A command that contains it gets a
-// PostgreSQL database.
+// postgres is the placeholder for the URL of the database. If a command contains it, the database
+// is PostgreSQL.
 const postgres = "postgres"
 
 // Placeholders returns all placeholders, formatted for a message.
@@ -63,8 +63,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that may contain the placeholders in names. For an empty command,
-// the result has no words.
+// parseCommand parses a command that may contain the placeholders in names. The result of an empty
+// command has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {

@@ -38,7 +38,7 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the order and the driver for which the instance works; 0 if none
 	id            string          // id of the order in requests
-	// names maps numbers in requests, such as the port, to placeholder texts.
+	// names maps numbers in requests, such as the port, to the placeholders that replace them.
 	names        map[string]string
 	driverTexts  map[string]bool // texts of requests that name the driver, as seen in test runs before the load
 	idle         map[string]bool // requests that the instance also makes while it handles no orders
@@ -117,7 +117,7 @@ func (w *wires) close() {
 }
 
 // watch counts all later requests as work on this order for this driver. Driver 0 means any driver,
-// and order 0 means none. names maps other numbers in requests to placeholder texts.
+// and order 0 means none. names maps other numbers in requests to their placeholders.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,13 +125,13 @@ func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 }
 
 // When a client asks for the result of a grab, the service may query its servers. These constants
-// help to tell such queries from the grab itself.
+// help to tell these queries from those of the grab itself.
 const (
 	// quietForAsking is how long a service must send nothing before the program asks for its
 	// result.
 	quietForAsking = 300 * time.Millisecond
-	// maxQuiet limits the wait for this pause, because some services poll their servers all the
-	// time.
+	// maxQuiet limits the wait until a service sends nothing, because some services poll their
+	// servers all the time.
 	maxQuiet = time.Second
 	// askFor is how long an instance may take to look up a result.
 	askFor = 250 * time.Millisecond
@@ -180,7 +180,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted wraps send, so that w.statements includes it while it runs.
+// counted wraps send, so that w.statements counts the statement while it is running.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -201,7 +201,7 @@ var (
 )
 
 // withoutIDs replaces the order's id with *, random values with #, and the numbers in names with
-// their texts. It finds numbers inside words, but not inside long hexadecimal values such as
+// their placeholders. It finds numbers inside words, but not inside long hexadecimal values such as
 // 61a7bc5f.
 func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
@@ -227,9 +227,8 @@ const (
 	ownPort   = "{port}"
 )
 
-// nameIDs returns a request's text without ids. It replaces a driver's id only in requests that are
-// known to name a driver. These requests are learned in test runs with driver ids that cannot be
-// mistaken for other numbers.
+// nameIDs returns a request's text without ids. It replaces a driver's id only in requests that
+// name a driver. Test runs with unmistakable driver ids show which requests do.
 func (w *wires) nameIDs(text string) string {
 	named := withoutIDs(text, w.id, w.names)
 	if strings.Contains(named, ownDriver) {
@@ -292,8 +291,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which requests an instance makes to grab an order. idle lists
-// requests that the instances also make while they handle no orders.
+// Recognize tells the proxies which requests an instance makes to grab an order. idle lists the
+// requests that it also makes while it handles no orders.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -319,7 +318,7 @@ func (w *wires) recognize(grab, idle []control.Call) {
 }
 
 // EndedByItself describes an instance of a user's service that has exited unexpectedly. It returns
-// "" if all of them are running.
+// "" if all instances are running.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -329,7 +328,7 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not read a connection. It returns "" if there was no such
+// Unreadable explains why a proxy could not decode a connection, or returns "" if there was no such
 // problem.
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {

@@ -1,4 +1,4 @@
-// Package infile reads files that users provide, and limits their size.
+// Package infile reads files that users provide, up to a size limit.
 package infile
 
 import (

@@ -64,12 +64,12 @@ type pacer interface {
 // noRate implements the Rate method of vegeta.Pacer, which vegeta uses only for plots.
 type noRate struct{}
 
-// Rate returns 0, because vegeta does not use it here.
+// Rate returns 0, because vegeta needs a rate only for plots.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. It calls each for every result, with the time at which
-// the request was due. These calls never overlap. When ctx ends, Attack cancels running requests
-// and returns the cause.
+// Attack sends the requests of the workload. It calls each for every result, one at a time, with
+// the time at which the request was due. When ctx ends, Attack cancels running requests and returns
+// the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
@@ -110,7 +110,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 }
 
 // targeter converts requests for vegeta. It stores the order and the driver in the fragment of the
-// URL. vegeta records the fragment, but HTTP clients do not send it.
+// URL, which vegeta records but HTTP clients do not send.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -124,8 +124,7 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the request. ParseRequest can restore the Request from the fragment of
-// this URL.
+// URL returns the URL of the request. Its fragment lets ParseRequest restore the Request.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)

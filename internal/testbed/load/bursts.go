@@ -45,7 +45,7 @@ func (b *Bursts) HangUp(r Request) {
 	}
 }
 
-// through returns a RoundTripper whose requests HangUp can cancel.
+// through returns a RoundTripper that lets HangUp cancel requests.
 func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
@@ -65,7 +65,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f, so that a function can be an http.RoundTripper.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End says that no more requests will follow. Attack then returns after the last result.
+// End says that no more requests will follow, so that Attack returns after the last result.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *Bursts) notifyLocked() {
 	b.change = make(chan struct{})
 }
 
-// Requests returns how many requests were sent so far.
+// Requests returns how many requests have been sent so far.
 func (b *Bursts) Requests() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

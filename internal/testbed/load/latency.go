@@ -46,9 +46,9 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. scheduled has latencies from the planned time of
-// sending, and sent from the actual time. Requests were late if the 99th percentile of scheduled is
-// more than 10 % higher.
+// Held reports whether requests were sent on time. scheduled counts latencies from the planned time
+// of sending, and sent from the actual time. Requests were late if the P99 of scheduled is more
+// than 10 % above that of sent.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
 // At returns the nth shortest latency, or 0 if there are no latencies.

@@ -108,8 +108,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, p, ctx, timer, interval, uint64(together)}
 }
 
-// openLoop is a pacer with a fixed schedule. The schedule does not depend on when earlier requests
-// end.
+// openLoop is a pacer whose schedule is fixed, so it does not depend on when earlier requests end.
 type openLoop struct {
 	noRate
 	plan     *Plan
@@ -132,8 +131,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late, which
-// would increase the latency.
+// Pace sleeps until the next request is due. It does not leave this to vegeta, whose sleep may end
+// a millisecond late and increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= uint64(p.plan.Requests()) || p.ctx.Err() != nil || p.plan.isEnded() {
 		return 0, true

@@ -18,14 +18,14 @@ type OverTime struct {
 // mostSlices is the largest number of slices. If there are more, pairs of slices are merged.
 const mostSlices = 48
 
-// Series collects latencies over time with two significant digits, in constant memory.
+// Series collects latencies over time in constant memory, with two significant digits.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice contains the latencies of one time slice. scheduled has latencies from the planned time of
-// sending, and sent from the actual time.
+// slice contains the latencies of one time slice, counted from the planned time of sending
+// (scheduled) and from the actual time (sent).
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer is as precise as the timers of the Go runtime. The more precise one needs Linux.
+// timer sleeps only as precisely as the Go runtime. The more precise timer needs Linux.
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }
