@@ -22,7 +22,7 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour sends a connection through a proxy. It replaces a server's address with the proxy's
+// Detour sends a connection through a proxy by replacing a server's address with the proxy's
 // address.
 type Detour interface{ detour(*Addresses) }
 
@@ -77,8 +77,8 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is a server name with a pointer to the server's address. Callers change the address through
-// the pointer.
+// place is a server name with a pointer to the server's address, through which callers change the
+// address.
 type place struct {
 	server string
 	addr   *string

@@ -19,15 +19,14 @@ import (
 // databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL creates the database and its user. Each statement must be on one line, because MySQL
-// reads init files line by line.
+// initSQL creates the database and its user. MySQL reads init files line by line, so each statement
+// must be on one line.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL server. The server writes every commit to disk, which
-// is its default.
+// serveDatabase starts a new MariaDB or MySQL server, which by default writes every commit to disk.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -142,8 +141,8 @@ func (p databaseProgram) installArgs(data string) []string {
 }
 
 // commonArgs returns the arguments that the server and its installer share. --no-defaults must come
-// first. Each server needs its own tmpdir, because MariaDB deletes the temporary tables of other
-// servers in a shared one.
+// first. Each server needs a tmpdir of its own, because MariaDB deletes other servers' temporary
+// tables from a shared one.
 func (p databaseProgram) commonArgs(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists what the embedded stack lacks. Each name becomes part of an error message.
+// notEmbedded lists what the embedded stack lacks, in words that fit into an error message.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -47,7 +47,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	return err
 }
 
-// serveMini starts an empty miniredis server. Its keys expire as real time passes.
+// serveMini starts an empty miniredis server whose keys expire as real time passes.
 func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)

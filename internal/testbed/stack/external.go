@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout is how long startExternal waits until all servers have answered.
+// pingTimeout limits how long startExternal waits for the answers of all servers.
 const pingTimeout = 5 * time.Second
 
 // startExternal checks that the user has given an address for every server and that each server
@@ -70,8 +70,8 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered returns the address of a Redis server. If the server belongs to a Cluster, clustered
-// returns the addresses of all masters.
+// clustered returns the address of a Redis server, or the addresses of all masters if the server
+// belongs to a Cluster.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -113,7 +113,7 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// externals lists, for each kind of server, the flags with which the user gives its address.
+// externals lists the flags with which the user gives the address of each kind of server.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool
@@ -126,7 +126,7 @@ var externals = []struct {
 	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
 }
 
-// Lacks returns the flags that set the first missing server address. It returns "" if no address is
+// Lacks returns the flags that set the first missing server address, or "" if no address is
 // missing.
 func (a Addresses) Lacks(needs lock.Backend) string {
 	for _, server := range externals {

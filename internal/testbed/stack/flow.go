@@ -28,7 +28,7 @@ type rule struct {
 	latency, jitter time.Duration
 
 	// lose makes the proxy drop one reply and reset its connection. after selects the request whose
-	// reply is dropped. If after is nil, the proxy drops the reply to the second request.
+	// reply is dropped. If after is nil, this is the second request.
 	lose  bool
 	after func(request []byte) bool
 }
@@ -89,8 +89,7 @@ type chunk struct {
 	came time.Time
 }
 
-// backlog is the number of chunks that a connection buffers. If the buffer is full, the proxy stops
-// reading.
+// backlog is the number of chunks that a connection buffers before the proxy stops reading.
 const backlog = 1024
 
 // carry copies data from one connection to another. If lost returns true for a chunk, carry resets

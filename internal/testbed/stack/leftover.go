@@ -15,8 +15,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// These are names in the temporary folder of a run. A helper process locks lockFile and stores the
-// ids of the run's processes. If a later run finds the file unlocked, it ends these processes.
+// These are names in the temporary folder of a run. A helper process locks lockFile and lists the
+// run's processes in childrenFile. If a later run finds the lock free, it ends these processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
@@ -53,7 +53,7 @@ func noteChildren(dir string, watched map[int]string) error {
 }
 
 // children reads the list of processes that noteChildren wrote. After a reboot, it returns nil,
-// because other processes may have these ids now.
+// because the ids may now belong to other processes.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {

@@ -67,8 +67,7 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes a Redis server without persistence. The server loses all data when it
-// restarts.
+// redisServer describes a Redis server without persistence, which loses all data when it restarts.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -96,7 +95,7 @@ type server struct {
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how many ports to try. Another process may take a free port before the server does.
+// portTries is how many ports to try, because another process may take a free port first.
 const portTries = 5
 
 // serve starts a server on a free port and waits until the server is ready.

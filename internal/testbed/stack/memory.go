@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill lowers the memory limit of a Redis server, so that writes fail with an OOM error. No keys
+// Fill lowers the memory limit of a Redis server, so that writes fail with an OOM error but no keys
 // are lost. The returned Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict briefly lowers the memory limit of a Redis server, so that the server evicts all keys.
-// Connections and loaded scripts survive.
+// Evict briefly lowers the memory limit of a Redis server, so that the server evicts all keys but
+// keeps its connections and loaded scripts.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -95,7 +95,7 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the settings. It sets the policy first, because the server applies a new limit
+// set applies the settings. It sets the policy before the limit, because a new limit takes effect
 // immediately.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {

@@ -23,7 +23,7 @@ func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme)
 
 type postgresPrograms struct{ server, install string }
 
-// findPostgres also searches folders of packages that are not on PATH. The path of a missing
+// findPostgres looks for the programs in PATH and in common package folders. The path of a missing
 // program is "".
 func findPostgres() postgresPrograms {
 	find := func(name string) string {
@@ -40,8 +40,7 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres starts a new PostgreSQL server. The server writes every commit to disk, which is
-// its default.
+// servePostgres starts a new PostgreSQL server, which by default writes every commit to disk.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)
@@ -76,9 +75,8 @@ func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
 
-// ownerOfPostgres creates the data folder. If this process runs as root, the folder gets another
-// owner, because PostgreSQL refuses to run as root. Prefix commands with the returned words to run
-// them as that owner.
+// ownerOfPostgres creates the data folder. PostgreSQL refuses to run as root, so root gives the
+// folder to another user. The returned words, put before a command, run it as that user.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err

@@ -37,8 +37,8 @@ type Process struct {
 // Spawn starts a program with additional environment variables, and writes its output to the file
 // NAME.log. ctx limits only the start.
 //
-// The program starts only after the reaper knows its process id. Therefore, no child is left behind
-// if this process dies.
+// Because the program starts only after the reaper knows its process id, no child is left behind if
+// this process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -177,8 +177,8 @@ func (p *Process) expectEnd() {
 	p.asked = true
 }
 
-// ByItself says when and how the process exited unexpectedly. It returns "" if the process still
-// runs or was ended on purpose.
+// ByItself says when and how the process exited unexpectedly. It returns "" if the process is still
+// running or was ended on purpose.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

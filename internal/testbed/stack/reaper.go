@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// A program that gets one of these words as its first argument runs as a helper process.
+// A program whose first argument is one of these words runs as a helper process.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -57,8 +57,8 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process. It ends our child processes and removes our folder after this process
-// has ended, even by SIGKILL. It notices the end because its standard input closes.
+// reaper is a helper process that ends our child processes and removes our folder after this
+// process has ended, even by SIGKILL. It notices this because its standard input closes.
 type reaper struct {
 	dir string // the reaper creates this folder, so that there is always a process that will remove it
 
@@ -142,10 +142,10 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap runs in the helper process. It records which processes to watch, and ends them after the
+// reap runs in the helper process. It records which processes to watch, and ends them once the
 // parent process has ended.
 func reap(requests io.Reader, answers io.Writer) error {
-	// Ignore signals that are sent to all processes with this program's name. Ignore SIGPIPE too,
+	// Ignore signals that the user sends to all processes with this program's name, and SIGPIPE,
 	// because the parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
@@ -223,8 +223,8 @@ func signalAll(watched map[int]string, sig syscall.Signal) {
 	}
 }
 
-// awaitEnd waits until the processes have ended. It returns the ids of the processes that still run
-// after the timeout.
+// awaitEnd waits until the processes have ended, and returns the ids of any that still run after
+// the timeout.
 func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
@@ -239,8 +239,8 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	}
 }
 
-// removeDir removes a folder. It tries several times, because a dying process may still create
-// files in the folder.
+// removeDir removes a folder. Because a dying process may still create files there, it tries
+// several times.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

@@ -82,7 +82,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes how to start the replica. It is ready once it has copied the master's data.
+// replica describes how to start the replica, which is ready once it has copied the master's data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -119,7 +119,7 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel describes how to start the Sentinel. It is ready once it is able to promote the replica.
+// sentinel describes how to start the Sentinel, which is ready once it can promote the replica.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, sentinel *redis.SentinelClient) error {
 		return knowsReplica(ctx, sentinel, rep.Master, rep.Addr)
@@ -206,7 +206,7 @@ func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote calls masterGoes, which removes the master, and waits until the Sentinel has promoted the
+// promote removes the master by calling masterGoes, and waits until the Sentinel has promoted the
 // replica. Data on its way from the master is lost.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last messages of the master do not arrive.

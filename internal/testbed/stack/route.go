@@ -82,7 +82,7 @@ func (r *Route) detour(a *Addresses) {
 }
 
 // Cut drops all data in a direction until the fault is healed. Healing closes the connections,
-// because data is missing from them.
+// because they lack this data.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
@@ -117,7 +117,7 @@ func isCommit(request []byte) bool {
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow sets the rule of one direction or of both. Healing the fault calls undo, which must set
+// follow sets the rule of one direction or of both. The returned Heal calls undo, which must set
 // the old rule again.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
@@ -139,17 +139,17 @@ func (r *Route) rule(d Direction, to rule) {
 	}
 }
 
-// passAll lets all data pass again, including delayed data.
+// passAll lets all data pass again, including data that was held back.
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
-// endLinks closes the connections and discards delayed data. It blocks new connections until then,
-// so that they lose no data.
+// endLinks closes the connections and discards delayed data. New connections must wait until this
+// is done, so that they lose no data.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
 // Refuse resets all connections and refuses new ones until the fault is healed.
 func (r *Route) Refuse() (Heal, error) { return r.inject(r.proxy.Refuse, r.proxy.Reopen) }
 
-// Close closes the route and its connections. Delayed data is lost.
+// Close closes the route and its connections, and discards delayed data.
 func (r *Route) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +162,7 @@ func (r *Route) Close() {
 // Routes are several routes that get the same faults at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If it fails for one route, Each undoes the fault in the
+// Each injects a fault into all routes. If this fails for one route, Each undoes the fault in the
 // others.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
@@ -176,7 +176,7 @@ func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	return done.All, nil
 }
 
-// Detours returns the routes as a slice of type Detour.
+// Detours converts the routes to the type that Addresses.Via accepts.
 func (w Routes) Detours() []Detour {
 	detours := make([]Detour, len(w))
 	for i, r := range w {

@@ -56,7 +56,7 @@ type Config struct {
 	Log *slog.Logger // if nil, nothing is logged
 }
 
-// RunsRedis returns the topology of the Redis servers.
+// RunsRedis returns the topology of the Redis servers, which is a single server by default.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // These are the kinds of stacks.
@@ -141,8 +141,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers. The single server comes first, and then the
-// Redlock nodes.
+// redisNames returns the names of the Redis servers: first the single server, then the Redlock
+// nodes.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -156,7 +156,7 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis records the addresses and versions of the Redis servers. Both lists are in the order of
+// useRedis records the addresses and versions of the Redis servers, which are in the order of
 // redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
@@ -189,7 +189,7 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Kill the servers at once, because no client uses them any more.
+	// Stop the other processes first. No client uses the servers after that, so kill them at once.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {

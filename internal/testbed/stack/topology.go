@@ -37,8 +37,8 @@ type member struct {
 	info       serverInfo
 }
 
-// The time limits apply only during a planned failover, because servers on a busy machine may be
-// silent for a while.
+// The time limits apply only during a planned failover, because a server on a busy machine may be
+// silent for a while without being down.
 const (
 	topologyMaster = "redis"
 	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten
@@ -100,7 +100,7 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel. After a restart, they keep their addresses.
+// startEach starts servers in parallel. Servers that were started before keep their addresses.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -237,8 +237,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, which the faults hit. With Sentinels, there
-// is only one master, and Aim does nothing.
+// Aim moves the slots of the keys to the first master, which the faults hit. It does nothing with
+// Sentinels, because there is only one master.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -394,8 +394,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent: down for Sentinels, node for the nodes of a Cluster.
-// step limits each step of a failover.
+// behave sets how long a master may be silent: down for Sentinels, and node for the nodes of a
+// Cluster. step limits each step of a failover.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {

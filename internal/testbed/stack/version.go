@@ -123,7 +123,7 @@ func infoFields(text string) map[string]string {
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
 	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
-	// Valkey also reports a Redis version for compatibility.
+	// Prefer the version of Valkey, which also reports a Redis version for compatibility.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v
 	} else {

@@ -75,7 +75,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer is how long the stack waits for an answer. A starting server may never answer.
+// zooKeeperAnswer limits the wait for an answer, because a starting server may never answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
 // zooKeeperCommand sends a four-letter command to a server and returns the answer.
@@ -97,7 +97,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns the version of a server. It returns an error while the server is not ready.
+// askZooKeeper returns the version of a server, or an error while the server is not ready.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {

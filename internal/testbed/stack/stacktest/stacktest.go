@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv names an environment variable. If its value is 1, tests with a missing program fail
-// instead of being skipped.
+// RequireEnv names an environment variable. If it is 1, tests fail instead of being skipped when a
+// program is missing.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -34,7 +34,7 @@ type result struct {
 }
 
 // Command is a function that a test binary runs instead of its tests if the first argument is Name.
-// In loadgen, the same function is a hidden command.
+// loadgen has the same function as a hidden command.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
@@ -62,7 +62,7 @@ func Main(m *testing.M, commands ...Command) {
 	os.Exit(code)
 }
 
-// Local returns a stack with Redis, the Redlock nodes and the database. All tests share it.
+// Local returns a stack with Redis, the Redlock nodes and the database, which all tests share.
 func Local(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
@@ -75,7 +75,7 @@ func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	return with(tb, config{needs: needs})
 }
 
-// Postgres returns a local stack with a PostgreSQL server. All tests share it.
+// Postgres returns a local stack with a PostgreSQL server, which all tests share.
 func Postgres(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return with(tb, config{postgres: true})
@@ -94,8 +94,8 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check fails the test if err is not nil. If the error is a missing program, Check skips the test
-// instead, unless RequireEnv is set.
+// Check fails the test if err is not nil. If a program is missing, Check skips the test instead,
+// unless RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	switch {
