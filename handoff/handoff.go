@@ -80,10 +80,10 @@ const DefaultTTL = 30 * time.Second
 
 // Options configures a Locker. The zero value of each field means its default.
 type Options struct {
-	// TTL is how long a lease lasts without renewal. If a process dies, other clients wait for that
-	// long. It must be a whole number of milliseconds, at least 10 ms. The default is DefaultTTL.
+	// TTL is how long a lease lasts without renewal, and so how long other clients wait after a
+	// crash. It must be at least 10 ms, in whole milliseconds. The default is DefaultTTL.
 	TTL time.Duration
-	// ID identifies this process in Redis. It must be unique among all Lockers. The default is a
+	// ID identifies this process in Redis, so it must be unique among all Lockers. The default is a
 	// random ID.
 	ID string
 	// Logger receives warnings about lost leases and failed renewals, and debug messages about the
@@ -96,8 +96,8 @@ type Options struct {
 // Hooks are functions that the Locker calls on certain events. They must not block. Each of them
 // may be nil.
 type Hooks struct {
-	// Acquired is called when a caller has got the lock of key. waited is how long the caller
-	// waited. local means that the previous holder used the same Locker.
+	// Acquired is called when a caller has got the lock of key, after the waiting time waited.
+	// local means that the previous holder used the same Locker.
 	Acquired func(key string, waited time.Duration, local bool)
 	// Released is called when a caller releases the lock of key. held is how long it had the lock.
 	Released func(key string, held time.Duration)
@@ -131,8 +131,8 @@ type Locker struct {
 	idle               map[string]*queue // unused queues, kept for reuse
 }
 
-// New returns a Locker for a single Redis server, Sentinels or a Cluster. It does not connect yet.
-// The client's timeouts limit each request. Close the client only after the Locker.
+// New returns a Locker for a single Redis server, Sentinels or a Cluster, without connecting yet.
+// The client's timeouts limit each request. Close the Locker before the client.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))

@@ -1,4 +1,4 @@
-// Command grabsvc runs one instance of the order-grabbing service. See package instance.
+// Command grabsvc runs one instance of the order-grabbing service (see package instance).
 package main
 
 import (

@@ -24,7 +24,7 @@ type benchSettings struct {
 	quiet  bool
 }
 
-// benchFormats lists the output formats of bench. The first one is the default.
+// benchFormats lists the output formats of the bench command, with the default first.
 var benchFormats = []format[*lockbench.Result]{
 	{"text", lockbench.Text},
 	{"json", lockbench.JSON},
@@ -59,7 +59,7 @@ var benchRules = append([]flags.Rule{
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},
 }, sentinelRules...)
 
-// parseBench parses the flags of bench. Errors wrap flags.ErrUsage or are a flags.HelpError.
+// parseBench parses the flags of bench. Its error is a flags.HelpError or wraps flags.ErrUsage.
 func parseBench(args []string) (*benchSettings, error) {
 	s := newBenchSettings()
 	line, err := flags.ParseFlags(s.flags(), args)
@@ -79,8 +79,8 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes the locks that cannot be measured because no address of their servers is known.
-// It records the reason for each lock in LeftOut.
+// leaveOut removes each lock whose servers have no known address, because it cannot be measured,
+// and records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
 	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
 		flags := s.Stack.Lacks(c.Needs)
@@ -105,8 +105,8 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result of a benchmark, even if the user has interrupted it. The error sets
-// the exit code.
+// conclude prints the result of a benchmark, even if the user has interrupted it, and returns an
+// error that sets the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if out.begun = len(res.Slices) > 0; !out.begun {
 		return notBegun(err, "round", out, stderr)
@@ -129,8 +129,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements and a file for the program benchstat. It
-// replaces each file atomically.
+// saveBench writes bench.json, the raw measurements and a file for benchstat. It replaces each file
+// atomically, so that readers never see a half-written one.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
@@ -163,8 +163,8 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects parses a list of locks to measure. The groups "ours", "peers" and "all" are allowed
-// too.
+// parseSubjects parses a list of locks to measure, which may also contain the groups "ours",
+// "peers" and "all".
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {

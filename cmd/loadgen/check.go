@@ -47,7 +47,7 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error if a problem makes the whole run useless. It ignores problems
+// checkPreflight returns an error if a problem makes the whole run useless. It tolerates problems
 // that matter only under faults if the run also has tests without a fault.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
@@ -67,8 +67,8 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem returns the text of a problem. The text names the flag, or the line of the target file,
-// that the user should correct.
+// problem describes a problem, and names the flag or the line of the target file that the user
+// should correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -79,8 +79,8 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints how the service answered the test requests, and at which of its calls a
-// fault can be injected.
+// printPreflight prints how the service answered the test requests, and into which of its remote
+// calls a fault can be injected.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string
@@ -100,8 +100,8 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns a table of the faults and of the calls at which each fault can be injected.
-// Faults with the same calls share a row.
+// reaches returns a table that shows into which calls each fault can be injected. Faults with the
+// same calls share a row.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why

@@ -25,7 +25,7 @@ type explanation struct {
 	lines [][2]string
 }
 
-// explainer finds the explanations of one kind of names, such as the names of strategies.
+// explainer looks up explanations for one kind of name, such as the names of strategies.
 type explainer struct {
 	what string
 	all  []string
@@ -63,8 +63,8 @@ func explainers() []explainer {
 	}
 }
 
-// explainerOf returns an explainer for the elements of a list. The function names returns the name
-// of an element and its aliases.
+// explainerOf returns an explainer for the elements of list. Users can look up an element by each
+// of the words that names returns for it.
 func explainerOf[T any](what string, list []T, names func(T) []string, explain func(T) explanation) explainer {
 	return explainer{what, slices.Concat(catalog.Map(list, names)...), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return slices.Contains(names(x), wanted) })
@@ -87,7 +87,7 @@ func explainWord(w catalog.Word) explanation {
 
 var parseExplain = parseShow(nil, 1, "explain: no name was given: add one, as in loadgen explain F11; -h lists all names")
 
-// explain prints the explanation of each name, separated by empty lines.
+// explain prints the explanation of each name that the user gave, separated by empty lines.
 func (s showSettings) explain(_ context.Context, stdout, _ io.Writer) error {
 	var all []explanation
 	var unknown []error
@@ -145,7 +145,7 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart matches one part of an entry in the result table: a mark, a fraction or a word.
+// cellPart matches one part of a cell in the result table: a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	modeID   = regexp.MustCompile(`^[fF]\d+$`)
@@ -153,7 +153,7 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains each part of an entry in the result table. It returns nil if a part has no
+// explainParts explains each part of a cell in the result table, or returns nil if any part has no
 // explanation.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
@@ -196,7 +196,7 @@ func explainMode(m catalog.Mode) explanation {
 	}}
 }
 
-// shownCommands returns the commands that the help lists. The others are for internal use.
+// shownCommands returns the commands that the help lists: all except those for internal use.
 func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
@@ -213,8 +213,8 @@ func explainFault(f catalog.FaultEntry, note string) explanation {
 	}}
 }
 
-// expectedInRun returns the verdict that a strategy should get under a fault. The verdict is n/a if
-// the fault affects nothing that the strategy uses.
+// expectedInRun returns the verdict that a strategy should get under a fault, or n/a if the fault
+// affects nothing that the strategy uses.
 func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
 		return catalog.NA
@@ -259,7 +259,7 @@ func explainStrategy(st lock.Strategy) explanation {
 	}}
 }
 
-// checks lists the conformance tests that a strategy is known to fail, with the reasons.
+// checks lists the conformance tests that a strategy is known to fail, each with its reason.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {

@@ -35,7 +35,7 @@ type exploreSettings struct {
 	schedules map[string]string // the schedules that this command has saved, by file name
 }
 
-// exploreFormats lists the output formats of explore. The first one is the default.
+// exploreFormats lists the output formats of the explore command, with the default first.
 var exploreFormats = []format[report.Exploration]{
 	{"text", report.Explored},
 	{"mermaid", firstDiagram},
@@ -89,7 +89,7 @@ func newExploreSettings() *exploreSettings {
 	return &exploreSettings{out: filepath.Join(resultsDir, "explore"), Config: explore.Usual()}
 }
 
-// parseExplore parses the flags of explore. Errors wrap flags.ErrUsage or are a flags.HelpError.
+// parseExplore parses the flags of explore. Its error is a flags.HelpError or wraps flags.ErrUsage.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
 	line, err := flags.ParseFlags(s.flags(), args)
@@ -103,7 +103,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	return s, nil
 }
 
-// choose sets the strategies to explore: those that the user named, or the core strategies.
+// choose selects the strategies that the user named, or the core strategies if the user named none.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {
@@ -120,7 +120,7 @@ func (s *exploreSettings) choose() error {
 	return nil
 }
 
-// parseFaults parses a list of faults, "none" or "all".
+// parseFaults parses a list of faults, which may also be the word "none" or "all".
 func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
@@ -141,8 +141,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. The function find translates an outdated name to the current
-// one and returns a note for the user.
+// parseNames parses a list of names. It replaces outdated names with what find returns, and keeps
+// the note about each replacement for the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

@@ -27,8 +27,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownBuild describes a worker program that contains the user's strategies and runs schedules with
-// them.
+// ownBuild describes a worker program that was built with the user's strategies, so that it can run
+// schedules with them.
 type ownBuild struct {
 	dir, exe string
 	names    []string
@@ -37,8 +37,8 @@ type ownBuild struct {
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
 // buildOwn builds a worker program with the strategies in the user's file, and adds them to
-// lock.Strategies. A build overlay adds the file to package lock, so the source tree stays
-// unchanged.
+// lock.Strategies. The source tree stays unchanged, because a build overlay adds the file to
+// package lock.
 //
 // The strategies run only in the worker program, which also describes them to this program.
 func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
@@ -69,8 +69,8 @@ func (b ownBuild) register(file string) error {
 }
 
 // declaredStrategies returns the names of the strategies in a Go file, and the package variables
-// that contain them. It recognizes only variables that are set to a Strategy literal with a literal
-// Name.
+// that contain them. It recognizes a variable only if its value is a Strategy literal with a
+// literal Name.
 func declaredStrategies(file string) (variables, names []string, err error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
@@ -152,7 +152,7 @@ func buildWith(ctx context.Context, dir, file string, variables []string) (exe s
 }
 
 // goCommand runs the go command with its temporary files in dir. When ctx ends, it also stops the
-// child processes of the go command.
+// child processes that the go command has started.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -166,8 +166,8 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 	return out, err
 }
 
-// writeOverlay writes a build overlay that adds the user's file to package lock, and a file that
-// registers the strategies in these variables. Compiler errors show the user's path.
+// writeOverlay writes a build overlay that adds the user's file to package lock, together with a
+// file that registers its strategies. Compiler errors still refer to the path that the user knows.
 func writeOverlay(dir, lockDir, file string, variables []string) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {

@@ -27,8 +27,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches for failing schedules, or replays one with -replay. It returns no results if no
-// schedule has run.
+// explore searches for schedules in which a lock fails, or replays one schedule if -replay is set.
+// It returns no results unless at least one schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched tells the user why no schedule has run. It returns an error that sets the exit code.
+// notSearched tells the user why no schedule has run, and returns an error that sets the exit code.
 func notSearched(err error, stderr io.Writer) error {
 	if stack := explore.StackOf(err); stack != "" {
 		fmt.Fprintf(stderr, "%s\n\n", stack)
@@ -74,8 +74,8 @@ func notSearched(err error, stderr io.Writer) error {
 	return orInterrupted(err, stderr, " before the first schedule")
 }
 
-// conclude saves the failing schedules and prints the results. It returns an error that sets the
-// exit code.
+// conclude saves the failing schedules, prints the results, and returns an error that sets the exit
+// code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
@@ -109,7 +109,7 @@ func (s *exploreSettings) save(results []explore.Result) error {
 	return nil
 }
 
-// write saves the schedule of a failure atomically.
+// write saves the schedule of a failure atomically, so that readers never see a half-written file.
 func (s *exploreSettings) write(f explore.Failure) error {
 	path := s.fileOf(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -121,8 +121,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path for the schedule of a failure. It numbers the files if several searches
-// find different schedules for the same failure.
+// fileOf returns the path for the schedule of a failure. It adds a number to the name if several
+// searches find different schedules for the same failure.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -158,7 +158,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule file that -replay names. It does nothing without that flag.
+// readReplay reads the schedule file that the -replay flag names, if the user has set that flag.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -187,7 +187,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws a diagram of the first failure. It draws nothing if there is no failure.
+// firstDiagram draws a diagram of the first failure, if there is any.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -198,7 +198,7 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 }
 
 // progress returns a function that prints the progress of a search, at most once per progressEvery.
-// The function also saves each failing schedule that cannot become shorter.
+// It also saves each failing schedule once the search can no longer shorten it.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
@@ -228,8 +228,8 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 
 const progressEvery = 5 * time.Second
 
-// exploreWorkerCommand is a hidden command. Child processes run it to execute schedules for
-// explore.
+// exploreWorkerCommand is the name of a hidden command, which child processes run to execute
+// schedules for explore.
 const exploreWorkerCommand = "explore-worker"
 
 func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {

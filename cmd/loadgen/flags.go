@@ -60,7 +60,7 @@ type flagGroup struct {
 	flags []flags.Flag
 }
 
-// groups returns all flags of the run command, in the groups of its help.
+// groups returns all flags of the run command, grouped as in its help.
 func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
@@ -127,7 +127,7 @@ func (s *settings) flags() (all []flags.Flag) {
 	return all
 }
 
-// targetFlags returns the flags that describe the user's service. They are also the keys of a
+// targetFlags returns the flags that describe the user's service, which are also the keys of a
 // target file.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
@@ -176,7 +176,7 @@ var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 // number of CPUs, because the tests mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings of a scenario for the case that the user sets no flags.
+// defaults returns the settings that a scenario uses unless the user sets flags.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

@@ -20,7 +20,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// folder is the result folder of a run. Only one process at a time may write to it.
+// folder is the result folder of a run, to which only one process at a time may write.
 type folder struct {
 	path string
 	made bool         // whether this process created the folder, so that close may remove it
@@ -32,8 +32,8 @@ type folder struct {
 
 const resultsDir = "results"
 
-// newFolder creates and locks the result folder. If out is empty, the time and the scenario make up
-// its name.
+// newFolder creates and locks the result folder. If out is empty, it derives a name from the time
+// and the scenario.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -56,7 +56,7 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder opens the folder out, and creates it if necessary. It returns an error if the folder
+// namedFolder opens the folder out, or creates it if necessary. It returns an error if the folder
 // already contains results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
@@ -87,8 +87,8 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder creates the folder if necessary. It returns the absolute path, and whether it has
-// created the folder.
+// makeFolder creates the folder unless it exists. It returns the absolute path, and whether the
+// folder is new.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -101,11 +101,11 @@ func makeFolder(out string) (path string, made bool, err error) {
 	return path, made, nil
 }
 
-// lockName is the name of the lock file in a result folder. It contains the owner's process id.
+// lockName names the lock file of a result folder, which contains the owner's process id.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder. It returns an error if another process uses the folder or the folder is
-// not writable.
+// claim locks the folder. It returns an error if another process uses the folder, or if the folder
+// is not writable.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)
@@ -131,7 +131,7 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the path still refers to the lock file that f has locked.
+// isCurrent reports whether the path still refers to the locked file and not to a new one.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +141,7 @@ func (f *folder) isCurrent(name string) (bool, error) {
 	return os.SameFile(found, locked), errors.Join(err, lockErr)
 }
 
-// close unlocks the folder. It also removes a new folder if the run has not started. A second call
+// close unlocks the folder, and removes it if it is new and the run has not started. A second call
 // does nothing.
 func (f *folder) close() error {
 	if f.lock == nil {
@@ -152,7 +152,7 @@ func (f *folder) close() error {
 	if f.made && !f.begun {
 		unneeded = f.path
 	}
-	// In the opposite order, another process could lock the path and lose its files.
+	// Unlock last. Otherwise, another process could lock the path and then lose its files.
 	return errors.Join(os.RemoveAll(unneeded), f.lock.Close())
 }
 

@@ -59,8 +59,8 @@ func overview(w io.Writer) {
 // commonFlags lists the flags of run that the short help shows.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
-// runHelp prints the common flags of the run command. For the topic "all", it prints all flags and
-// the names that they accept.
+// runHelp prints the common flags of the run command. For the topic "all", it prints all flags
+// instead, and the names that they accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
 	printHelp(w, "run", func() {

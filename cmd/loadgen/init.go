@@ -33,10 +33,10 @@ type initSettings struct {
 // keyValues maps each key of a target file to its values.
 type keyValues map[string][]string
 
-// stdin is the source of the user's answers. Tests replace it.
+// stdin is the source of the user's answers. It is a variable so that tests can replace it.
 var stdin io.Reader = os.Stdin
 
-// describingFlags returns the flags that describe the user's service. They are also the keys of a
+// describingFlags returns the flags that describe the user's service, which are also the keys of a
 // target file.
 func describingFlags() []flags.Flag {
 	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
@@ -82,8 +82,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions lists the questions in order. An empty answer selects the preset value. If there is
-// none, init leaves the key out of the file.
+// questions lists the questions in the order in which init asks them. An empty answer selects the
+// preset value. If there is none, the file does not get this key.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -100,8 +100,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file and tests the service with it. It then
-// corrects those mistakes in the file that it can correct itself.
+// execute asks the questions, writes the target file and tests the service with it. As long as the
+// test shows a mistake that it can correct, it corrects the file and tests again.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -140,7 +140,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 	}
 }
 
-// mostTries limits how often init tests the file.
+// mostTries limits how often init tests the target file before it gives up.
 const mostTries = 8
 
 // ask asks a question until the answer is valid, and stores the answer.
@@ -175,7 +175,7 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that the test of a target file has shown.
+// finding is the first problem that a test with the target file has shown.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
@@ -183,7 +183,7 @@ type finding struct {
 }
 
 // try sends a few test requests with the settings in the target file, and returns nil if they show
-// no problem. It uses a new order each time, because earlier tries have used up theirs.
+// no problem. It uses a new order each time, because earlier tries have already grabbed theirs.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct asks the user for better answers. It returns false if the user has changed none of them.
+// correct asks the user for better answers, and returns false if the user has changed none of them.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -228,8 +228,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 }
 
 // tellApart returns rules that distinguish a successful response from the response to a request
-// that came too late. It returns nil if the two responses are too similar. key names the rule that
-// failed.
+// that came too late. It returns nil if the two responses are too similar. key is the name of the
+// rule that failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {

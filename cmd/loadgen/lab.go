@@ -34,8 +34,8 @@ func (s *labSettings) flags() []flags.Flag {
 	}
 }
 
-// parseLab parses the flags of lab and its optional file argument. Errors wrap flags.ErrUsage or
-// are a flags.HelpError.
+// parseLab parses the flags of lab and its optional file argument. Its error is a flags.HelpError
+// or wraps flags.ErrUsage.
 func parseLab(args []string) (*labSettings, error) {
 	s := newLabSettings()
 	line, err := flags.Parse(s.flags(), args)
@@ -50,7 +50,7 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-// searchFor is the time limit, in seconds, for each search that a user starts on the page.
+// searchFor is the time limit, in seconds, for each search that a user starts on the web page.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -78,8 +78,8 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	return refusal(lab.Serve(ctx, cfg))
 }
 
-// search looks for schedules in which the given strategy fails. It returns them in the format of
-// the web page.
+// search looks for schedules in which the given strategy fails, and returns them in the format that
+// the web page expects.
 func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
 	of := newExploreSettings()
 	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults

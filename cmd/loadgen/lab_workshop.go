@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// stepCommand is a hidden command. The lab runs it in a child process for each step of an exercise.
+// stepCommand is the name of a hidden command that the lab runs for each step of an exercise.
 const stepCommand = "workshop-step"
 
 // stepDone is the result that the child process writes to a file for its parent.
@@ -47,7 +47,7 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 	}
 }
 
-// cleanUpTime limits how long a stopped command may take to clean up.
+// cleanUpTime limits how long a command may take to clean up after it was told to stop.
 const cleanUpTime = 30 * time.Second
 
 // doInChild runs a command of this program in a child process. The child stops when ctx ends or

@@ -40,8 +40,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// These are the exit codes of loadgen. A usage error leads to exitUsage. Other errors lead to
-// exitFailed, unless they are an exitCode.
+// These are the exit codes of loadgen. An error that is not an exitCode leads to exitUsage if it is
+// a usage error, and otherwise to exitFailed.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
@@ -68,7 +68,7 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// withoutPrefix returns err without the text of sentinel, if its message begins with this text.
+// withoutPrefix removes the text of sentinel from the beginning of err's message, if it is there.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -83,7 +83,7 @@ type command struct {
 	run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
-// commands returns all subcommands. The first one is the default.
+// commands returns all subcommands, with the default first.
 func commands() []command {
 	return []command{
 		{"run", "run every chosen strategy under every chosen fault, and check the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
@@ -112,7 +112,7 @@ func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) f
 	}
 }
 
-// run executes the command that the first argument names.
+// run executes the command that the first argument names, or the default command if it names none.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch line := strings.Join(args, " "); {
 	case slices.Contains([]string{"-version", "--version"}, line):

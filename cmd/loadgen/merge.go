@@ -23,8 +23,8 @@ func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
 
-// parseMerge parses the flags and reads the results to merge. It returns the settings that the
-// results have in common.
+// parseMerge parses the flags and reads the results to merge. It returns the settings that all of
+// these results share.
 func parseMerge(args []string) (*settings, error) {
 	line, err := flags.Parse(defaults(experiment.Scenarios[0].Name).flagsOfMerge(), args)
 	switch {
@@ -45,8 +45,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders reads the result folders and returns the settings that they share. The flags on the
-// command line are added to these settings.
+// mergeFolders reads the result folders and returns the settings that they share, together with the
+// flags on the command line.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
 		recorded []string // flags that all shards have in common
@@ -104,7 +104,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 }
 
 // shareOf returns the part of the load that one process sent, and the other flags of its command
-// line. It returns an error if the run did not use -shard.
+// line. It returns an error if that run did not use -shard.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("this folder is not the result of a shard: name folders that loadgen run -shard has written")
 	for _, arg := range run.Config.Args {
@@ -120,14 +120,14 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge combines several results into one and judges it. It returns an error if recorded responses
-// are missing.
+// merge combines several results into one and judges the combined result. It returns an error if
+// recorded responses are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
 }
 
-// incomplete prints which recorded responses are missing. If any are missing, it returns
-// exitFailed, unless err already reports another failure.
+// incomplete prints which recorded responses are missing. If there are any, it returns exitFailed,
+// unless err already reports another failure.
 func (s *settings) incomplete(err error, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range s.Merge.Lost {

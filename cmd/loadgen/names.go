@@ -18,7 +18,7 @@ import (
 	"grablab/internal/service/registry"
 )
 
-// These limits keep a run feasible. Opening a million orders alone takes a minute.
+// These limits keep runs short, because even opening a million orders takes a minute.
 const (
 	maxOrders   = 1_000_000
 	maxRequests = 100_000_000 // number of orders times number of drivers
@@ -30,7 +30,7 @@ var parseReady = flags.Where(flags.Text,
 	func(path string) bool { return strings.HasPrefix(path, "/") && !strings.ContainsAny(path, "# \t\r\n") },
 	"must be a path that begins with a slash, such as /healthz")
 
-// readable returns the file name, or an error if the file cannot be opened.
+// readable returns the name of a file, or an error if the file cannot be opened.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	return list, nil
 }
 
-// parseStrategies parses names of strategies, or one of the groups "core", "all" and "peers".
+// parseStrategies parses names of strategies and of the groups "core", "all" and "peers".
 func parseStrategies(text string) ([]lock.Strategy, error) {
 	same := func(a, b lock.Strategy) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) ([]lock.Strategy, error) {
@@ -139,8 +139,8 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with this name. For an outdated name, it adds a note with the new
-// name.
+// findFault returns the fault with this name. If the name is outdated, it keeps a note for the user
+// with the new name.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {

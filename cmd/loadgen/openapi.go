@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file. It looks for the calls that grab and open orders
-// in an OpenAPI document.
+// readOpenAPI suggests values for a target file, which it derives from the calls in an OpenAPI
+// document that grab and open orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -82,7 +82,7 @@ func grabPlaceholder(word string) string {
 	return "{order}"
 }
 
-// object follows a path of field names into a JSON object. It returns the object there, or nil.
+// object follows a path of field names into a JSON object, and returns what it finds or nil.
 func object(n node, names ...string) node {
 	for _, name := range names {
 		n, _ = n[name].(node)
@@ -104,7 +104,7 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template for the body of a request. It contains the required fields, or all fields
+// body returns a template for the body of a request, with the required fields, or with all fields
 // if none is required. value returns the placeholder for a field.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))

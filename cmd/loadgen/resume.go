@@ -11,8 +11,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumedSettings returns the recorded settings of the run that -resume names. It adds the flags of
-// this command line that run.json omits.
+// resumedSettings returns the recorded settings of the run that -resume names, together with those
+// flags of this command line that run.json does not record.
 func (s *settings) resumedSettings() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 )
 
 // runRules lists the flags of run that require or exclude each other. General rules come first,
-// because the user sees only the first broken rule.
+// because the user sees only the first rule that is broken.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards must send to the same instances, so a shard cannot start instances of its own", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "all shards must begin at the same time", Do: "add -shard-start TIME, with the same time for all shards"},
@@ -79,8 +79,8 @@ var runRules = append([]flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "this flag sets the clock of the second instance, but the run has only one instance", Do: "use -instances 2 or more"},
 }, sentinelRules...)
 
-// sentinelRules lists the Redis flags that require or exclude each other. Every command with these
-// flags checks the rules.
+// sentinelRules lists the Redis flags that require or exclude each other. All commands that have
+// these flags share the rules.
 var sentinelRules = []flags.Rule{
 	{Flags: "sentinel", Excludes: "-redis", Wrong: "-sentinel and -redis both say where Redis is", Do: "use only one of these flags"},
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the Redis master is missing", Do: "add -sentinel-master NAME"},

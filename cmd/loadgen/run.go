@@ -26,7 +26,7 @@ import (
 	"golang.org/x/term"
 )
 
-// execute runs all tests, or replays a schedule with the -schedule flag.
+// execute runs all tests, or replays a single schedule if the -schedule flag is set.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -50,7 +50,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
-// open prepares a new result folder, or the folder of the run that is resumed. The caller must close it.
+// open prepares a new result folder, or reopens that of a resumed run. The caller must close it.
 func (s *settings) open() (*folder, error) {
 	var out *folder
 	var err error
@@ -79,8 +79,8 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the random seed. It returns the writer for progress messages, and whether that
-// writer is a terminal.
+// announce prints the random seed, with which the user can repeat the run. It returns the writer
+// for progress messages, and whether that writer is a terminal.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -94,9 +94,8 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun removes the result folder of a command that ended before its first measurement. It
-// returns an error that sets the exit code. unit is the word for a measurement in the message, such
-// as "round".
+// notBegun removes the result folder of a command that ended before its first measurement, and
+// returns an error that sets the exit code. unit is the word for a measurement, such as "round".
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	if failed := out.close(); failed != nil {
 		return errors.Join(refusal(err), failed)
@@ -114,7 +113,7 @@ func refusal(err error) error {
 	return err
 }
 
-// conclude prints the result. It returns an error that sets the exit code.
+// conclude prints the result of the run, and returns an error that sets the exit code.
 func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
 		return notBegun(s.refusal(err), "cell", out, stderr)

@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays a schedule on real servers. It prints whether the property that the schedule
-// is meant to break was violated.
+// runSchedule replays a schedule on real servers, and prints whether it violated the property that
+// it is meant to break.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. For an outdated name of a property, it adds a note with the
-// new name.
+// parseSchedule parses a schedule file. If the file uses an outdated name of a property,
+// parseSchedule adds a note with the new name.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -82,8 +82,8 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// concludeSchedule prints the result of a replay. It returns exitAssert if the file predicts
-// another outcome.
+// concludeSchedule prints the result of a replay, and returns exitAssert if the schedule file
+// predicts another outcome.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"

@@ -19,7 +19,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// runFormats lists the output formats of a run. The first one is the default.
+// runFormats lists the output formats of a run, with the default first.
 var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
@@ -41,8 +41,8 @@ func (s *showSettings) flags(formats []string) []flags.Flag {
 	return []flags.Flag{formatFlag(&s.format, formats)}
 }
 
-// parseShow returns a parser for the -format flag and a list of names. The parser returns the error
-// missing if there are fewer names than least.
+// parseShow returns a parser for the -format flag and a list of names. The parser fails with the
+// message missing if there are fewer than least names.
 func parseShow(formats []string, least int, missing string) func([]string) (showSettings, error) {
 	return func(args []string) (s showSettings, err error) {
 		line, err := flags.Parse(s.flags(formats), args)
@@ -59,7 +59,7 @@ func parseShow(formats []string, least int, missing string) func([]string) (show
 
 var parseReport = parseShow(formatNames(runFormats), 1, "report: no result folder was given: name one, as in loadgen report results/latest")
 
-// report prints each run, separated by empty lines.
+// report prints the saved result of each run, separated by empty lines.
 func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
 	runs, err := s.runs()
 	if err != nil {
@@ -80,7 +80,7 @@ func (s showSettings) runs() (runs []*experiment.Run, err error) {
 	return runs, nil
 }
 
-// compareFormats lists the output formats of compare. The first one is the default.
+// compareFormats lists the output formats of the compare command, with the default first.
 var compareFormats = []format[*compare.Comparison]{
 	{"text", report.ComparedText},
 	{"markdown", report.ComparedMarkdown},
@@ -89,8 +89,8 @@ var compareFormats = []format[*compare.Comparison]{
 
 var parseCompare = parseShow(formatNames(compareFormats), 2, "compare: two results are needed: name the old one first, as in loadgen compare results/reference-rush-local results/latest")
 
-// compare prints the differences between each result and the first one. It returns exitAssert if a
-// result is worse than the first.
+// compare prints how each result differs from the first one, and returns exitAssert if any of them
+// is worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	var all []*compare.Comparison
 	for _, path := range s.names[1:] {
@@ -109,8 +109,8 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return nil
 }
 
-// comparison compares two runs or two benchmarks. It returns an error if one result is a run and
-// the other a benchmark.
+// comparison compares two runs or two benchmarks. It returns an error for a mixed pair, because a
+// run and a benchmark measure different things.
 func comparison(old, now string) (*compare.Comparison, error) {
 	oldRun, oldBench, err := loadResult(old)
 	if err != nil {
@@ -131,8 +131,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
-// other.
+// loadResult reads a result folder or file, which contains either a run or a benchmark. The other
+// result is nil.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -198,8 +198,8 @@ func (s *settings) readBaseline() error {
 	return nil
 }
 
-// checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
-// there is one.
+// checkBaseline prints every verdict that is worse than in the baseline, and returns exitAssert if
+// there is any.
 func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
 	if s.baseline == nil {
 		return nil
@@ -218,7 +218,7 @@ func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err err
 
 var parseBaseline = parseShow(nil, 1, "baseline: no result folder was given: name one, as in loadgen baseline results/latest")
 
-// baseline prints the verdicts of all results as a file for run -baseline.
+// baseline prints the verdicts of all results in the format that run -baseline reads.
 func (s showSettings) baseline(_ context.Context, stdout, _ io.Writer) error {
 	runs, err := s.runs()
 	if err != nil {

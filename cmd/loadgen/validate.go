@@ -113,8 +113,8 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 	})
 }
 
-// anyCell reports whether a planned test has a fault that satisfies the condition. If the
-// strategies are not known yet, it checks the faults that the user named.
+// anyCell reports whether a planned test has a fault that satisfies the condition. As long as the
+// strategies are unknown, it checks the faults that the user named instead.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {
@@ -185,7 +185,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns the name of a setting for messages: its line in the target file, or its flag.
+// nameOf returns how messages refer to a setting: by its line in the target file, or by its flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -197,7 +197,7 @@ func (s *settings) nameOf(flag string) string {
 // fault. It is long, because the test injects the fault at every call.
 const serviceBudget = 15 * time.Minute
 
-// startService derives further settings from the -service flag.
+// startService sets the other settings that follow from the -service flag.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
@@ -215,8 +215,8 @@ func (s *settings) lengthenBudget() {
 	}
 }
 
-// sizeLoad derives the number of orders from the -duration flag. It returns an error if there would
-// be too many requests.
+// sizeLoad derives the number of orders from the -duration flag, and returns an error if that makes
+// too many requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
@@ -231,7 +231,7 @@ func (s *settings) sizeLoad() error {
 	return nil
 }
 
-// faultDrivers is an upper bound for the number of drivers in a test with a fault.
+// faultDrivers is an upper bound on the number of drivers in a test with a fault.
 const faultDrivers = 1000
 
 // checkProbes returns an error if the load could use a driver id that is reserved for test
@@ -280,8 +280,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names a test that will not run. It checks nothing if
-// the strategies are not known yet.
+// checkAsserts returns an error if an -assert names a test that will not run. As long as the
+// strategies are unknown, it checks nothing.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

@@ -73,8 +73,8 @@ func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop parses the flags, the number of an exercise and a file. Errors wrap flags.ErrUsage
-// or are a flags.HelpError.
+// parseWorkshop parses the flags, the number of an exercise and a file. Its error is a
+// flags.HelpError or wraps flags.ErrUsage.
 func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	w = newWorkshopSettings()
 	if w.line, err = flags.Parse(w.flags(), args); err != nil {
@@ -136,8 +136,8 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session loads the user's progress. With -reset, it first deletes the progress and the files of
-// the exercises.
+// session loads the user's progress. If -reset is set, it first deletes the progress and the files
+// of the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
@@ -172,8 +172,8 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	return s, nil
 }
 
-// exercise continues an exercise. It asks for a prediction, runs the commands, and then asks the
-// questions. It stops early if there is no one to ask.
+// exercise continues an exercise: it asks for a prediction, runs the commands, and then asks the
+// questions. It stops early if the command is not interactive.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -224,7 +224,7 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 }
 
 // answers returns the answers from the flags. If there are none, it asks the user, or returns nil
-// if there is no one to ask.
+// if the command is not interactive.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -266,7 +266,7 @@ func splitWords(line string) []string {
 }
 
 // split assigns the answers from the flags to the questions. Without -answer, it answers only the
-// question about a file.
+// question that expects a file.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -298,7 +298,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	return all, nil
 }
 
-// ask prints a question and reads the answer, one line. It stops waiting when ctx ends.
+// ask prints a question and reads one line as the answer, unless ctx ends first.
 func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
 	type answer struct {

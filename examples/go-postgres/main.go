@@ -32,8 +32,8 @@ type service struct {
 	strategy atomic.Pointer[string]
 }
 
-// strategies maps names to functions that let a driver grab an order. Each function reports whether
-// the driver won.
+// strategies maps the name of each strategy to a function that lets a driver grab an order. The
+// function reports whether the driver won.
 var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
 	"none":            (*service).checkThenAct,
 	"cas":             (*service).compareAndSet,
@@ -55,7 +55,7 @@ func (s *service) read(ctx context.Context, db interface {
 	return status == 0, err
 }
 
-// write records the winner if the order meets the SQL condition guard.
+// write records the winner, but only if the order meets the SQL condition guard.
 func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (won bool, err error) {
 	changed, err := tx.Exec(ctx, "UPDATE orders SET status = 1 WHERE id = $1"+guard, order)
 	if err != nil || changed.RowsAffected() == 0 {
@@ -78,7 +78,7 @@ func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, 
 	return s.readThenWrite(ctx, order, driver, "")
 }
 
-// compareAndSet updates the order only if it is still free.
+// compareAndSet updates the order only if it is still free, so that only the first driver wins.
 func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool, error) {
 	return s.readThenWrite(ctx, order, driver, " AND status = 0")
 }
@@ -92,7 +92,7 @@ func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard 
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, guard) })
 }
 
-// forUpdate locks the row until the transaction ends.
+// forUpdate locks the order's row until the transaction ends, so that other drivers wait.
 func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
 		free, err := s.read(ctx, tx, order, " FOR UPDATE")

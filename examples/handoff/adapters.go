@@ -13,8 +13,8 @@ import (
 	goose "github.com/pressly/goose/v3/lock"
 )
 
-// Gocron is a lock for gocron.WithDistributedLocker. One scheduler runs each job, and the others
-// skip it.
+// Gocron is a lock for gocron.WithDistributedLocker, with which one scheduler runs each job and the
+// others skip it.
 type Gocron struct{ Locks *handoff.Locker }
 
 var _ gocron.Locker = Gocron{}
@@ -34,9 +34,9 @@ type gocronLock struct{ lease *handoff.Lease }
 // Unlock releases the lock of the job.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// Goose is a lock for goose.WithLocker. One instance runs the migrations, and the others wait. A
-// running statement continues even if the lock is lost. Use goose's own locks for migrations that
-// must not run twice.
+// Goose is a lock for goose.WithLocker, with which one instance runs the migrations while the
+// others wait. A running statement continues even if the lock is lost, so use goose's own locks for
+// migrations that must not run twice.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}
@@ -46,7 +46,7 @@ func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks
 
 const migrations = "goose:migrations"
 
-// Lock waits until no other instance runs migrations. It does not use the database.
+// Lock waits until no other instance runs migrations. It uses Redis instead of the database.
 func (g Goose) Lock(ctx context.Context, _ *sql.DB) error { return g.names.Lock(ctx, migrations) }
 
 // Unlock lets another instance run migrations.

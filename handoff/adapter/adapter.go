@@ -75,12 +75,12 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 	return of[0]
 }
 
-// Mutex has the methods of redsync's Mutex. Unlike redsync, it renews the lock and serves waiting
-// clients in order. It is not safe for concurrent use.
+// Mutex has the methods of redsync's Mutex, but it also renews the lock and serves waiting clients
+// in order. It is not safe for concurrent use.
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
-	// Wait limits how long Lock waits. 0 means no limit.
+	// Wait limits how long Lock waits, where 0 means no limit.
 	Wait time.Duration
 
 	lease *handoff.Lease
@@ -100,7 +100,7 @@ func (m *Mutex) Value() string {
 // Lock calls LockContext with context.Background().
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext waits for the lock until ctx is done. It returns handoff.ErrBusy after Wait.
+// LockContext waits for the lock until ctx is done, or returns handoff.ErrBusy after Wait.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	wait := m.Wait
 	if wait == 0 {
@@ -112,7 +112,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock calls TryLockContext with context.Background().
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext takes the lock if it is free. Otherwise, it returns handoff.ErrBusy.
+// TryLockContext takes the lock if it is free, and returns handoff.ErrBusy otherwise.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.acquire(ctx, 0) }
 
 func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
@@ -140,8 +140,8 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // Extend calls ExtendContext with context.Background().
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext reports whether the lock is still held. It extends nothing, because handoff renews
-// the lock automatically.
+// ExtendContext reports whether the lock is still held. It does not extend the lock, because
+// handoff renews it automatically.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -154,7 +154,7 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	}
 }
 
-// Names provides locks by name, like certmagic's Locker. It is safe for concurrent use.
+// Names provides locks by name, like the Locker of certmagic. It is safe for concurrent use.
 type Names struct {
 	locks *handoff.Locker
 	held  leases
