@@ -248,8 +248,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the background work of the Locker. It neither renews nor releases leases. Waiting
-// callers get ErrClosed. A lease that is not released expires after its TTL.
+// Close stops the background work of the Locker, so waiting callers get ErrClosed, and leases are
+// no longer renewed. A lease that is not released expires after its TTL.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -276,7 +276,7 @@ func (l *Locker) queueLocked(key string) *queue {
 }
 
 // retireLocked stores an unused queue for reuse. If maxIdle queues are already stored, it drops
-// them first.
+// them all first.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -295,7 +295,7 @@ func (l *Locker) background(f func()) {
 	}
 }
 
-// Lease is a lock that a caller holds. The Locker renews it until it is released or lost. A Lease
+// Lease is a lock that a caller holds. Until it is released or lost, the Locker renews it. A Lease
 // is safe for concurrent use.
 type Lease struct {
 	queue *queue
@@ -320,8 +320,8 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the caller's wait for the lock. If err is nil, the caller has the lock.
-// Otherwise, Acquire returns err.
+// decideLocked ends the caller's wait: with the lock if err is nil, and otherwise with err as the
+// error of Acquire.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -367,7 +367,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. why is errReleased or ErrLost. Call it only once for each lease.
+// endLocked ends the lease for the reason why, errReleased or ErrLost. Call it only once per lease.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {

@@ -34,7 +34,7 @@ type queue struct {
 	alarm      time.Time       // when the timer fires; zero if it is stopped
 	timer      *time.Timer
 
-	// These fields describe the current lease, if there is one.
+	// These fields describe the lease that this process has, if any.
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
@@ -42,7 +42,7 @@ type queue struct {
 	renewing   bool
 
 	// These fields are for the fast path, which works only while the lock is free and its counter
-	// exists in Redis.
+	// of fencing tokens exists in Redis.
 	leftUnlocked    bool      // whether this process was the last holder and no one waited
 	counterExtended time.Time // when a script last extended the lifetime of the counter
 }
@@ -63,8 +63,8 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.unanswered, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked requests the lock again if any caller waits. Redis must no longer store the
-// previous request.
+// proceedLocked requests the lock again if any caller waits. By then, Redis must no longer store
+// the previous request.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -153,8 +153,7 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked makes waiting callers return err: all of them, or only those that try once if tries is
-// true.
+// failLocked makes all waiting callers return err, or only those that try once if tries is true.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -207,8 +206,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lock with two plain commands, which are cheaper than a script. It returns 0
-// if another client has the lock.
+// take tries to get the lock with two plain commands, which are cheaper than a script. The result
+// is 0 if another client has the lock.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -218,8 +217,8 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when the Locker gives up a lease that began at since. It subtracts a hundredth of
-// the TTL, because clocks run at slightly different rates.
+// endOf returns when the Locker gives up a lease that began at since. This is a hundredth of the
+// TTL before the real end, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
 // queuedLocked records that Redis has queued the request. A lease for this request begins at since
@@ -282,8 +281,8 @@ func (q *queue) lookLocked() {
 }
 
 // holdLocked records a lease that began at since or later, and gives the lock to the first caller.
-// n is the last fencing token of the lease, and it is negative if other processes wait. If the
-// lease may have expired already, the callers ask again.
+// If the lease may have expired already, the callers ask again. n is the last fencing token of the
+// lease, and is negative if other processes wait.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -299,7 +298,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked gives the lock to the caller that has waited the longest.
+// serveLocked gives the lock to the caller of this process that has waited the longest.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -312,7 +311,7 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 }
 
 // release gives the lock to the next caller, or returns the lease to Redis. The caller must hold
-// mu, and release unlocks it.
+// mu, which release unlocks.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -431,8 +430,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait. Until they have had the lock, only callers that
-// are already waiting get it.
+// othersLocked records that other processes wait. Until they have had their turn, only callers that
+// are already waiting get the lock.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)

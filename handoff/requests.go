@@ -19,23 +19,23 @@ import (
 
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
-	// blockSize is how many fencing tokens a lease gets. Each caller of a process needs one, so a
-	// lease serves at most this many callers. The number is small because tokens must be used more
-	// slowly than the server's clock counts microseconds: a lost counter starts again from it.
+	// blockSize is how many fencing tokens a lease gets. Each caller needs one, so a lease serves
+	// at most this many callers. A lost counter starts again from the server's clock, so tokens
+	// must be used more slowly than it counts microseconds.
 	blockSize = 32
-	// firstToken is the smallest fencing token. Smaller replies have other meanings.
+	// firstToken is the smallest fencing token, so that smaller replies can mean something else.
 	firstToken = 1_000_000
-	// maxFence is the highest value to which a counter can be raised. Numbers in Lua are exact only
-	// up to 1<<53.
+	// maxFence is the highest value to which a counter can be raised, because numbers in Lua are
+	// exact only up to 1<<53.
 	maxFence = 1 << 52
 	// queueTTL is how long Redis keeps a queue after the last client joined or checked it.
 	queueTTL = time.Minute
-	// counterTTL is how long Redis keeps a counter after the last script that used it. The fast
-	// path does not extend this time.
+	// counterTTL is how long Redis keeps a counter of fencing tokens after a script last used it.
+	// The fast path uses no script, so it does not extend this time.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix is the beginning of the names of all channels and turns. An incompatible version of
-	// the protocol needs another prefix.
+	// prefix begins the names of all channels and turns. An incompatible version of the protocol
+	// needs another prefix.
 	prefix = "handoff:"
 )
 
@@ -90,8 +90,8 @@ func newScripts(counts bool) scripts {
 	}
 }
 
-// run calls a script by its hash. It sends the text of the script if the server does not know the
-// hash, or if an earlier attempt got no reply.
+// run calls a script by its hash. It sends the whole script if the server does not know the hash,
+// or if an earlier attempt got no reply.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -114,8 +114,8 @@ type argument struct {
 	sent atomic.Int32
 }
 
-// MarshalBinary implements encoding.BinaryMarshaler. The Redis client calls it each time it sends
-// the command.
+// MarshalBinary implements encoding.BinaryMarshaler, which the Redis client calls each time it
+// sends the command.
 func (a *argument) MarshalBinary() ([]byte, error) {
 	a.sent.Add(1)
 	return []byte(a.text), nil
@@ -147,8 +147,8 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct limits how many requests run separately at the same time. Further requests share a round
-// trip.
+// direct limits how many requests are sent separately at the same time. Further requests share a
+// round trip.
 const direct = 4
 
 // Combine lets concurrent requests of all Lockers on client share round trips. This increases the
@@ -163,7 +163,7 @@ func Combine(client redis.UniversalClient) {
 	}
 }
 
-// combiner is the client hook that Combine adds. It ignores the commands of other packages.
+// combiner is the client hook that Combine adds. It combines only the requests of this package.
 type combiner struct {
 	pipeline redis.ProcessPipelineHook // sends a batch and bypasses all other hooks
 
@@ -219,8 +219,8 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete records that a single request has finished, or a batch if single is 0. It then sends the
-// next batch.
+// complete records that a single request has finished, or a batch if single is 0, and then sends
+// the next batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,8 +233,8 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch in one round trip. It respects the client's timeouts, but not the contexts of
-// the callers.
+// send sends a batch in one round trip. It respects the client's timeouts but not the contexts of
+// the callers, because they share the batch.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
@@ -245,7 +245,7 @@ const (
 	// silence is how long a subscription may receive nothing before it sends a ping. Without a
 	// ping, a dead connection might never fail.
 	silence = 3 * time.Second
-	// reopenPause is the pause before the Locker opens a broken subscription again.
+	// reopenPause is how long the Locker waits before it opens a broken subscription again.
 	reopenPause = 100 * time.Millisecond
 )
 

@@ -26,10 +26,10 @@ const (
 	Lab                          // loadgen lab: the live page; it cannot interrupt the network between instances and servers
 )
 
-// programNames lists the names in the order of the constants.
+// programNames lists the names of the programs in the order of their constants.
 var programNames = []string{"run", "explore", "run -schedule", "lab"}
 
-// Commands returns the loadgen commands for the programs. It omits the lab.
+// Commands returns the loadgen commands for the programs, except for the lab.
 func (p Programs) Commands() (names []string) {
 	for i, name := range programNames {
 		if p&^Lab&(Run<<i) != 0 {
@@ -62,8 +62,7 @@ func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion is the scope of a lock. Only one of the clients within this scope can hold the lock at
-// a time.
+// Exclusion is the scope of a lock, within which only one client at a time can hold it.
 type Exclusion string
 
 // These are the possible scopes of a lock.
@@ -73,7 +72,7 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find looks up an entry by its name or an old name. note names the replacement for an old name.
+// find looks up an entry by its current or old name. For an old name, note names the current one.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)

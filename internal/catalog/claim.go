@@ -26,7 +26,7 @@ var (
 // it does not harm the order.
 type Claims map[Fault]Claim
 
-// table contains the columns of claimTable by name.
+// table maps the name of each column in claimTable to its contents.
 var table = parseClaims(claimTable)
 
 // ClaimsOf returns the claims in a column of claimTable. It panics if the column does not exist.
@@ -68,7 +68,7 @@ func (claims Claims) Fenced() Claims {
 	return fenced
 }
 
-// Order returns the expected verdict on the order. It returns Safe if the fault has no entry.
+// Order returns the expected verdict on orders under the fault, or Safe if the fault has no entry.
 func (claims Claims) Order(f Fault) Verdict {
 	if c, ok := claims[f]; ok {
 		return c.Order
@@ -107,7 +107,7 @@ func parseClaims(text string) map[string]Claims {
 	return parsed
 }
 
-// parseClaim parses an entry such as "U." and panics if it is invalid.
+// parseClaim parses an entry of claimTable, such as "U.", and panics if it is invalid.
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {

@@ -63,7 +63,7 @@ const (
 // Topologies lists the topologies. The default comes first.
 var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 
-// ProcessEffect is what a fault does to the process that holds the lock.
+// ProcessEffect is what a fault does to the process that holds the lock, such as killing it.
 type ProcessEffect string
 
 // These are the possible effects on the process that holds the lock.
@@ -73,8 +73,8 @@ const (
 	ProcessKilled  ProcessEffect = "killed"  // the process gets SIGKILL
 )
 
-// FaultEntry describes a fault. Package fault injects the fault into real servers. claimTable lists
-// the effect of the fault on each kind of lock.
+// FaultEntry describes a fault. Package fault injects the fault into real servers, and claimTable
+// lists its effect on each kind of lock.
 type FaultEntry struct {
 	Name    Fault
 	Aliases []string   // old names, which are still valid in commands
@@ -111,7 +111,7 @@ func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
 
-// FaultsBy lists the faults that the program can inject.
+// FaultsBy lists the faults that the program can inject, in the order of Faults.
 func FaultsBy(program Programs) []Fault {
 	var names []Fault
 	for _, f := range Faults {
@@ -140,5 +140,5 @@ func (f Fault) Entry() FaultEntry {
 // About returns a description of the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns what the fault says about the cause of a failure.
+// Shows returns what this fault tells us about the cause of a failure.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

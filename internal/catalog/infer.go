@@ -8,8 +8,8 @@ import (
 // Facts is a set of facts about a failure, such as "a reply was lost".
 type Facts uint32
 
-// These are the facts about a failure. Those in the first group say how a second driver got the
-// lock while another driver still held it.
+// These are the facts about a failure. The first group says how a second driver could get the lock
+// while another driver still held it.
 const (
 	LeaseEnded     Facts = 1 << iota // the lease ended by its server's clock
 	GrantLate                        // the reply that granted the lock arrived after the end of the lease
@@ -40,7 +40,7 @@ const (
 	AskedFirst   // a release checked the owner in a separate step and then freed another holder's lock
 )
 
-// factNames lists the names in the order of the constants.
+// factNames lists the names of the facts in the order of their constants.
 var factNames = []string{
 	"lease-ended", "grant-late", "freed-another", "taken-over", "overwritten", "forgotten",
 	"forgotten-twice", "evicted", "two-masters", "clock-jumped", "session-closed", "write-late",
@@ -51,8 +51,8 @@ var factNames = []string{
 // UnmarshalJSON decodes a list of names.
 func (f *Facts) UnmarshalJSON(list []byte) error { return unmarshalSet(list, factNames, f) }
 
-// inference is a rule that finds the failure mode for some facts. It applies if all of its
-// conditions are met.
+// inference is a rule that concludes from some facts which failure mode they show. It applies if
+// all of its conditions are met.
 type inference struct {
 	About      string   // the purpose of the rule; may be empty
 	Properties []string // the properties to which the rule applies; nil means all
@@ -66,11 +66,11 @@ type inference struct {
 //go:embed inferences.json
 var inferenceTable string
 
-// inferences lists the rules. The first one that applies decides.
+// inferences lists the rules, of which the first one that applies decides.
 var inferences = parse[[]inference](inferenceTable)
 
-// ModeOf infers why a property was violated. It uses the facts about the failure and the known
-// failure modes of the strategy. It returns false if no mode fits.
+// ModeOf infers why a property was violated, from the facts about the failure and the known failure
+// modes of the strategy. It returns false if no mode fits.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
 		if line.fits(property, shown) {

@@ -12,8 +12,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint returns a suggestion for an unknown word. The suggestion names a similar known word. If no
-// word is similar, Hint returns otherwise.
+// Hint suggests the known word that is most similar to an unknown word. If no known word is similar
+// enough, it returns the text otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"

@@ -36,15 +36,15 @@ type Property struct {
 	About   string   // the condition, as one line of text
 	By      Programs // the programs that check the property
 	Always  bool     // whether every search checks the property
-	// Unbroken means that no strategy may break the property, not even one that is expected to be
-	// unsafe or stuck.
+	// Unbroken means that no strategy may break the property, not even one from which we expect
+	// unsafe or stuck orders.
 	Unbroken bool
 }
 
 //go:embed properties.json
 var propertyTable string
 
-// Properties lists every property. The most important one comes first.
+// Properties lists every property, with the most important one first.
 var Properties = parse[[]Property](propertyTable)
 
 // FindProperty looks up a property by name. If the name is outdated, note says which name replaces
@@ -57,7 +57,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 	return p, note, ok
 }
 
-// Promise returns a sentence that states the property for orders with the given number of units.
+// Promise states the property in a sentence, for orders with the given number of units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:

@@ -18,8 +18,8 @@ var Words = parse[[]Word](wordsJSON)
 //go:embed words.json
 var wordsJSON string
 
-// Meanings maps each word of the tables, each verdict and each property to its explanation. Aliases
-// are included.
+// Meanings maps each word of the tables, each verdict and each property to its explanation. It also
+// contains their aliases.
 func Meanings() map[string]string {
 	all := map[string]string{}
 	for _, w := range slices.Concat(Columns, Words) {
@@ -36,14 +36,14 @@ func Meanings() map[string]string {
 	return all
 }
 
-// VerdictEntry describes the condition for a verdict in the result table.
+// VerdictEntry describes a verdict and the condition under which the result table shows it.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string
 }
 
 // Verdicts lists the possible verdicts on a strategy under a fault. The first one whose condition
-// is true applies.
+// is met applies.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "the ledger has a double-grab, or a driver has more units than allowed"},

@@ -20,8 +20,7 @@ func answersAgree(e Evidence) Verdict {
 		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
-	// A client without an answer was promised nothing, so its row in the ledger contradicts no
-	// answer.
+	// Ignore a ledger row whose client got no answer, because nothing was promised to that client.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %d, but this driver was told that it had not won",

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Result is the result of checking a property.
+// Result is the result of checking a property: pass, fail or unknown.
 type Result string
 
 // These are the possible results.
@@ -33,7 +33,7 @@ type Verdict struct {
 	Why      string `json:"why"` // the reason for the result, as a sentence
 }
 
-// checkers lists the functions that check the properties, the most important one first.
+// checkers lists the functions that check the properties, with the most important property first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -48,7 +48,7 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the given properties. If there are none, it checks all properties.
+// Judge checks the given properties, or all properties if none are given.
 func Judge(e Evidence, properties ...string) []Verdict {
 	var verdicts []Verdict
 	for _, c := range checkers {
@@ -69,10 +69,10 @@ type Evidence struct {
 	Ledger []order.Grab // sorted by the time of the write
 	// NoLedger is the error that occurred when the ledger was read, or nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger. In this case, Told determines who has won.
+	// FromAnswers means that there is no ledger, so that Told determines who has won.
 	FromAnswers bool
-	// Foreign means that the ledger was read with a query from the user. A JOIN in that query may
-	// repeat rows.
+	// Foreign means that the ledger was read with the user's own query, in which a JOIN may repeat
+	// rows.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
@@ -86,7 +86,7 @@ type Evidence struct {
 	UntilClaim bool
 
 	Stuck []int64 // the orders for which the final test grab was answered neither grabbed nor taken
-	// NoProbe is the error that made the final test grabs inconclusive. It is nil if they were
+	// NoProbe is the error that made the final test grabs inconclusive, or nil if they were
 	// conclusive.
 	NoProbe error
 }
@@ -103,13 +103,13 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the result "unknown" for a property that seems to hold although some events
-// are missing.
+// eventsLost returns the result "unknown" for a property that seems to hold, because lost events
+// could have shown a violation.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural returns a number with the correct form of its noun (see [catalog.Plural]).
+// Plural calls [catalog.Plural], so that callers of this package need not import catalog.
 func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

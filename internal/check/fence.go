@@ -25,7 +25,7 @@ func fenceMonotone(e Evidence) Verdict {
 }
 
 // lowerToken finds a fencing token that is not higher than an earlier token of the same order. It
-// does not compare calls that ran at the same time.
+// ignores calls that ran at the same time, because either of them may have been first.
 func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {

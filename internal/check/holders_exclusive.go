@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// If events are missing, the end of a hold may be missing too. Such a hold cannot prove an
-	// overlap, so use only holds with a recorded end.
+	// If events are missing, the end of a hold may be missing too. Use only holds with a recorded
+	// end, because the others cannot prove an overlap.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -35,7 +35,7 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a pair of periods. The second period began before the end of the first.
+// Overlap is a pair of periods, of which the second began before the end of the first.
 type Overlap struct{ First, Second Span }
 
 // Overlaps returns an entry for every hold that began while another client held the lock of the

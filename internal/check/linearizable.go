@@ -79,8 +79,8 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize looks for a sequence of grabs that fits the model. If there are more winners than
-// units, no sequence can fit.
+// linearize looks for a sequence of grabs that fits the model. It skips the search if there are
+// more winners than units, because then no sequence can fit.
 func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal

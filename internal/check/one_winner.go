@@ -12,8 +12,8 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// The clients' answers can prove a failure. They cannot prove success, because answers may
-		// have been lost.
+		// The clients' answers can prove a failure, but not success, because answers may have been
+		// lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
 		}
@@ -42,7 +42,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s promised more than once; for example, order %d was promised to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
-	// An attempt with an unknown outcome may have been another winner.
+	// A client whose outcome is unknown may have won too.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
 		switch winners[p.Order]++; {
@@ -59,8 +59,8 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the result for orders with several units. done says what happened to them, such
-// as "sold".
+// oversold returns the result for orders with several units. done says what happened to the units,
+// such as "sold".
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s too often; for example, order %d has %d units, but was %s %d times",
@@ -119,7 +119,7 @@ type Grabs struct {
 }
 
 // CountGrabs counts the grabs and double-grabs in a ledger. Each order has the given number of
-// units. If units is 0, each order has one unit.
+// units, where 0 means 1.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

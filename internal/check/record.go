@@ -16,14 +16,14 @@ type Span struct {
 	From, To        time.Duration // by CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen is the end of a period if its real end was not recorded.
+// endUnseen is used as the end of a period whose real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
 
-// compare sorts by order and then by beginning.
+// compare sorts spans by the ids of their orders, and then by the times at which they begin.
 func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
@@ -47,7 +47,7 @@ type Effect struct {
 // Outcome is what the result of a grab shows about the order.
 type Outcome string
 
-// These are the possible outcomes. A grab that shows nothing about the order is not recorded.
+// These are the possible outcomes. A grab is not recorded if it shows nothing about the order.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -71,7 +71,7 @@ type Record struct {
 	MissingEvents int           // the number of events that are known to be missing or incomplete
 }
 
-// CountNearMisses returns how many stale or second writes were refused, over all orders.
+// CountNearMisses returns how many stale or second writes the database refused, over all orders.
 func (r *Record) CountNearMisses() (n int) {
 	for _, of := range r.NearMisses {
 		n += of

@@ -15,8 +15,8 @@ import (
 // A new incarnation means that the process was restarted. So does a sequence number that is not
 // higher than the one before. The holds of the old process end with its last event.
 type Scan struct {
-	// Since maps each instance to the sequence number of its last event before this record. If an
-	// instance has no entry, its first event may have any sequence number.
+	// Since maps each instance to the sequence number of its last event before this record. An
+	// instance that has no entry may begin with any number.
 	Since map[string]uint64
 	// UntilClaim means that writing the winner also releases the lock.
 	UntilClaim bool
@@ -30,8 +30,8 @@ type Scan struct {
 	end    time.Duration
 }
 
-// attempt identifies a driver's attempt to grab an order. Two calls with the same key are assumed
-// to end in the order in which they began.
+// attempt identifies a driver's attempt to grab an order. If two calls have the same key, we assume
+// that they end in the order in which they began.
 type attempt struct {
 	Pair
 	instance, token string
@@ -156,8 +156,8 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records the write of a winner. If the write may have happened, it counts as a possible
-// write.
+// claim records the write of a winner. If it is unknown whether the write happened, claim records a
+// possible write.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -200,7 +200,7 @@ func (s *Scan) grab(a attempt, e history.Event) {
 }
 
 // abandon ends the holds of a process that has died. Its unfinished writes and grabs stay open,
-// because they may still take effect.
+// because they may take effect later.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Case describes an order and the property that was violated.
+// Case describes an order, and the violation of a property that its timeline should explain.
 type Case struct {
 	Order    int64
 	Property string        // the name of the property in package catalog
@@ -40,7 +40,7 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// These fields are for a diagram of the order.
+	// These fields are needed only to draw a diagram of the order.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
@@ -55,8 +55,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents limits the number of events in a timeline. Twenty drivers that try once cause only a
-// third of that.
+// mostEvents limits the number of events in a timeline. It is generous: twenty drivers that try
+// once cause only a third of that.
 const mostEvents = 480
 
 // Step is one fact in a timeline.
@@ -111,8 +111,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept selects the events to store. If there are too many, it prefers those of the drivers in
-// shown. further is the number of omitted events.
+// kept selects the events to store, and returns how many further events it has omitted. If there
+// are too many, it prefers those of the drivers in shown.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -137,7 +137,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder collects the recorded events about one order.
+// builder collects the recorded events about one order, and picks those that explain the failure.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
@@ -215,8 +215,8 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	return e.T
 }
 
-// lastBefore returns when the driver of e last did op in the same attempt. ok is false if that was
-// not recorded.
+// lastBefore returns when the driver of e last called op in the same attempt. ok is false if that
+// was not recorded.
 func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at time.Duration, ok bool) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == op && x.Kind == kind {
@@ -226,8 +226,9 @@ func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at 
 	return at, ok
 }
 
-// eventsBetween returns what the drivers in who did from a time until the event last. It adds
-// releases by other drivers that freed their locks, and omits what a driver did after its write.
+// eventsBetween returns the events of the drivers in who, between a time and the event last. It
+// omits events after a driver's write, and adds releases that freed these drivers' locks by
+// mistake.
 func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -244,7 +245,7 @@ func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...a
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether e is a release that freed the lock of a driver in who by mistake.
+// freesAnother reports whether e is a release that freed another driver's lock by mistake.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -259,7 +260,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// isShown omits events that do not help to explain a failure, such as renewals.
+// isShown returns false for events that do not help to explain a failure, such as renewals.
 func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -273,7 +274,7 @@ func (b *builder) isShown(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls omits the start of a call if the next event is its return.
+// withoutEmptyCalls omits the start of a call if the very next event is its return.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -285,8 +286,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the events from the time when one driver gets the lock until another driver
-// gets it too early.
+// twoHolders returns the events from the moment at which one driver gets the lock until another
+// driver gets it too early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
