@@ -40,11 +40,11 @@ func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
 
-// secrets lists the flags whose values must not appear in messages.
+// secrets lists the flags with passwords or tokens, which messages must not show.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label formats a flag and its value for a message, such as "-ttl 0s". It shortens long values and
-// omits secret ones.
+// Label formats a flag and its value for a message, such as "-ttl 0s". It shortens a long value and
+// omits a secret one.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -69,7 +69,7 @@ type Line struct {
 	Args  []string // arguments that are not flags
 	Flags []string // flags on the command line in their order, each as -name=value
 
-	// Places says where a file sets a flag, such as "my.yaml:3:7".
+	// Places maps each flag that a file sets to its place in the file, such as "my.yaml:3:7".
 	Places map[string]string
 
 	values map[string]string // last value of each flag, whether from the command line, the environment or a file
@@ -82,8 +82,8 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label formats a flag and its value for a message. For a flag from a file, it returns the place in
-// the file instead.
+// Label formats a flag and its value for a message. If a file has set the flag, it returns the
+// place in the file instead of the value.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -95,7 +95,7 @@ func (l *Line) Label(name string) string {
 }
 
 // Parse parses args, in which flags and other arguments may be mixed. options can add flags from
-// the environment or from a file. Errors wrap ErrUsage or are a HelpError.
+// the environment or from a file. The error is a HelpError or wraps ErrUsage.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -122,7 +122,7 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	return line, nil
 }
 
-// ParseFlags is like Parse, but returns an error for arguments that are not flags.
+// ParseFlags is like Parse, but accepts only flags and returns an error for other arguments.
 func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line, err := Parse(flags, args, options...)
 	if err == nil && len(line.Args) > 0 {
@@ -189,7 +189,7 @@ func (r recorder) IsBoolFlag() bool {
 	return ok && v.IsBoolFlag()
 }
 
-// String returns the current value. It also works on a zero recorder, as package flag requires.
+// String returns the current value, even for a zero recorder, as package flag requires.
 func (r recorder) String() string {
 	if r.Value == nil {
 		return ""

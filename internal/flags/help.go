@@ -28,7 +28,7 @@ func Rows(flags []Flag) (rows [][2]string) {
 	return rows
 }
 
-// PrintTable prints names and descriptions in two columns. It wraps long descriptions.
+// PrintTable prints names and descriptions in two columns, and wraps long descriptions.
 func PrintTable(w io.Writer, rows [][2]string) {
 	const widest = 28
 	column := 0

@@ -21,7 +21,7 @@ type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
 	get   func() T // returns the default for the help; nil if there is none to show
-	// isSwitch tells package flag that the flag takes no argument.
+	// isSwitch tells package flag that the flag takes no argument, so that -x is short for -x=true.
 	isSwitch bool
 }
 
@@ -40,7 +40,7 @@ func Switch(on *bool) flag.Value {
 	return value[bool]{parse: Where(strconv.ParseBool, nil, "must be true or false"), set: func(v bool) { *on = v }, isSwitch: true}
 }
 
-// IsBoolFlag implements an optional interface of package flag.
+// IsBoolFlag implements an optional interface of package flag, for flags without an argument.
 func (v value[T]) IsBoolFlag() bool { return v.isSwitch }
 
 // Set parses the value and stores the result.
@@ -52,7 +52,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default value for the help. For a zero value or a list, it returns "".
+// String returns the default value for the help, or "" for a zero value or a list.
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -67,8 +67,8 @@ func (v value[T]) String() string {
 	return ""
 }
 
-// Where returns a Parser that accepts what parse accepts and valid allows. valid may be nil. wrong is
-// the error for any other text.
+// Where returns a Parser that accepts a text if parse accepts it and valid, unless it is nil,
+// allows the value. For any other text, the error is wrong.
 func Where[T any](parse Parser[T], valid func(T) bool, wrong string) Parser[T] {
 	return func(text string) (T, error) {
 		v, err := parse(text)
@@ -106,7 +106,7 @@ func Pointer[T any](parse Parser[T]) Parser[*T] {
 	}
 }
 
-// OneOf returns a Parser that accepts only the given names.
+// OneOf returns a Parser that accepts only the given names. Its error lists them.
 func OneOf[S ~string](names ...S) Parser[S] {
 	name := func(text string) (S, error) { return S(text), nil }
 	known := func(name S) bool { return slices.Contains(names, name) }
@@ -164,8 +164,8 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words. find returns the values for a word, which may be a group such as
-// "all". Groups may overlap, but a word must not occur twice.
+// Each parses a list of words, for each of which find returns the values. A word may be a group
+// such as "all". Groups may overlap, but no word may occur twice.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
@@ -188,7 +188,7 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 	return chosen, nil
 }
 
-// Unknown returns an error for an unknown name, with a suggestion from known and groups.
+// Unknown returns an error for an unknown name, and suggests a similar name from known and groups.
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
 	names := slices.Clone(groups)
 	for _, k := range known {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover logs a panic in a handler and responds with status 500. It passes http.ErrAbortHandler on
-// to net/http.
+// recover logs a panic in a handler and responds with status 500, except for http.ErrAbortHandler,
+// which it passes on to net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -78,7 +78,7 @@ func (a api) admin(c *gin.Context) {
 }
 
 // mayUse returns an error if a request must not select the strategy. If other hosts can reach the
-// instance, this includes all strategies that are broken on purpose.
+// instance, they must not select strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))

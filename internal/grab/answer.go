@@ -14,7 +14,7 @@ import (
 // Outcome is the result of a grab from the client's point of view.
 type Outcome string
 
-// These are the possible outcomes. After a Timeout, the grab may have succeeded anyway.
+// These are the possible outcomes. After a Timeout, the grab may still have succeeded.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -55,10 +55,10 @@ type verdict struct {
 // Other drivers may still get units.
 const PerDriver = "per_driver"
 
-// LeaseLost is the reason if a grab wrote nothing because it lost the lock.
+// LeaseLost is the reason for the failure of a grab that wrote nothing because it lost the lock.
 const LeaseLost = "lease_lost"
 
-// verdicts maps errors to answers. The first match applies.
+// verdicts maps errors to answers. The first entry that matches an error applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the answer for err. If err is not in the table, the answer says that another
-// service failed and that nothing was written.
+// verdictOn returns the answer for err. If the table has no entry for err, the answer says that
+// another service failed and that nothing was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {

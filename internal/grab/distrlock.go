@@ -18,8 +18,8 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // for a key or a uuid, in bytes
-	// distrPrefix is the prefix of all keys of this API. It separates them from the keys of the
-	// lock strategies.
+	// distrPrefix begins all keys of this API, which keeps them apart from the keys of the lock
+	// strategies.
 	distrPrefix = "distr:"
 )
 
@@ -28,7 +28,7 @@ type Locked struct {
 	Locked bool `json:"locked"`
 }
 
-// Released is the response body of POST /distrUnlock/{key}/{uuid}. Released is 1 if the lock was
+// Released is the response body of POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was
 // released, and 0 otherwise.
 type Released struct {
 	Released int `json:"released"`

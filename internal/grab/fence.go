@@ -19,8 +19,8 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the error for a request whose fencing token the database has refused. The
-// error is order.ErrTaken if another driver already has the order.
+// judgeStale returns the error for a request whose fencing token the database has refused. If
+// another driver already has the order, that is order.ErrTaken.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken

@@ -1,4 +1,4 @@
-// Package grab lets a driver grab an order. It takes the lock, reads the order, works, writes the
+// Package grab lets a driver grab an order: it takes the lock, reads the order, works, writes the
 // winner, and releases the lock. Writing the winner is called a claim. Start reading at
 // Service.Grab.
 package grab
@@ -51,8 +51,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter begins a step of a request, such as acquire. The caller must use the returned context in
-// this step, and call the returned function at the end.
+// enter begins a step of a request, such as acquire. The caller must use the returned context
+// during the step, and call the returned function after it.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	ctx, span := a.cfg.Trace.Begin(ctx, string(phase))
@@ -186,8 +186,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records each renewal in the history. These events contain no
-// token, because renewals may begin before acquire returns.
+// renewed returns a function that records each renewal in the history. It records no token, because
+// renewals may begin before acquire has returned the token.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -198,8 +198,8 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns how long a lease that ends at until will last. If until is zero, the lease
-// never ends.
+// leaseLeft returns how long a lease will last that ends at until. A zero until means that the
+// lease never ends.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -208,7 +208,7 @@ func leaseLeft(until time.Time) time.Duration {
 }
 
 // limitWait returns a context that limits the wait for the lock to the time that the request has
-// left. With TryOnce, the wait is 0.
+// left, or to 0 with TryOnce.
 func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -295,8 +295,8 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 }
 
 // claim checks the lease once more and writes the winner. Once the write has started, it is not
-// cancelled, because its result would be unknown. stock is the number of units that were left at
-// the read.
+// cancelled, because its result would be unknown. stock is how many units were left when the order
+// was read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.checkLost(ctx, lease); err != nil {
 		return err
@@ -320,8 +320,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if ctx has ended or the lease is lost. With OnLost set to Ignore, a
-// lost lease is no error.
+// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, it
+// tolerates a lost lease.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -337,8 +337,8 @@ func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server whether the lease is still valid. It returns nil if the lock does not
-// support this question.
+// check asks the lock server whether the lease is still valid. It returns nil if the lock has no
+// way to ask.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -394,8 +394,8 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf returns the kind of event to record after an operation. It returns Info if the result of
-// the operation is unknown.
+// kindOf returns the kind of event to record after an operation, which is Info if the result of the
+// operation is unknown.
 func kindOf(err error) history.Kind {
 	switch {
 	case err == nil:

@@ -23,15 +23,15 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout limits the duration of a grab, including the wait for the lock. The write of the
-	// winner and the release have their own limits.
+	// Timeout limits the duration of a grab, including the wait for the lock. It does not limit the
+	// write of the winner and the release, which have their own timeouts.
 	Timeout time.Duration
 	// Public means that other hosts can reach the API. Calls that change state then require
 	// AdminToken, and are refused if it is empty.
 	Public     bool
 	AdminToken string
 	// Ready checks all servers that the instance needs. checks maps the name of each server to its
-	// error, or to nil. ready reports whether enough of them work.
+	// error, or to nil. ready reports whether enough servers work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -48,7 +48,7 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of a Service. openapi.json describes the API.
+// NewHandler returns the HTTP API of a Service, which openapi.json describes.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
@@ -87,7 +87,7 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do and sends the result or the error as JSON.
+// json returns a handler that calls do, and sends either its result or its error as JSON.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -171,8 +171,7 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	c.JSON(ans.Status, ans)
 }
 
-// OrderView is the response body of GET /orders/{order_id}. It contains the order and its recorded
-// winners.
+// OrderView is the response body of GET /orders/{order_id}: the order and its recorded winners.
 type OrderView struct {
 	order.Order
 	Stock *int64       `json:"stock,omitempty"` // the number of units left; absent for an order with one unit
@@ -238,7 +237,7 @@ type StrategyView struct {
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under each fault
 	// Available reports whether this instance has an address for every server that the strategy
-	// needs. Missing names the servers without one.
+	// needs. If not, Missing names the other servers.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -289,7 +288,7 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the response body of GET /healthz. The process id shows whether the instance has been
+// Health is the response body of GET /healthz. Its process id shows whether the instance has been
 // restarted.
 type Health struct {
 	Status   string   `json:"status"`
@@ -313,8 +312,8 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the response body of GET /readyz. Checks maps the name of each server to "ok" or to
-// an error.
+// Readiness is the response body of GET /readyz. Its Checks map the name of each server to "ok" or
+// to an error.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`

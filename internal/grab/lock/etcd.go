@@ -58,7 +58,7 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd returns an etcd client. It connects in the background, and retries at least once a
+// DialEtcd returns an etcd client that connects in the background, and retries at least once a
 // second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
@@ -84,8 +84,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker creates a lease and revokes it, to learn which TTL the server grants. etcd rounds
-// TTLs to seconds and has a minimum.
+// newEtcdLocker creates a lease and revokes it, only to learn which TTL the server grants. etcd
+// rounds TTLs to seconds and has a minimum.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -112,7 +112,7 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Let only one client of this process at a time enter the server's queue.
+	// Let one client of this process at a time use the server's queue. The others wait here.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	return lease, nil
 }
 
-// An etcdLease is this client's key in the lock's queue. The client with the first key holds the
+// An etcdLease is this client's key in the lock's queue. The client whose key is first holds the
 // lock.
 type etcdLease struct {
 	*renewer
@@ -237,7 +237,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await waits until the client's key is the first one in the queue. It returns ErrBusy at the time
+// await waits until the client's key is the first one in the queue, or returns ErrBusy at the time
 // giveUp.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)

@@ -17,7 +17,7 @@ import (
 const fenceKeep = 24 * time.Hour
 
 // fenceKeys returns the Redis keys of the lock and of its fencing counter. If the lock's key has a
-// hash tag, a Redis Cluster stores both keys on the same node.
+// hash tag, both keys are on the same node of a Redis Cluster.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua

@@ -19,7 +19,7 @@ type slot struct {
 	users int // the number of holders and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key. It returns ErrBusy if the mutex is not free within wait. The
+// lock locks the mutex of a key, or returns ErrBusy if the mutex is not free within wait. The
 // caller must call unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
@@ -36,7 +36,7 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key unless wait is 0. This way, only one client of this process
+// lockToWait locks the mutex of a key unless wait is 0, so that only one client of this process
 // waits on the servers. left is the rest of wait.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {

@@ -30,8 +30,8 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy treats a nil reply to GETSET as a failure, although the client has just taken the
-// lock. No one then uses the lock until its timestamp expires.
+// getsetNilBusy treats a nil reply to GETSET as a failure, although it means that the client has
+// the lock. No one then uses the lock until its timestamp expires.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, which treats a nil reply of GETSET as busy",

@@ -92,6 +92,6 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// A splitLease hides the database session of its lock. The holder therefore writes over other
+// A splitLease hides the database session of its lock, so that the holder writes over other
 // connections.
 type splitLease struct{ Lease }

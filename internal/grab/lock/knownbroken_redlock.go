@@ -20,14 +20,14 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	},
 })
 
-// redlockLongTTL uses leases of a whole day. If a holder dies, the order stays locked for that day.
-// The same happens if a release does not reach a majority of the nodes.
+// redlockLongTTL uses leases of a whole day. If a holder dies, or its release does not reach a
+// majority of the nodes, the order stays locked for that day.
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of one day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
 	// With slow servers, a lock may also remain because a request arrives after its cleanup, or
-	// because the release times out. This depends on chance.
+	// because the release times out. That depends on chance, so we expect no certain result.
 	Claims: catalog.ClaimsOf("redlock").
 		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // these faults prevent the release
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),

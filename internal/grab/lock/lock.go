@@ -39,7 +39,7 @@ var (
 	ErrBusy = errors.New("lock: busy")
 	// ErrLost means that the client no longer held its lease when it used or released it.
 	ErrLost = errors.New("lock: lease lost")
-	// ErrUnreachable means that the servers of a Locker do not respond.
+	// ErrUnreachable means that the servers of a lock do not respond.
 	ErrUnreachable = errors.New("lock: no answer")
 )
 
@@ -61,8 +61,8 @@ type Locker interface {
 type Lease interface {
 	// Token returns a unique name for this acquisition, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, a number that increases with each acquisition of the key. It
-	// returns 0 if the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases with each acquisition of the key, or
+	// 0 if the lock has no fencing tokens.
 	Fence() uint64
 	// Lost returns a channel that is closed as soon as the client knows that it has lost the lease.
 	// The channel is nil if the lock cannot detect a loss.
@@ -73,7 +73,7 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// Bounded is a Lease with a known end.
+// Bounded is a Lease whose holder knows when it ends.
 type Bounded interface {
 	// Until returns when the lease ends unless it is renewed. The TTL counts from the moment at
 	// which the client sent its last successful request. The zero Time means that the lease never
@@ -83,17 +83,17 @@ type Bounded interface {
 
 // Checker is a Lease that can ask the lock server whether the client still holds it.
 type Checker interface {
-	// Check returns nil if the server still stores the lease. It returns ErrLost if the lease is
-	// lost, and another error if the server does not reply. Even after a successful check, the
-	// lease may end at any moment.
+	// Check returns nil if the server still stores the lease, ErrLost if the lease is lost, and
+	// another error if the server does not reply. Even after a successful check, the lease may end
+	// at any moment.
 	Check(ctx context.Context) error
 }
 
-// TxLease is a lease that belongs to one database session.
+// TxLease is a lease that belongs to one database session, and ends together with it.
 type TxLease interface {
 	Lease
 	// Rows gives access to the orders through the database session of the lease. The holder must
-	// not use any other connection. Otherwise, it could still write after it has lost the lock.
+	// use no other connection, because it could then still write after it has lost the lock.
 	Rows() order.Rows
 }
 
@@ -105,8 +105,8 @@ type Reservation interface {
 	Sold()
 }
 
-// FenceRaiser is a Locker whose counter of fencing tokens may decrease, for example because the
-// server loses data.
+// FenceRaiser is a Locker whose counter of fencing tokens can be raised, in case it has decreased
+// because the server lost data.
 type FenceRaiser interface {
 	// Raise increases the counter of key to at least fence. All later fencing tokens are higher
 	// than fence.
@@ -145,7 +145,7 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
-	// AroundRedis wraps each command that reaches the single Redis server without the client above.
+	// AroundRedis wraps commands of libraries that reach Redis with a client of their own.
 	AroundRedis Around
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
@@ -162,7 +162,7 @@ type Env struct {
 // An Around wraps a call to a server, for example to record it. A nil Around runs calls directly.
 type Around func(ctx context.Context, key string, call func() error) error
 
-// Run calls the function call through a. If a is nil, Run calls it directly.
+// Run calls the function call through a, or directly if a is nil.
 func (a Around) Run(ctx context.Context, key string, call func() error) error {
 	if a == nil {
 		return call()
@@ -188,7 +188,7 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
 
-// TryOnce returns a context in which acquires try only once.
+// TryOnce returns a context in which acquires try only once instead of waiting.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
 // WaitIn returns how long an acquire may wait: the smaller of d and the limit that WaitAtMost has
@@ -202,19 +202,19 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal returns a context for an acquire. The lease calls renewed with its new end after each
-// background renewal. renewed must not block.
+// OnRenewal returns a context for an acquire. After each background renewal, the lease calls
+// renewed with the time at which it now ends. renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a set of the kinds of servers that a strategy needs. Faults on other servers cannot
-// affect the strategy.
+// Backend is a set of kinds of servers, such as those that a strategy needs. Faults on other
+// servers cannot affect that strategy.
 type Backend uint
 
-// These are the backends. A strategy may need several of them.
+// These are the backends, of which a strategy may need several.
 const (
 	Redis Backend = 1 << iota
 	RedisQuorum
@@ -225,7 +225,7 @@ const (
 	RedisTracking // client tracking: the single Redis server notifies its clients when keys change
 )
 
-// A Strategy describes a lock, the condition under which the database accepts a write (the guard),
+// A Strategy describes a lock, the guard (the condition under which the database accepts a write),
 // and the results that tests expect.
 type Strategy struct {
 	Name   string
@@ -236,38 +236,38 @@ type Strategy struct {
 	Needs Backend     // the servers that the lock needs; 0 means none
 	Guard order.Guard // the default guard
 	// FixedGuard means that the -guard flag has no effect. It is true for strategies without a
-	// lock, because only the condition of the database write decides.
+	// lock, because their guard alone decides who wins.
 	FixedGuard bool
 	Fences     bool // whether its leases have fencing tokens
 
-	// Claims states the expected outcome under each fault. It applies if the service uses the
-	// default guard and stops its work when a lease is lost.
+	// Claims states the expected outcome under each fault, if the service uses the default guard
+	// and stops its work when a lease is lost.
 	Claims catalog.Claims
-	// InSearch lists the faults that have another outcome in the explorer than on real servers.
+	// InSearch lists the faults whose outcome in the explorer differs from that on real servers.
 	InSearch []SearchClaim
-	// Excludes says which clients cannot hold the lock at the same time: clients of all processes,
-	// only those of the same process, or none.
+	// Excludes says which clients cannot hold the lock at the same time: the clients of all
+	// processes, only those of the same process, or none.
 	Excludes catalog.Exclusion
-	// UntilClaim means that the lock ends when the holder writes the winner, before the grab has
-	// ended. The next client may then start.
+	// UntilClaim means that the lock ends when the holder writes the winner, so that the next
+	// client may start before the grab has ended.
 	UntilClaim bool
 	// RefusesItself means that a client cannot repeat an acquire whose reply was lost. It would
 	// find its own lock and wait until that lock expires.
 	RefusesItself bool
-	// Waiter describes in a few words how a client waits for the lock. It is empty if there is no
-	// lock.
+	// Waiter describes in a few words how a client waits for the lock. It is empty for a strategy
+	// without a lock.
 	Waiter   string
 	Breaks   []string // the ids of its known failure modes, such as F1
 	Promises Promises
 
-	// These fields, except New, are used only for third-party libraries (see Peers).
+	// These fields are used only for third-party libraries (see Peers), except for New.
 	Module string // the Go module of the library
 	Lease  string // what Env.TTL means for this lock, as a sentence
-	// Fails maps each conformance test that the lock fails to the reason.
+	// Fails maps each conformance test that the lock fails to the reason why it fails.
 	Fails map[string]string
-	// Flaky maps each conformance test that fails only sometimes to the reason.
+	// Flaky maps each conformance test that the lock sometimes fails to the reason.
 	Flaky map[string]string
-	// Unexplorable explains why the lock cannot run in the explorer's virtual time. It is empty if
+	// Unexplorable explains why the lock cannot run in the explorer's virtual time, or is empty if
 	// it can.
 	Unexplorable string
 
@@ -278,19 +278,19 @@ type Strategy struct {
 // Promises lists what a lock promises beyond mutual exclusion. The explorer checks these promises.
 type Promises struct {
 	// WakeUp limits how long a waiter needs to get a released lock, even if a message is lost. It
-	// is a fraction of the TTL, and 0 means 0.5.
+	// is a fraction of the TTL, where 0 means 0.5.
 	WakeUp float64
-	// Heard limits the same time if no message is lost or late. It is a fraction of the TTL. 0
-	// means 0.1, or the longest pause between two polls if that is longer.
+	// Heard is like WakeUp, for waiters whose messages are neither lost nor late. 0 means 0.1, or
+	// the longest pause between two polls if that is longer.
 	Heard float64
 	// InOrder says whether the clients of one process, or all clients, get the lock in the order of
-	// their arrival. It applies if none of their calls fails.
+	// their arrival. It holds only if none of their calls fails.
 	InOrder catalog.Exclusion
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
 	// Clients shorten their leases accordingly.
 	Drift float64
-	// Patience is the minimum time that an acquire waits for a reply, as a fraction of the TTL. 0
-	// means no minimum.
+	// Patience is how long an acquire waits for a reply at least, as a fraction of the TTL. 0 means
+	// no minimum.
 	Patience float64
 	// Grace is how long a call waits for the remaining servers after a quorum has replied. 0 means
 	// no limit.
@@ -300,16 +300,16 @@ type Promises struct {
 	// LateUndone means that a lock request that arrives after its client has given up does not
 	// block other clients for long. The client releases the lock as soon as another client waits.
 	LateUndone bool
-	// TriesOnce means that an acquire never waits for the lock.
+	// TriesOnce means that an acquire never waits for the lock, but fails if the lock is not free.
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock remains after its holder has died. This is true for all
-// locks that are keys in Redis.
+// OutlivesHolder reports whether the lock remains after its holder has died, as all locks do that
+// are keys in Redis.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns asked, or the default guard if asked is empty. If the strategy has a fixed
-// guard, it always returns that guard.
+// GuardedBy returns the guard asked, or the default guard if asked is empty or the strategy has a
+// fixed guard.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -323,9 +323,8 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Or
 // ExclusiveUnder reports whether the lock should have at most one holder at a time under the fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that the explorer expects another outcome for Faults than a run on real
-// servers. The claims for the fault As then apply too. If As is NoFault, they replace the claims
-// for Faults.
+// A SearchClaim says that under some Faults, the explorer expects another outcome than a run on
+// real servers. The claims for the fault As apply as well, or instead if As is NoFault.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault

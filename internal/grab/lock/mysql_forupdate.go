@@ -21,7 +21,7 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// The write of the winner commits the transaction, which unlocks the row.
+	// Writing the winner commits the transaction, and so unlocks the row before the grab has ended.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

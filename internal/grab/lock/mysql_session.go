@@ -12,15 +12,15 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait limits how long one SQL statement waits for a lock. The database waits that long even
-// if the client has disconnected.
+// serverWait limits how long one SQL statement waits for a lock. It is short, because the database
+// keeps waiting even if the client has disconnected.
 const serverWait = time.Second
 
 // A sessionLocker is a Locker whose leases are database sessions. When a session ends, its locks
 // end too, and reads and writes in it fail. A holder that has lost its lock therefore writes
 // nothing.
 //
-// Sessions are scarce. For each key, only one client of this process uses a session at a time. The
+// Sessions are scarce, so only one client of this process at a time uses a session for a key. The
 // other clients wait in the process.
 type sessionLocker struct {
 	env   Env
@@ -61,7 +61,7 @@ func (l *sessionLocker) Close() error { return nil }
 // beginTimeout is the minimum time that a client waits for a free database session.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a database session. This time counts as part of the wait for the lock.
+// begin reserves a database session. If none is free, the time counts as part of the wait.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest

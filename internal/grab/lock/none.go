@@ -9,7 +9,7 @@ import (
 )
 
 // none takes no lock, so two clients can both read an open order and both write. It is a control
-// experiment: every check must find it unsafe.
+// experiment, because every check must find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -55,7 +55,7 @@ var mysqlUnique = variant(mysqlCAS, Strategy{
 	Breaks: []string{"F33"},
 })
 
-// A noLocker returns a lease immediately, without locking anything.
+// A noLocker returns a lease immediately and locks nothing, for strategies without a lock.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
@@ -71,7 +71,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease has only a token. It has no end, and its holder cannot detect a loss.
+// A plainLease has only a token. It never ends, and its holder cannot detect a loss.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

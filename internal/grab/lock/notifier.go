@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock while the subscription
-	// is not confirmed.
+	// unsubscribedWait is the longest pause between two checks of the lock until the subscription
+	// is confirmed.
 	unsubscribedWait = time.Second
 	// reconnectPause is the pause between two attempts to reconnect.
 	reconnectPause = 100 * time.Millisecond
@@ -39,7 +39,7 @@ type notifier struct {
 	pending  map[string]struct{} // channels that may need to be subscribed or unsubscribed
 }
 
-// A channel is a Redis channel. At least one client of this process waits for its messages.
+// A channel is a Redis channel for whose messages at least one client of this process waits.
 type channel struct {
 	subscribed bool // whether Redis has acknowledged the subscription
 	waiters    []*waiter
@@ -57,7 +57,7 @@ func newNotifier(client redis.UniversalClient) *notifier {
 }
 
 // join adds a waiter to a channel. Its first wait ends when the subscription is confirmed, because
-// it misses all earlier messages.
+// the waiter may have missed earlier messages.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,7 +103,7 @@ func (n *notifier) changes() (come, gone []string) {
 }
 
 // subscribe subscribes to the channels that have waiters, and unsubscribes from the others. It
-// ignores errors, because the Redis client subscribes again after it has reconnected.
+// ignores errors, because the Redis client subscribes again as soon as it has reconnected.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -147,8 +147,8 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes one waiter for a published message, and all waiters of a channel for a confirmed
-// subscription.
+// deliver wakes one waiter for a published message, but all waiters of a channel when its
+// subscription is confirmed.
 func (n *notifier) deliver(msg any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. No client may be waiting when it is called.
+// close closes the connection. It must not be called while a client waits.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -201,8 +201,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free, or after the time most. If ctx ends first, it returns
-// the error of ctx.
+// wait returns nil when the lock may be free or the time most has passed. If ctx ends first, it
+// returns the error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -228,8 +228,8 @@ func (w *waiter) subscribed() bool {
 
 func (w *waiter) noteChecked() { w.woken = false }
 
-// leave removes the waiter from its channel. If the waiter was woken but did not check the lock,
-// leave wakes another waiter.
+// leave removes the waiter from its channel. If it was woken but did not check the lock, leave
+// wakes another waiter instead.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

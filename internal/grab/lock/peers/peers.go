@@ -28,8 +28,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists libraries that poll, with pauses of 5 ms. Benchmarks use them to separate the
-// cost of the default pause from the cost of the lock.
+// WithOptions lists libraries that poll, with pauses of only 5 ms. Benchmarks use them to separate
+// the cost of the default pause from the cost of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -42,7 +42,7 @@ const (
 	longestWait = 10 * time.Second // for libraries that count attempts instead of time
 )
 
-// A lease adapts a lock from a library to lock.Lease.
+// A lease adapts a lock from a library to the interface lock.Lease.
 type lease struct {
 	token   string
 	fence   uint64
@@ -55,8 +55,8 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire to an error of package lock. taken means that
-// another client has the lock. waiting is ctx with a deadline.
+// notAcquired converts the error of a failed acquire to an error of package lock. taken says that
+// another client has the lock, and waiting is ctx with a deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
