@@ -74,13 +74,13 @@ func New(cfg Config) (*Service, error) {
 // Strategy returns the name of the current strategy.
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
-// Lease returns how long a lease lasts without renewal. It may differ from the TTL, because servers
-// round the TTL.
+// Lease returns how long a lease lasts without renewal. That may differ from the configured TTL,
+// because servers round it.
 func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch selects the strategy for new grabs. Grabs that are already running keep their strategy.
+// Switch selects the strategy for new grabs, while grabs that are already running keep theirs.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, and creates it on first use. Other strategies can be used
-// in the meantime.
+// lockOf returns the lock of a strategy, and creates it on first use. Meanwhile, grabs with other
+// strategies continue.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	built, err, _ := s.building.Do(name, func() (any, error) {
 		if l, ok := s.locks.Load(name); ok {

@@ -13,13 +13,13 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// RawLock sets the key to the token with an expiry of ttl. It returns false if the key exists. It
-// runs the script of an article that the docs discuss, and does not wait, renew or clean up.
+// RawLock sets the key to the token with an expiry of ttl, or returns false if the key exists. It
+// runs the script of an article that the docs discuss, which does not wait, renew or clean up.
 func RawLock(ctx context.Context, r redis.UniversalClient, key, token string, ttl time.Duration) (locked bool, err error) {
 	return runByHash(ctx, r, rawLock, key, token, ttl.Milliseconds()).Bool()
 }
 
-// RawUnlock deletes the key if it contains the token. It returns the number of deleted keys.
+// RawUnlock deletes the key if it contains the token, and returns the number of deleted keys.
 func RawUnlock(ctx context.Context, r redis.UniversalClient, key, token string) (int, error) {
 	return runByHash(ctx, r, setnxRelease, key, token).Int()
 }

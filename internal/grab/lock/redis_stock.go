@@ -46,7 +46,7 @@ var redisStockLua string
 
 var stockScript = redis.NewScript(redisStockLua)
 
-// A stockLocker does not lock orders. It reserves single units of an order in Redis.
+// A stockLocker does not lock orders, but reserves single units of an order in Redis.
 type stockLocker struct {
 	env     Env
 	returns bool // whether to give back unsold units
@@ -89,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take reserves a unit in Redis. If Redis has no data about the order, take copies the number of
-// units from the database first.
+// take reserves a unit in Redis. If Redis does not know the order, take first copies the number of
+// its units from the database.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {
@@ -135,7 +135,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 
 func (l *stockLease) Sold() { l.sold = true }
 
-// Release gives an unsold unit back if the strategy is configured to do so.
+// Release gives an unsold unit back, but only if the strategy is configured to do so.
 func (l *stockLease) Release(ctx context.Context) error {
 	if l.sold || !l.returns {
 		return nil

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock that consists of one Redis key. Its functions say how to set and delete
-// that key.
+// A redisKeyLock is a lock that consists of one Redis key, with functions to set and delete that
+// key.
 type redisKeyLock struct {
 	set   redisKeyCall // sets the key and reports whether the client has the lock
 	unset redisKeyCall // deletes the key and reports whether the client had the lock, if it can tell
-	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL.
-	// This is a mistake in some strategies.
+	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL,
+	// which is a mistake of some strategies.
 	acceptsLate bool
 	// endless means that the key never expires.
 	endless bool
-	// cleanup returns the context for cleaning up. If it is nil, cleanupContext is used.
+	// cleanup returns the context for cleaning up. The default is cleanupContext.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
@@ -78,8 +78,8 @@ func (l *redisKeyLease) rename() {
 
 // try makes one attempt to take the lock and reports whether it succeeded.
 //
-// It deletes the key if the client may have set it but must not use the lock: after an error, after
-// ctx has ended, or if the reply took longer than the TTL.
+// If the client may have set the key but must not use the lock, try deletes the key: after an
+// error, after ctx has ended, or if the reply took longer than the TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)
@@ -100,7 +100,7 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 }
 
 // undo deletes the key if it still contains the client's token. The next attempt uses a new token,
-// so a delayed deletion cannot affect it.
+// so that a delayed deletion cannot affect it.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()

@@ -67,8 +67,7 @@ type redlockLocker struct {
 	asking   sync.WaitGroup
 }
 
-// newRedlock returns a Locker for the given nodes. It returns an error if there are fewer than
-// redlockMin.
+// newRedlock returns a Locker for the given nodes, or an error if there are fewer than redlockMin.
 func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
@@ -99,8 +98,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock until wait has passed. Then it returns ErrBusy if another client had
-// the lock, and otherwise the error of the last attempt.
+// await tries to get the lock until wait has passed. It then returns ErrBusy if another client had
+// the lock, and the error of the last attempt otherwise.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -126,8 +125,8 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try requests the lock from all nodes once. It uses a new token, so that a delayed cleanup cannot
-// affect a later attempt. It ignores the cancellation of ctx until it has finished.
+// try requests the lock from all nodes once, even if ctx is cancelled meanwhile. Each attempt uses
+// a new token, so that a delayed cleanup cannot affect a later one.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -179,8 +178,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome returns the error for an extension or a release. It returns ErrLost if fewer than a
-// majority of the nodes can still have the client's key.
+// outcome returns the error for an extension or a release. It is ErrLost if the nodes that may
+// still have the client's key are no majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil

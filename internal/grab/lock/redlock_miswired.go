@@ -12,13 +12,13 @@ import (
 	"grablab/internal/catalog"
 )
 
-// redlockMiswired is a Redlock of three locks, but two of them are on the same node by mistake. If
-// that node loses its data, a majority is gone, and two clients can hold the lock.
+// redlockMiswired is a Redlock of three locks, two of which are on the same node by mistake. If
+// that node loses its data, a majority is gone, so two clients can hold the lock.
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// A fault on one node affects the node with two of the three locks.
+	// A fault on one node affects two of the three locks, because they are on the same node.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
@@ -113,8 +113,8 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask sends a request to all three locks. It returns nil if a majority succeeds. If a majority can
-// no longer succeed, it returns the error no. Otherwise, it returns errNoQuorum.
+// ask sends a request to all three locks. It returns nil if a majority succeeds, the error no if a
+// majority can no longer succeed, and errNoQuorum otherwise.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

@@ -28,7 +28,7 @@ const (
 var errSilent = errors.New("this node had not answered when a majority of the others had")
 
 // A question is a command that is sent to all nodes. It ends when a quorum has answered. If decide
-// is true, it ends when a quorum has answered yes or can no longer do so.
+// is true, it ends only when a quorum has answered yes or can no longer do so.
 type question struct {
 	decide  bool
 	yes, no atomic.Int32 // how many more of these answers end the question
@@ -52,8 +52,8 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put runs call, which sends a question to one node, and returns its answer. It returns errSilent
-// if there is no answer within RedlockGrace after the end of the question. If the node answers
+// put runs call, which sends a question to one node, and returns the node's answer. If there is
+// none within RedlockGrace after the end of the question, it returns errSilent. If the node answers
 // later, put runs late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
@@ -97,9 +97,9 @@ type redlockNode struct {
 	refused     bool // whether another client has the lock on this node
 }
 
-// mutex returns a new redsync mutex for one acquire, renewal or release. A shared mutex would let
-// one operation overwrite the state of another. If decide is true, extensions and releases wait
-// until a quorum has agreed or can no longer agree.
+// mutex returns a new redsync mutex for one acquire, renewal or release, because operations would
+// overwrite the state of a shared one. If decide is true, extensions and releases wait until a
+// quorum has agreed or can no longer agree.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
@@ -131,7 +131,7 @@ type redlockConn struct {
 }
 
 // SetNX takes the lock on one node. If the node grants the lock too late, SetNX deletes the key
-// again, unless the client holds the lock anyway.
+// again, unless the client has got the lock anyway.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
@@ -146,8 +146,8 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	return granted, err
 }
 
-// Eval runs a script that extends or releases the lock on one node. It continues after redsync has
-// cancelled it, because an unreleased key stays for a whole TTL.
+// Eval runs a script that extends or releases the lock on one node. It continues even if redsync
+// cancels it, because an unreleased key stays for a whole TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)

@@ -17,7 +17,7 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 }
 
 // A renewal is a function that renews a lease once. It returns the new end of the lease, or ErrLost
-// if the server no longer stores the lease. After any other error, the result is unknown.
+// if the server no longer stores it. After any other error, the result is unknown.
 type renewal func(context.Context) (end time.Time, err error)
 
 // A renewer renews a lease until the lease is released or lost. A lease is lost if the server no
@@ -71,7 +71,7 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals. The channel from Lost then stays open.
+// stop ends the renewals, after which the channel from Lost stays open.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +112,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend records the result of a renewal. A confirmation that arrives after the end of the lease is
-// too late. extend returns false if the renewals have ended.
+// extend records the result of a renewal, and returns false if the renewals have ended. A
+// confirmation is too late if it arrives after the end of the lease.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration,
 	return r
 }
 
-// each calls f for every active renewer while it holds the renewer's mutex.
+// each calls f for every active renewer, whose mutex is locked during the call.
 func (rs *renewers) each(f func(*renewer)) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -173,7 +173,7 @@ func (rs *renewers) each(f func(*renewer)) {
 // lose marks all leases as lost, for example because their session has ended.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
-// any reports whether any lease is still being renewed.
+// any reports whether any renewer is still active.
 func (rs *renewers) any() (some bool) {
 	rs.each(func(r *renewer) { some = some || !r.over })
 	return some

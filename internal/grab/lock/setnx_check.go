@@ -16,8 +16,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, which checks the lock again before the write",
 	Source: "the source articles: CHECK",
-	// The check detects every loss of the lock up to that moment. A process that pauses after the
-	// check still writes too late.
+	// The check detects a loss of the lock up to that moment. Afterwards, a process that pauses may
+	// still write too late.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

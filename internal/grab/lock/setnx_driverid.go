@@ -21,7 +21,7 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver returns a context with the driver's id for acquires. Without an id, each acquire
+// WithDriver returns a context that tells acquires the driver's id. Without an id, each acquire
 // counts as a new driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)

@@ -11,10 +11,10 @@ import (
 )
 
 // setnxFenced is setnx with fencing tokens. Each read of an order stores the token in the order's
-// row. The database refuses writes with a lower token.
+// row, and the database refuses writes with a lower token.
 //
-// If A reads and pauses, B locks and reads with a higher token. The database then refuses A's
-// write. If Redis loses its counter, the tokens start again, and the service raises the counter.
+// If A reads and pauses, B locks and reads with a higher token, so the database refuses A's write.
+// If Redis loses its counter, the tokens start again, so the service then raises the counter.
 var setnxFenced = variant(setnx, Strategy{
 	Name:   "setnx-fenced",
 	Title:  "setnx with a fencing token, raised before the read",

@@ -13,8 +13,8 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Title:  "setnx with a fencing token, compared only at the write",
 	Source: "Kleppmann 2016, as many articles retell it",
 	Guard:  order.FenceWrite,
-	// If Redis loses its data, the counter of fencing tokens starts again. The next holder then
-	// gets the same token, so the database refuses one of the two writes.
+	// If Redis loses its data, the counter of fencing tokens starts again, so the next holder gets
+	// the same token. The database then refuses one of the two writes.
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,

@@ -28,7 +28,7 @@ func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return del(ctx, l)
 }
 
-// holds reports whether the key contains the client's value.
+// holds reports whether the key contains the value that this client has set.
 func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	value, err := get(ctx, r, l.key)
 	return err == nil && value == l.value, err

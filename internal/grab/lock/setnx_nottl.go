@@ -25,7 +25,7 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
 
-// endlessIfSentTwice is the expected result if a request reaches a lock without an expiry twice.
+// endlessIfSentTwice is the expected result if a lock without an expiry gets a request twice.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
 	"the second request is refused because of the first one, so the lock stays behind without a lifetime",

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxWatch is like setnx, but releases the lock with a transaction instead of a Lua script. WATCH
-// makes EXEC fail if another client has changed the key. The release needs three more round trips.
+// setnxWatch is like setnx, but releases the lock with a transaction instead of a Lua script, which
+// takes three more round trips. WATCH makes EXEC fail if another client has changed the key.
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
 	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
@@ -17,7 +17,7 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete returns a function that deletes the key if may returns true and no other client
+// watchAndDelete returns a function that deletes the key if may allows it and no other client
 // changes the key in the meantime.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {

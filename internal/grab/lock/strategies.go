@@ -41,7 +41,7 @@ var Strategies = []Strategy{
 // peers.
 var Peers []Strategy
 
-// KnownBroken lists locks with deliberate mistakes. Tests and the explorer must find each of them
+// KnownBroken lists locks with deliberate mistakes, each of which tests and the explorer must find
 // unsafe. Names does not return them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,

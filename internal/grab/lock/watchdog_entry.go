@@ -38,7 +38,7 @@ func (e entry) channel() string { return e.keys[0] + ":free" }
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {
-		// Redis deletes a key one millisecond after its expiry.
+		// Wait one millisecond longer, because Redis deletes a key that much after its expiry.
 		return time.Duration(n+1) * time.Millisecond, 0, err
 	}
 	return 0, uint64(-n), err

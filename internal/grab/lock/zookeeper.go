@@ -124,7 +124,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 	return n, nil
 }
 
-// A zkNode is this client's node in the queue of a lock. The client with the first node holds the
+// A zkNode is this client's node in the queue of a lock. The client whose node is first holds the
 // lock.
 type zkNode struct {
 	*renewer
@@ -138,8 +138,8 @@ type zkNode struct {
 	deleted atomic.Bool
 }
 
-// prefix returns the unique beginning of the node's name. The client uses it to find its node if
-// the reply to the create was lost.
+// prefix returns the unique beginning of the node's name, by which the client finds its node if the
+// reply to the create was lost.
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -256,8 +256,8 @@ func (n *zkNode) take(ctx context.Context) error {
 	return nil
 }
 
-// yield waits for the end of the renewals, and deletes the node if its lease was lost. If the
-// session has survived, the node would otherwise block all other clients.
+// yield waits for the end of the renewals, and deletes the node if its lease was lost. Otherwise,
+// the node would block all other clients if the session has survived.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -280,8 +280,8 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error or a disconnect. Otherwise, all clients behind it would
-// have to wait. If that takes too long, abandon continues in the background.
+// abandon deletes the node after an error or a disconnect, because all clients behind it would have
+// to wait otherwise. If that takes too long, it continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -294,8 +294,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once the request to create it has finished. It tries first with ctx, and
-// then with the context of the Locker.
+// sweep deletes the node once the request to create it has finished. It tries once with ctx, and
+// then repeatedly with the context of the Locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -310,8 +310,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove deletes the node, and looks for it first if its name is unknown. It returns nil if the
-// node does not exist.
+// remove deletes the node, which it looks for first if the name is unknown. A node that does not
+// exist is no error.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return ignoreErrors(n.l.session.delete(ctx, n.path), zk.ErrNoNode)

@@ -41,8 +41,8 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves returns an error if the server at addr is not part of a quorum. The status of such a
-// server has no line "Mode:".
+// serves returns an error if the server at addr is not part of a quorum, in which case its status
+// has no line "Mode:".
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -60,8 +60,8 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If the session expires anyway,
-// the client starts a new one, but the nodes of the old session are gone.
+// A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the
+// client starts a new session, but the nodes of the old one are gone.
 type ZooKeeperSession struct {
 	Conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
@@ -108,8 +108,8 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	}
 }
 
-// list returns its arguments as a slice. It is needed for types that another package does not
-// export.
+// list returns its arguments as a slice, whose type need not be named. This helps if another
+// package does not export the type.
 func list[T any](elements ...T) []T { return elements }
 
 // Close ends the session. If nodes is true, the nodes of the session disappear immediately.
@@ -130,7 +130,7 @@ func (s *ZooKeeperSession) dial(network, addr string, timeout time.Duration) (ne
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire is a network connection that reads the session timeout from the server's first reply,
+// A zkWire is a network connection that takes the session timeout from the server's first reply,
 // because the ZooKeeper client does not report it.
 type zkWire struct {
 	net.Conn
@@ -175,7 +175,7 @@ func (l zkLog) Printf(format string, args ...any) {
 // Lease returns how long the session lasts without a message from the client.
 func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the reply took longer than a lease lasts, so the lock may already be lost.
+// errLate means that a reply took longer than a lease lasts, so the lock may already be lost.
 var errLate = errors.New("lock: ZooKeeper did not answer for a whole lease")
 
 type reply[T any] struct {
@@ -183,8 +183,8 @@ type reply[T any] struct {
 	err   error
 }
 
-// send runs a call in the background, because the ZooKeeper client cannot cancel calls. It returns
-// a channel for the reply.
+// send runs a call in the background and returns a channel for the reply, because the ZooKeeper
+// client cannot cancel calls.
 func send[T any](ctx context.Context, s *ZooKeeperSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {
@@ -202,7 +202,7 @@ func send[T any](ctx context.Context, s *ZooKeeperSession, path string, call fun
 	return replies
 }
 
-// receive waits for the reply, but no longer than a lease lasts.
+// receive waits for the reply, but no longer than a lease lasts, because a later reply is useless.
 func receive[T any](ctx context.Context, s *ZooKeeperSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -250,7 +250,7 @@ func (s *ZooKeeperSession) stat(ctx context.Context, path string) (*zk.Stat, err
 	})
 }
 
-// watch returns a channel that receives an event when the node has changed or was deleted. It
+// watch returns a channel that receives an event once the node has changed or is deleted. It
 // returns zk.ErrNoNode if the node does not exist.
 func (s *ZooKeeperSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
 	return ask(ctx, s, path, func() (<-chan zk.Event, error) {

@@ -40,7 +40,7 @@ const (
 const (
 	// minWait is the shortest pause between two calls that is recorded as a span.
 	minWait = time.Millisecond
-	// queueSize is how many spans may wait to be sent. Further spans are dropped.
+	// queueSize is how many spans may wait to be sent, before further spans are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the collector.
 	closeTimeout = 5 * time.Second
@@ -62,9 +62,8 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to the collector at url, with OTLP over HTTP. It returns
-// nil if url is empty. Errors of the collector are passed to warn. The caller must close the
-// Tracer.
+// Dial returns a Tracer that sends spans to the collector at url with OTLP over HTTP, or nil if url
+// is empty. It passes errors of the collector to warn. The caller must close the Tracer.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -101,7 +100,7 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace of an incoming request. It returns ctx if the
+// Extract returns a context that continues the trace of an incoming request, or ctx itself if the
 // request has no traceparent header.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
@@ -117,13 +116,13 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	}
 }
 
-// Span is a started span. A nil Span does nothing.
+// Span is a span that has been started and not ended. A nil Span does nothing.
 type Span struct {
 	span  trace.Span
 	waits *waits // records pauses in the acquire phase; nil for other spans
 }
 
-// kinds lists the spans that involve another process. All other spans have the default kind,
+// kinds lists the spans that involve another process. All others have the default kind, which is
 // internal.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
@@ -141,7 +140,7 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes to the span. The span must not be nil.
+// Set adds attributes to the span, which must not be nil.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
@@ -163,8 +162,8 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a function that wraps each remote call of a grab in a span. If next is not nil, the
-// function also calls next.
+// Tap returns a function that wraps each remote call of a grab in a span, and makes the call
+// through next unless next is nil.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
 		return next

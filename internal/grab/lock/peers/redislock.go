@@ -12,7 +12,7 @@ import (
 )
 
 // redislockOnce uses bsm/redislock as its README shows, with one expiring key and without retries.
-// The library accepts grants that took too long, and does not clean up after errors. It does not
+// The library accepts grants that took too long, does not clean up after errors, and does not
 // report that a lease has expired.
 var redislockOnce = lock.Strategy{
 	Name:   "redislock",
@@ -54,8 +54,8 @@ var redislock5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedislock returns a constructor for locks with this retry strategy. If retry is nil, they
-// never retry.
+// newRedislock returns a constructor for locks with this retry strategy, which never retry if retry
+// is nil.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -50,8 +50,8 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync returns a constructor for locks that create a new redsync mutex for each acquire. A
-// shared mutex would release the locks of other callers.
+// newRedsync returns a constructor for locks that create a redsync mutex for each acquire, because
+// a shared one would release the locks of other callers.
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -43,7 +43,7 @@ var zkLock = lock.Strategy{
 	New: newZKLock,
 }
 
-// leavesNode explains why the lock fails the tests in which a reply is lost.
+// leavesNode is the reason why the lock fails the tests in which a reply is lost.
 const leavesNode = "an error during the acquire leaves its node until the session ends"
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
@@ -88,8 +88,8 @@ func (l *zkLocker) current() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire that tries once waits. It cannot be 0, because the library always
-// waits.
+// oneTry is how long an acquire waits that should try only once. It cannot be 0, because the
+// library always waits.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -109,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that cannot be cancelled, and stops waiting for it when until ends. If the
-// function succeeds later, call runs undo.
+// call runs a function that cannot be cancelled, but waits for it only until the context until
+// ends. If the function succeeds later, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	done := make(chan error)
 	l.left.Go(func() {
