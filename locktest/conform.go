@@ -10,9 +10,9 @@ import (
 
 // Claims describes the servers that a lock uses, and what the lock promises.
 type Claims struct {
-	// Redis lists the addresses of Redis servers that nothing else uses. List all servers of a lock
-	// on independent servers. The tests treat every key that contains the lock's name as part of
-	// the lock, except for counters whose names end with ":fence".
+	// Redis lists the addresses of Redis servers that nothing else uses: one, or all servers of a
+	// lock on independent servers. The tests treat every key that contains the lock's name as part
+	// of the lock, except for counters whose names end with ":fence".
 	Redis []string
 	// Renews means that the lock renews its lease and reports the loss of a lease.
 	Renews bool

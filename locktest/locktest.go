@@ -47,9 +47,9 @@ var (
 
 // Locker is the lock under test in one process. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is
-	// 0. If ctx ends first, it returns the error of ctx. Before Acquire returns an error, it tries
-	// to release what it may have locked.
+	// Acquire takes the lock of key. It returns ErrBusy after wait, or after one attempt if wait is
+	// 0. If ctx ends first, it returns the error of ctx. Before it returns an error, it tries to
+	// release what it may have locked.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
 	// Close stops background work without releasing any lease.
 	Close() error
@@ -59,8 +59,8 @@ type Locker interface {
 type Lease interface {
 	// Token returns a unique name for this lease, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, a number that increases with each acquisition of the key. It
-	// returns 0 if the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases with each acquisition of the key, or
+	// 0 if the lock has no fencing tokens.
 	Fence() uint64
 	// Lost returns a channel that is closed as soon as the client knows that it has lost the lease.
 	// The channel is nil if the lock cannot detect a loss.
@@ -71,8 +71,8 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// Env contains what a lock may use. Explore simulates all of it, and package time too. In Explore,
-// a lock that waits for anything else, such as a file, hangs.
+// Env contains what a lock may use. Explore simulates all of it, and package time too. A lock that
+// waits for anything else, such as a file, hangs in Explore.
 type Env struct {
 	// Redis is the client of the single server, or of the first independent server.
 	Redis redis.UniversalClient
@@ -132,8 +132,8 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second one is the id of the call that
-// started it.
+// childArgument is the first argument of a child process. It is followed by the id of the call that
+// started the process.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -149,8 +149,8 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role reports whether this process is a child process, and whether the call with this id started
-// it.
+// role reports whether this process is a child process, and whether it belongs to the call with
+// this id.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
 	if len(args) != 2 || args[0] != childArgument {
@@ -169,7 +169,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts and replaces characters that file names must not contain.
+// fileName joins parts to a file name, and replaces characters that are not allowed in one.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

@@ -30,8 +30,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. The default of an empty field is the default of the loadgen
-// flag with the same name.
+// Target describes a running service. An empty field has the default of the loadgen flag with the
+// same name.
 type Target struct {
 	// URLs are the base URLs of the instances. With fewer than two instances, the test never
 	// passes.
@@ -39,8 +39,8 @@ type Target struct {
 	// Method, Path and Body describe the HTTP request of a grab. They may contain {order} and
 	// {driver}. The default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy say which responses mean that the driver has the order, that it came
-	// too late, or that it should try again. The defaults are the status codes 200, 409 and 423.
+	// Grabbed, Taken and Busy say which responses mean that the driver has the order, came too
+	// late, or should try again. The defaults are the status codes 200, 409 and 423.
 	Grabbed, Taken, Busy string
 	// FirstOrder is the id of the first open order. Alternatively, OpenOrders describes an HTTP
 	// request or SQL that opens new orders.
@@ -49,11 +49,11 @@ type Target struct {
 	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, the test judges
 	// only the responses.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. An order counts as stuck if no
-	// driver can grab it for longer than this.
+	// Lease is how long the service's lock lasts without renewal. If no driver can grab an order
+	// for longer than this, the order counts as stuck.
 	Lease time.Duration
 
-	// Faults lists the faults to inject: "pause" or "crash". They affect the processes in PIDs,
+	// Faults lists the faults to inject, "pause" or "crash". They affect the processes in PIDs,
 	// which contains one process id for each URL.
 	Faults []string
 	PIDs   []int
@@ -66,7 +66,7 @@ type Target struct {
 	Timeout         time.Duration
 }
 
-// Run tests the service. The load and each fault are subtests. Run skips faults that it cannot
+// Run tests the service, with the load and each fault as a subtest. It skips faults that it cannot
 // inject.
 func Run(t *testing.T, service Target) {
 	t.Helper()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock returns a clock that all processes on the host share (CLOCK_MONOTONIC). For speed, it reads
-// Go's monotonic clock and adds the difference between the two, which it measures once.
+// Clock returns a clock that all processes on the host share (CLOCK_MONOTONIC). It is fast, because
+// it adds to Go's monotonic clock the difference between the two, which it measures only once.
 func Clock() func() time.Duration {
 	var (
 		origin   time.Time

@@ -15,8 +15,7 @@ import (
 var ErrEventsLost = errors.New("history: events lost")
 
 // Decode yields the events of r in order. If a line is unreadable or events are missing, it yields
-// an error that wraps ErrEventsLost and continues. Any other error comes from r and ends the
-// sequence.
+// an error that wraps ErrEventsLost and continues. Any other error is from r and ends the sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
@@ -72,7 +71,7 @@ func parse(line []byte) (Event, error) {
 }
 
 // lastIncarnation returns how often the instance had started when it wrote the last complete event
-// in tail. It returns 0 if there is no such event.
+// in tail, or 0 if there is no such event.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

@@ -25,7 +25,7 @@ type File struct {
 	err  error // the first error of a write
 }
 
-// Create opens the event file of an instance. It keeps existing events in the file.
+// Create opens the event file of an instance. If the file already exists, its events are kept.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -38,8 +38,8 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e to the file. If this fails, an event is missing from the file, and Close returns
-// the error.
+// Record appends e to the file. If that fails, the file lacks an event, and Close returns the
+// error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,15 +61,15 @@ func (f *File) Record(e Event) {
 	}
 }
 
-// Close closes the file. It returns the first error of Record.
+// Close closes the file, and returns the first error that Record had.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend ends an incomplete last line with a newline. It returns how often the instance has started
-// so far, or 0 if the file has no events.
+// mend ends an incomplete last line with a newline, so that the next event begins a new line. It
+// returns how often the instance has started so far, or 0 if the file has no events.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -83,14 +83,14 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line. A reader should stop there if another
+// End returns the position after the last complete line, where a reader should stop if another
 // process is still writing the file.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file, which is long enough to contain a complete line.
+// readTail reads the end of a file, enough of it to contain a complete line.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package history records the events of a run. All processes on the host take the times of events
-// from the same clock.
+// Package history records the events of a run. All processes on the host use the same clock for the
+// times of events, so that the times can be compared.
 package history
 
 import "time"
@@ -7,11 +7,11 @@ import "time"
 // ProbeDriver is the id of the first driver for test grabs. The load uses only lower ids.
 const ProbeDriver = 1_000_000_000
 
-// Kind says whether an operation has started, or how it ended. The values follow Jepsen.
+// Kind says whether an operation has just started, or how it ended. The values are those of Jepsen.
 type Kind string
 
-// These are the kinds of events. Fail means that the operation had no effect. Info means that it
-// may have had an effect.
+// These are the kinds of events. Fail means that the operation had no effect, and Info that it may
+// have had one.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -32,11 +32,11 @@ const (
 	Strike  = "strike"  // a fault stops or hits a grab, and the note says at which point; OK means that the grab continues
 )
 
-// Code tells programs why an operation failed, and Note tells people. For a successful read, Code
+// Code tells programs why an operation failed, while Note tells people. For a successful read, Code
 // says whether the order was open or taken.
 type Code string
 
-// Programs need these codes to judge events. In old files, reads have no code.
+// These are the codes that programs need to judge events. In old files, reads have no code.
 const (
 	Open      Code = "open"       // the order was open at the time of the read
 	Busy      Code = "busy"       // the driver did not get the lock within its waiting time
@@ -53,7 +53,7 @@ type Event struct {
 	Seq      uint64        `json:"seq"`  // numbers the events of an instance; a gap means that an event was lost
 	T        time.Duration `json:"t_ns"` // the time on the host's CLOCK_MONOTONIC
 	Instance string        `json:"instance"`
-	// Incarnation counts how often the instance has started. Seq begins at 1 after each start.
+	// Incarnation counts the starts of the instance, because Seq begins at 1 after each start.
 	Incarnation int    `json:"incarnation,omitempty"`
 	Kind        Kind   `json:"kind"`
 	Op          string `json:"op"`
@@ -64,12 +64,12 @@ type Event struct {
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
 	// Lease is how long the holder believes that its lease lasts without renewal. It is Endless if
-	// the lease never expires, and 0 if the duration is unknown.
+	// the lease never expires, and 0 if that is unknown.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }
 
-// Recorder records events. It sets their Seq, T and Instance. It is safe for concurrent use.
+// Recorder records events, and sets their Seq, T and Instance. It is safe for concurrent use.
 type Recorder interface {
 	Record(Event)
 }

@@ -13,7 +13,7 @@ const (
 )
 
 // AppendJSON appends the event as one line of JSON without a newline. It is faster than
-// encoding/json. It shortens texts that exceed 1 KiB.
+// encoding/json, and shortens texts that exceed 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)
@@ -68,7 +68,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain reports whether s can stand in JSON as it is, without escaping.
+// plain reports whether s can stand in JSON without escaping.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {

@@ -20,8 +20,8 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit detects a repeated write
 		}
-		// The second half of the condition excludes a row that this call has already written. A
-		// repeated write then adds nothing to the ledger (failure mode F33).
+		// The second half of the condition excludes a row that this call has already written.
+		// Otherwise, a repeated write would add to the ledger (failure mode F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil
@@ -63,7 +63,7 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard lets the driver win. Otherwise, it returns the reason as an error.
+// judge returns nil if the guard lets the driver win, and otherwise an error with the reason.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -89,13 +89,13 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard allows writes to an order in any state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the write also checks how many units the driver already has. Other
-// guards check this before the write, or not at all.
+// checksLimit reports whether the write itself checks how many units the driver already has. With
+// other guards, that is checked before the write, or not at all.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns ErrLimit if the driver already has the maximum number of units. It returns
-// ErrTaken if this write was already made, because a repeated write must have no effect (failure
-// mode F33).
+// judgeLimit returns ErrLimit if the driver already has the maximum number of units. If this write
+// was already made, it returns ErrTaken, so that the repeated write has no effect (failure mode
+// F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -106,8 +106,8 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error if the write is invalid, for example because the guard needs a fencing
-// token and there is none.
+// validate returns an error if the write is invalid, for example because it lacks the fencing token
+// that the guard needs.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -125,14 +125,14 @@ func (c Claim) validate(g Guard) error {
 }
 
 // maxToken is the size of the database column for tokens. Some servers would truncate a longer
-// token, so that a search for the token would find nothing.
+// token, and a search for it would then find nothing.
 const maxToken = 255
 
 // notWritten wraps err in ErrNotWritten, which says that nothing was written.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is the maximum number of orders that one call of Create can insert. Create sends a
-// single SQL statement, and servers accept 16 MiB by default.
+// MaxCreate is how many orders one call of Create can insert, because it sends a single SQL
+// statement, and servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
 // MaxStock is the maximum number of units of an order.

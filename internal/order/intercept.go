@@ -37,11 +37,11 @@ type Call struct {
 	Err    error
 }
 
-// Around is called instead of a method of a Store. send makes the original call and stores its
-// result in c. The caller of the method receives the error that Around returns.
+// Around is called instead of a method of a Store, and its error is returned to the caller of that
+// method. send makes the original call and stores its result in c.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes every call to around, except calls of Begin, Create and
+// Intercept returns a Store that passes all calls to around, except those of Begin, Create and
 // Ledger.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
@@ -93,7 +93,7 @@ type interceptedRows struct {
 	around Around
 }
 
-// Read returns the order even if there is an error, such as ErrStale.
+// Read returns the order even together with an error, such as ErrStale.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
 	return intercepted(ctx, r.around, c, &c.Order, func(ctx context.Context) (Order, error) { return r.rows.Read(ctx, id, fence) })

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory, for tests of many schedules. It gives the same answers as a database,
-// and grants locks in the order in which callers arrive. The zero value is ready to use.
+// Mem is a Store in memory, with which tests can run many schedules. It gives the same answers as a
+// database, and grants locks in the order in which callers arrive. The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -77,7 +77,7 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
-// Restart ends every session, like a restart of a database server. The data is kept.
+// Restart ends every session, like a restart of a database server, but keeps the data.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +95,7 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx imitates a database session. A single statement without a session needs only the field m.
+// memTx imitates a database session. A statement outside a session needs only the field m.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
@@ -103,8 +103,7 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a row that a transaction has locked. fence is the fencing token that the transaction
-// sees.
+// memRow is a row that a transaction has locked, with the fencing token that the transaction sees.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -304,8 +303,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout. If timeout is nil, the wait has no limit. During the
-// wait, take unlocks the store's mutex.
+// take waits for a lock until the timeout, or without a limit if timeout is nil. During the wait,
+// it unlocks the store's mutex.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -337,8 +336,8 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that becomes readable when wait has passed. If wait is 0, the channel
-// is readable immediately.
+// timerFor returns a channel that becomes readable when wait has passed, or immediately if wait is
+// 0.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(wait)
@@ -348,7 +347,7 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue. The first waiter in the queue holds the lock, and its channel is
+// turn is a lock with a queue, whose first waiter holds the lock. The channel of this waiter is
 // closed.
 type turn struct{ queue []chan struct{} }
 
@@ -363,7 +362,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter from the queue. If that waiter held the lock, the next waiter gets it.
+// leave removes a waiter from the queue. If the waiter held the lock, the next one gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)

@@ -61,19 +61,19 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	// Count the rows that a statement changes instead of the rows that it matches. A repeated write
 	// then does not count (failure mode F33).
 	cfg.ClientFoundRows = false
-	// This option saves up to two round trips for each statement.
+	// Send the arguments as part of the statement, which saves up to two round trips.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// A dead server must not block a caller forever. However, waiting long for a lock must not look
-	// like a dead server.
+	// These timeouts keep a dead server from blocking callers forever. ReadTimeout is longer than
+	// lockSlice, because a long wait for a lock must not look like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }
 
-// driverLog logs the driver's messages about broken connections. The driver also returns these
-// problems as errors.
+// driverLog logs the driver's messages about broken connections at debug level, because the driver
+// also returns these problems as errors.
 type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
@@ -97,7 +97,7 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	// All rows of one statement have the same timestamp. It therefore identifies the rows that this
+	// All rows of one statement have the same timestamp, by which we recognize the rows that this
 	// call has created.
 	const ours = "FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at WHERE o.id >= ?"
 	var consecutive int
@@ -119,10 +119,10 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, err
 }
 
-// ProductOf returns the name and version of a database. It derives them from the server's version
+// ProductOf returns the name and version of a database, which it derives from the server's version
 // string.
 func ProductOf(text string) string {
-	// Older versions of MariaDB start with a MySQL version number.
+	// Older versions of MariaDB put a MySQL version number before their own.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")
 	switch {
 	case strings.HasPrefix(text, "SQLite "):

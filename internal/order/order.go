@@ -44,7 +44,7 @@ type Order struct {
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
-	// Units is how many units the order had at the beginning. Stock is how many units are left
+	// Units is how many units the order had at the beginning, and Stock is how many are left
 	// according to the counter. Stock is negative if too many units were sold. Both are 0 for an
 	// order with one unit.
 	Units int64 `json:"units,omitempty"`
@@ -63,9 +63,9 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is a row of the ledger. It records the sale of one unit. If there are more rows than units,
-// the excess rows are double-grabs. No unique key prevents them, because the ledger must record
-// what really happened.
+// Grab is a row of the ledger, which records the sale of one unit. If there are more rows than
+// units, the excess rows are double-grabs. No unique key prevents them, because the ledger must
+// record what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
 	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the order that contains the grab has the id
@@ -86,8 +86,8 @@ type Claim struct {
 	Token    string // unique to the attempt, so that the claim can recognize its own row
 	Fence    uint64 // the fencing token of the lease; 0 if the lock has none
 
-	// Stock is how many units were left when the driver read the order. It is 0 for an order with
-	// one unit. PerDriver is how many units one driver may have, where 0 means 1.
+	// Stock is how many units were left when the driver read the order, or 0 for an order with one
+	// unit. PerDriver is how many units one driver may have, where 0 means 1.
 	Stock     int64
 	PerDriver int
 }
@@ -98,7 +98,7 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 type Guard string
 
 // These are the guards. Naive and the guards that compare fencing tokens set the counter of units
-// to the value at the read, minus one.
+// to the value that was read, minus one.
 const (
 	// Naive writes regardless of the state of the order, as in the source article. For several
 	// units, it may overwrite the update of another driver.
@@ -106,10 +106,10 @@ const (
 	// Guarded writes only if the order is open. For several units, it decrements the counter if any
 	// units are left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the fencing token only at the write. This is not safe, because reading
-	// the order does not block older tokens.
+	// FenceWrite compares the fencing token only at the write. That is not safe, because a read
+	// with a newer token does not block writes with older ones.
 	FenceWrite Guard = "fence-write"
-	// Fenced records the fencing token at the read and compares it at the write.
+	// Fenced stores the fencing token when the order is read, and compares it at the write.
 	Fenced Guard = "fenced"
 	// Decrement decrements the counter unconditionally. It is for strategies that decide before the
 	// write which driver gets a unit. For one unit, it works like Naive.
@@ -142,8 +142,7 @@ func ParseGuard(name string) (Guard, error) {
 // NeedsFence reports whether the guard needs a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// RefusesUnits explains why the guard cannot sell this many units. It returns "" if the guard can
-// do so.
+// RefusesUnits explains why the guard cannot sell this many units, or returns "" if it can.
 func (g Guard) RefusesUnits(units int) string {
 	if g != Unique || units <= 1 {
 		return ""
@@ -151,12 +150,12 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the driver's units are counted at the read instead of at the write.
-// Two simultaneous requests of a driver may then both count zero units.
+// LooksFirst reports whether the driver's units are counted at the read instead of at the write. If
+// so, two simultaneous requests of a driver may both count zero units.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// setsCounter reports whether a write sets the counter of units to the value from the read, minus
-// one. Otherwise, the database decrements its current value.
+// setsCounter reports whether a write sets the counter of units to the value that was read, minus
+// one. Otherwise, the database decrements the counter's current value.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
 // Shows returns a hint about the cause of a failure, or 0 if the guard gives no hint.
@@ -169,8 +168,8 @@ func (g Guard) Shows() catalog.Facts {
 
 // Rows contains the operations on an order that a lock holder needs.
 type Rows interface {
-	// Read returns the order from the primary database. If fence is not 0, Read also stores that
-	// token in the row. If the row has already seen this token or a newer one, Read returns
+	// Read returns the order from the primary database. If fence is not 0, Read also stores this
+	// token in the row. If the row has already seen the same token or a newer one, Read returns
 	// ErrStale together with the order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
@@ -194,12 +193,12 @@ type Store interface {
 	// the given number of units.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of count orders, in the order in which they were written.
-	// first is the id of the first of these orders.
+	// Ledger returns the ledger rows of the count orders that begin with the id first, in the order
+	// in which the rows were written.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
 	// Begin reserves a database session. It returns ErrUnsupported if the database does not support
-	// sessions, and ErrExhausted if no session became free.
+	// sessions, and ErrExhausted if no session becomes free in time.
 	Begin(ctx context.Context) (Tx, error)
 }
 
@@ -209,21 +208,20 @@ var ErrUnsupported = errors.New("order: this database does not support the opera
 // ErrExhausted means that no session became free in time.
 var ErrExhausted = errors.New("order: all sessions with the database are in use")
 
-// Tx is a database session for locks in the database. When the session ends, its locks, reads and
-// uncommitted writes end too.
+// Tx is a database session for locks in the database. When the session ends, so do its locks, its
+// reads and its uncommitted writes.
 type Tx interface {
 	Rows
 
 	// LockRow locks the row of an order (SELECT … FOR UPDATE) until a Claim commits or the session
-	// is closed. It returns false if the row is still locked after wait. Databases round wait up to
-	// whole seconds.
+	// is closed. It returns false if the row is still locked after wait, which databases round up
+	// to whole seconds.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
-	// LockName takes a named lock (GET_LOCK). wait and the result have the same meaning as in
-	// LockRow.
+	// LockName takes a named lock (GET_LOCK), with the same wait and result as LockRow.
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
-	// Close ends the session and releases its locks. Committed claims remain. An error means that
-	// the session had already been lost.
+	// Close ends the session and releases its locks, but keeps committed claims. An error means
+	// that the session had already been lost.
 	Close(ctx context.Context) error
 }

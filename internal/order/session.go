@@ -11,8 +11,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is a connection that is reserved for one user. database/sql never replaces this
-// connection.
+// session is a connection that is reserved for one user and that database/sql never replaces.
 //
 // Transactions use SQL statements instead of sql.Tx, for three reasons. A context can interrupt a
 // COMMIT that hangs. The session knows whether a COMMIT was sent. A row lock can outlive the
@@ -35,8 +34,7 @@ func (s *SQL) session(ctx context.Context) (*session, error) {
 // close returns the connection to the pool.
 func (x *session) close() { _ = x.conn.Close() } // this fails only if the connection is closed
 
-// discard closes the connection. The server then ends the connection's transaction and releases its
-// locks.
+// discard closes the connection, so that the server ends its transaction and releases its locks.
 func (x *session) discard(why error) {
 	x.dead, x.begun = why, false
 	_ = x.conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -52,8 +50,8 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 // errNoAnswer means that a COMMIT was sent but no reply arrived, so its result is unknown.
 var errNoAnswer = errors.New("order: the database did not answer the commit")
 
-// transact calls write in a transaction. If it returns errNoAnswer, the transaction may have been
-// committed. After any other error, it has not been committed.
+// transact calls write in a transaction. If the error is errNoAnswer, the transaction may have been
+// committed. After any other error, it was not committed.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
@@ -92,8 +90,8 @@ func (x *session) begin(ctx context.Context) error {
 // undoLimit limits how long a rollback may take after the caller's context has ended.
 const undoLimit = 5 * time.Second
 
-// rollback ends the transaction. If it fails, it closes the connection, so that no open transaction
-// returns to the pool.
+// rollback ends the transaction. If that fails, it closes the connection, so that no open
+// transaction returns to the pool.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -130,7 +128,7 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim implements Rows. It ends the session's transaction, except if the claim is invalid.
+// Claim implements Rows. Unless the claim is invalid, it ends the session's transaction.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -146,8 +144,8 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write sets the winner and adds a ledger row. If no row has changed, the guard refused the write.
-// In that case, write reads the order to find out why.
+// write sets the winner and adds a ledger row. If no row has changed, the guard has refused the
+// write, so write reads the order to find out why.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
@@ -185,7 +183,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// This is not an error, because an UPDATE that sets the same values again changes no row.
+		// It is no error that no row has changed, because an UPDATE may set the same values again.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -196,8 +194,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// grant inserts the order into the table of winners. It returns ErrTaken if the order is already
-// there.
+// grant inserts the order into the table of winners, or returns ErrTaken if it is already there.
 func (x *session) grant(tx *gorm.DB, c Claim) error {
 	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
@@ -213,7 +210,7 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 const LookAgain = 5 * time.Second
 
 // lookAgain finds out whether a winner was written although the commit was not confirmed (failure
-// mode F33). It locks the order's row first, because the commit may still be in progress.
+// mode F33). Because the commit may still be in progress, it locks the order's row first.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: it is unknown whether the write took effect, because it has no token to find it by: %w", lost)
@@ -221,8 +218,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.countWritten(ctx, c)
 	switch {
 	case err != nil:
-		// Include this error only as text. If the result wrapped ErrNotWritten, callers would draw
-		// the wrong conclusion.
+		// Include this error only as text. If the result wrapped ErrNotWritten, callers would
+		// wrongly conclude that nothing was written.
 		return fmt.Errorf("order: it is unknown whether the write took effect, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
@@ -231,8 +228,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// countWritten counts the ledger rows of a write. It locks the order's row first, to wait for a
-// commit that is still in progress.
+// countWritten counts the ledger rows of a write. It first locks the order's row, and so waits for
+// a commit that is still in progress.
 func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

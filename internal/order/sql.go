@@ -20,7 +20,7 @@ import (
 // SQL is a Store in an SQL database. It uses gorm.
 type SQL struct {
 	dialect
-	// reads and writes are the same connection pool, except with SQLite. With SQLite, writers wait
+	// reads and writes are the same connection pool, except with SQLite, where writers have to wait
 	// in a queue.
 	reads, writes *sql.DB
 	pins          chan struct{} // contains one entry for each session that Begin has reserved
@@ -39,11 +39,11 @@ type dialect struct {
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
-// Options are the options of Connect. For each field, the zero value means the default.
+// Options are the options of Connect. The zero value of each field selects its default.
 type Options struct {
-	// Wrap wraps the driver, so that it sees every statement. Wrap may be nil.
+	// Wrap wraps the driver, for example to see every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns limits the number of open connections. It must be at least 2. The default of 64 is
+	// MaxConns limits the number of open connections, and must be at least 2. The default of 64 is
 	// enough for two instances, and does not exceed the usual server limit of 151. Sessions use at
 	// most three quarters of the connections.
 	MaxConns int
@@ -51,15 +51,15 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// ErrBadDSN means that a text is not a valid database address.
+// ErrBadDSN means that the address of the database is not valid.
 var ErrBadDSN = errors.New("order: bad database address")
 
 // LedgerQuery selects the order and the driver of each grab for a range of order ids.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
 // Connect opens the database at dsn, such as "sqlite:/path/file.db" or
-// "user:password@tcp(host:port)/name". It does not create tables. The error wraps ErrBadDSN if dsn
-// is invalid.
+// "user:password@tcp(host:port)/name", without creating tables. If dsn is invalid, the error wraps
+// ErrBadDSN.
 func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	opts.MaxConns = max(cmp.Or(opts.MaxConns, 64), 2)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
@@ -125,7 +125,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	return ProductOf(text), nil
 }
 
-// Read implements Rows. If fence is 0, it sends a single statement and takes no lock.
+// Read implements Rows. If fence is 0, it only sends a single statement and takes no lock.
 func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	if fence == 0 {
 		return find(s.gorm.WithContext(ctx), id)
@@ -200,7 +200,7 @@ func find(db *gorm.DB, id int64) (Order, error) {
 }
 
 // rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment locks these
-// rows, but only TiDB executes it. In other databases, it could cause a deadlock with writes to
+// rows, but only in TiDB. In other databases, that could cause a deadlock with writes to
 // neighboring orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
@@ -210,8 +210,8 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate makes a read return the newest state and lock the row. Without it, a read in a
-// transaction may return an older state. SQLite ignores this clause.
+// forUpdate makes a read return the newest state and lock the row, because a read in a transaction
+// may otherwise return an older state. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
 // withCause adds the context's error to err, because some drivers omit it.

@@ -22,7 +22,7 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the write lock at the beginning. If a transaction begins with a read, it may fail later.
+	// Take the write lock first, because a transaction that begins with a read may fail later.
 	begin:  beginWriting,
 	create: createSQLite,
 }
@@ -76,12 +76,11 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to a SQLite file. It is needed because the driver accepts only a
-// DSN.
+// sqliteConn opens connections to a SQLite file. We need it because the driver accepts only a DSN.
 type sqliteConn string
 
 // sqliteConnector returns a connector that does not sync the file at each commit. Committed data
-// survives if a process dies, but not if the power fails.
+// therefore survives the death of a process, but not a power failure.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",

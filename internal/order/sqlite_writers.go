@@ -9,8 +9,8 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue allows only one writer of this process at a time. Without it, SQLite would make the
-// writers sleep and retry.
+// writerQueue lets only one writer of this process write at a time, because SQLite would make the
+// others sleep and retry.
 type writerQueue struct {
 	driver.Connector
 	turn chan struct{} // contains one entry while a writer has its turn
@@ -89,7 +89,7 @@ func (c *queuedConn) pass() {
 	}
 }
 
-// Close ends the transaction and lets the next connection write.
+// Close ends the transaction, so that the next connection in the queue can write.
 func (c *queuedConn) Close() error {
 	defer c.pass()
 	return c.sqliteDriverConn.Close()

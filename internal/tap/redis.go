@@ -10,8 +10,8 @@ import (
 )
 
 // Redis returns a hook that sends every command of a go-redis client through t. A pipeline or a
-// transaction counts as one call. Subscriptions, and the commands that set up connections, do not
-// go through t.
+// transaction counts as one call. Subscriptions do not go through t, and neither do the commands
+// that set up connections.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -38,8 +38,8 @@ func setsUp(cmd redis.Cmder) bool {
 	return slices.Contains([]string{"hello", "auth", "select", "client", "readonly", "unwatch"}, cmd.Name())
 }
 
-// keysOf returns the keys that a command uses. It assumes that the first argument of an unknown
-// command is a key.
+// keysOf returns the keys that a command uses. For an unknown command, it assumes that the first
+// argument is a key.
 func keysOf(cmd redis.Cmder) []string {
 	args := cmd.Args()
 	if len(args) < 2 {

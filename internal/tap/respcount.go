@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer whose connections add the number of their commands to n. The number
-// includes subscriptions and the commands that set up a connection.
+// CountRedis returns a dialer whose connections add the number of their commands to n, including
+// subscriptions and the commands that set up a connection.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -49,7 +49,7 @@ type respCounter struct {
 	skip uint64 // how many bytes of the current string are still to come, including its CRLF
 }
 
-// maxNum limits the numbers in a stream, so that an invalid number cannot overflow.
+// maxNum limits the numbers in a stream, because an invalid one could overflow otherwise.
 const maxNum = 1 << 40
 
 // feed reads p and returns how many commands begin in it. Every line begins a command, except a

@@ -26,7 +26,7 @@ type connector struct {
 	statements *atomic.Uint64
 }
 
-// Connect opens a connection. Opening does not go through the tap.
+// Connect opens a connection, which does not go through the tap.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ type conn struct {
 	suspect bool // whether its state is unknown, because the tap refused a call or lost a reply
 }
 
-// step makes one call to the database through the tap. If the reply is lost, it calls undo.
+// step makes one call to the database through the tap, and calls undo if the reply is lost.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -90,8 +90,8 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// BeginTx starts a transaction. If the reply is lost, BeginTx closes the connection, which ends the
-// transaction.
+// BeginTx starts a transaction. If the reply is lost, BeginTx closes the connection, so that the
+// server ends the transaction.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	return c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
 }
 
-// ResetSession prepares the connection for its next user.
+// ResetSession prepares the connection for its next user, if the driver needs that.
 func (c *conn) ResetSession(ctx context.Context) error {
 	if r, ok := c.fullConn.(driver.SessionResetter); ok {
 		return r.ResetSession(ctx)
@@ -125,8 +125,8 @@ func (c *conn) IsValid() bool {
 	return !c.suspect
 }
 
-// CheckNamedValue lets the driver convert an argument. If it returns ErrSkip, database/sql converts
-// the argument.
+// CheckNamedValue lets the driver convert an argument. If the result is ErrSkip, database/sql
+// converts the argument instead.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if n, ok := c.fullConn.(driver.NamedValueChecker); ok {
 		return n.CheckNamedValue(v)

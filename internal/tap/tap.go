@@ -17,8 +17,8 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// These are the phases of an attempt to grab an order. Renew covers all calls about the lock while
-// the client holds it.
+// These are the phases of an attempt to grab an order. Renew covers all further calls about the
+// lock while the client holds it.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -45,7 +45,7 @@ type Op struct {
 
 // Tap is called instead of a remote call, and makes the call with send. It may wait before that, or
 // not call send at all. The caller receives the error that Tap returns. A Tap must be safe for
-// concurrent use. A nil Tap only calls send.
+// concurrent use, and a nil Tap only calls send.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do calls t, or only send if t is nil.
@@ -56,7 +56,7 @@ func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) er
 	return t(ctx, op, send)
 }
 
-// Scope identifies the grab to which remote calls belong.
+// Scope identifies the grab to which a remote call belongs.
 type Scope struct {
 	Order  int64
 	Driver int64
@@ -70,8 +70,8 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of a phase, and a function that ends the phase. After the
-// acquire phase has ended, calls with its context count as renewals.
+// Enter returns a context for the calls of a phase, and a function that ends the phase. Calls count
+// as renewals if they use the context of the acquire phase after its end.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }

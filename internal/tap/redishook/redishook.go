@@ -10,8 +10,8 @@ import (
 )
 
 // Hook is called for every command, pipeline or transaction. It may call send any number of times,
-// and also after it has returned. If Hook returns an error of its own, the commands get that error
-// and no value.
+// even after it has returned. If Hook returns an error of its own, the commands get that error and
+// no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
 // DialHook returns next unchanged.
@@ -46,8 +46,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes cmd look as if it had got no reply. SetErr keeps the value of a reply, so fail resets
-// the value too.
+// fail makes cmd look as if it had got no reply. It resets the value as well, because SetErr keeps
+// that of an earlier reply.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")
