@@ -78,7 +78,7 @@ const maxIdle = 256
 // DefaultTTL is the default of Options.TTL.
 const DefaultTTL = 30 * time.Second
 
-// Options configures a Locker. The zero value of each field means its default.
+// Options configures a Locker. The zero value of each field selects its default.
 type Options struct {
 	// TTL is how long a lease lasts without renewal, and so how long other clients wait after a
 	// crash. It must be at least 10 ms, in whole milliseconds. The default is DefaultTTL.
@@ -93,8 +93,8 @@ type Options struct {
 	Hooks Hooks
 }
 
-// Hooks are functions that the Locker calls on certain events. They must not block. Each of them
-// may be nil.
+// Hooks are functions that the Locker calls on certain events. They must not block, and each of
+// them may be nil.
 type Hooks struct {
 	// Acquired is called when a caller has got the lock of key, after the waiting time waited.
 	// local means that the previous holder used the same Locker.

@@ -119,8 +119,8 @@ func explainHelp(w io.Writer, topic string) {
 	}
 }
 
-// explain returns the explanations of a name, or of an entry of the result table. If there are
-// none, the error suggests a similar name.
+// explain returns the explanations of a name, or of a cell in the result table. If there are none,
+// the error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
 	if modeID.MatchString(name) {
 		name = strings.ToUpper(name)
@@ -268,7 +268,7 @@ func checks(failing map[string]string) string {
 	return strings.Join(all, "; ")
 }
 
-// everyStrategy returns all strategies, including libraries and known-broken locks.
+// everyStrategy returns all strategies, including those of libraries and known-broken ones.
 func everyStrategy() []lock.Strategy {
 	return slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken)
 }

@@ -156,7 +156,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags for the addresses of running servers.
+// serverFlags returns the flags with which the user names the addresses of running servers.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),

@@ -164,7 +164,7 @@ const (
 	htmlFile     = "report.html"
 )
 
-// save writes run.json and the reports, each atomically, and updates the link to the latest result.
+// save writes run.json and the reports atomically, and updates the link to the latest result.
 func (f *folder) save(run *experiment.Run) error {
 	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
@@ -179,7 +179,7 @@ func (f *folder) save(run *experiment.Run) error {
 	return nil
 }
 
-// writeFiles writes a result in several formats, each atomically.
+// writeFiles writes a result in several formats, and replaces each file atomically.
 func writeFiles[T any](f *folder, files []format[T], result T) error {
 	for _, file := range files {
 		var b bytes.Buffer

@@ -56,7 +56,7 @@ func overview(w io.Writer) {
 	printHelp(w, "overview", func() { flags.PrintTable(w, rows) })
 }
 
-// commonFlags lists the flags of run that the short help shows.
+// commonFlags lists the flags that the short help of the run command shows.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
 // runHelp prints the common flags of the run command. For the topic "all", it prints all flags

@@ -35,7 +35,7 @@ func main() {
 	os.Exit(conclude(err, os.Stderr))
 }
 
-// exitCode is an error that only sets the exit code. The command has already printed the reason.
+// exitCode is an error that only sets the exit code, because the reason was already printed.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -50,8 +50,7 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// conclude returns the exit code for err. It prints err, unless the command has already printed the
-// reason.
+// conclude returns the exit code for err, and prints err unless the command has already done so.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags that merge accepts. All other settings come from the results to merge.
+// mergeFlags lists the flags that merge accepts, as all other settings come from the results.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
 func (s *settings) flagsOfMerge() []flags.Flag {

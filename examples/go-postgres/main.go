@@ -83,7 +83,7 @@ func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool,
 	return s.readThenWrite(ctx, order, driver, " AND status = 0")
 }
 
-// readThenWrite reads the order before it begins a transaction to write the winner.
+// readThenWrite reads the order first, and writes the winner in a later transaction.
 func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard string) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {

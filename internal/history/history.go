@@ -7,7 +7,7 @@ import "time"
 // ProbeDriver is the id of the first driver for test grabs. The load uses only lower ids.
 const ProbeDriver = 1_000_000_000
 
-// Kind says whether an operation has just started, or how it ended. The values are those of Jepsen.
+// Kind says whether an operation has just started, or how it ended. The values come from Jepsen.
 type Kind string
 
 // These are the kinds of events. Fail means that the operation had no effect, and Info that it may

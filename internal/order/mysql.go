@@ -58,8 +58,8 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: the name of the database is missing: use user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// Count the rows that a statement changes instead of the rows that it matches. A repeated write
-	// then does not count (failure mode F33).
+	// Count only the rows that a statement changes, not all that it matches, so that a repeated
+	// write does not count (failure mode F33).
 	cfg.ClientFoundRows = false
 	// Send the arguments as part of the statement, which saves up to two round trips.
 	cfg.InterpolateParams = true

@@ -100,7 +100,7 @@ type Guard string
 // These are the guards. Naive and the guards that compare fencing tokens set the counter of units
 // to the value that was read, minus one.
 const (
-	// Naive writes regardless of the state of the order, as in the source article. For several
+	// Naive writes regardless of the state of the order, so that the last driver wins. For several
 	// units, it may overwrite the update of another driver.
 	Naive Guard = "naive"
 	// Guarded writes only if the order is open. For several units, it decrements the counter if any
@@ -189,8 +189,8 @@ var ErrNotWritten = errors.New("order: not written")
 type Store interface {
 	Rows
 
-	// Create inserts count orders with consecutive ids, and returns the first id. Each order has
-	// the given number of units.
+	// Create inserts count orders with consecutive ids and the given number of units each, and
+	// returns the first id.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
 	// Ledger returns the ledger rows of the count orders that begin with the id first, in the order

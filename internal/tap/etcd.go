@@ -45,7 +45,7 @@ func isOfClient(ctx context.Context) bool {
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
-// etcdKeepAlive is a stream of keep-alive requests. The server answers them one at a time.
+// etcdKeepAlive is a stream of keep-alive requests, which the server answers one at a time.
 type etcdKeepAlive struct {
 	grpc.ClientStream
 	etcdTap
