@@ -66,7 +66,7 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look sets the size of the window and the user's preferences.
+// Look describes how a page is shown: the size of the window, and what the user prefers.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // whether the user prefers dark colours
@@ -149,7 +149,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within calls do with a deadline, and ends the test if do fails.
+// within calls do with a deadline, because a page may hang. It ends the test if do fails.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, Patience)
@@ -193,7 +193,7 @@ func (p *Page) find(selector string, action func(chromedp.CSS, ...chromedp.Query
 	})
 }
 
-// isReplacedElement reports whether the error means that an element is no longer on the page.
+// isReplacedElement reports whether the error means that an element has disappeared from the page.
 func isReplacedElement(err error) bool {
 	texts := []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"}
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
@@ -207,15 +207,15 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await waits until a JavaScript expression is true. After a timeout, it ends the test with an
-// error that contains the text what.
+// Await waits until a JavaScript expression is true. If this takes too long, it ends the test with
+// an error that begins with what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
 }
 
-// AwaitValue waits until done accepts the value of a JavaScript expression. After a timeout, it
-// ends the test with an error that contains the text what and the last value.
+// AwaitValue waits until done accepts the value of a JavaScript expression. If this takes too long,
+// it ends the test with an error that names what and the last value.
 func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond
@@ -231,13 +231,13 @@ func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	}
 }
 
-// Press presses keys. The chromedp package kb defines special keys.
+// Press presses keys on the page. Special keys such as Tab are in the chromedp package kb.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
 }
 
-// Fits fails the test if the page is wider than the window.
+// Fits fails the test if the page is wider than the window, so that users would have to scroll.
 func (p *Page) Fits() {
 	p.t.Helper()
 	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
@@ -261,7 +261,7 @@ func (p *Page) Screenshot(name string) {
 	}
 }
 
-// Visible returns a PNG image of the visible part of the page.
+// Visible returns a PNG image of the part of the page that is visible without scrolling.
 func (p *Page) Visible() []byte {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })

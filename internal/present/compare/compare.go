@@ -26,8 +26,8 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run" or "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences between the environments and the settings. They may explain why
-	// figures differ.
+	// Unlike lists differences between the environments and settings of the two results, because
+	// they may explain why figures differ.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // for runs: how many combinations of strategy and fault occur in both results
 	Changes []Change `json:"changes"` // the verdicts that differ
@@ -37,7 +37,7 @@ type Comparison struct {
 	Costs   []Cost   `json:"costs"`
 }
 
-// Schema is the version of the JSON format.
+// Schema is the version of the JSON format of a Comparison.
 const Schema = 1
 
 // Side identifies one of the two compared results.
@@ -63,8 +63,8 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and NewRatio compare the figure with the time of two PINGs that was measured in the
-	// same round. They show whether a lock is slower even if the whole machine is slower.
+	// OldRatio and NewRatio divide the figure by the time that two PINGs took in the same round.
+	// They show whether a lock is slower even if the whole machine is slower.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -87,7 +87,7 @@ type Measured struct {
 // Answer says whether and how a cost has changed.
 type Answer string
 
-// These answers say whether a cost has increased, decreased or stayed the same.
+// A Cost has one of these answers. A request rate that has fallen is Slower too.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
@@ -145,8 +145,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge sets the answer for every cost. It tests the costs in ascending order of their p values,
-// and each test has a higher threshold than the one before (Holm 1979).
+// judge decides for every cost whether it has changed. It uses Holm's method, because some of the
+// many costs would otherwise seem to change by chance.
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -189,7 +189,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p value that is possible for samples of sizes n and m.
+// leastP returns the smallest p value that even very different samples of sizes n and m can reach.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {
@@ -198,8 +198,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each result needs to find a difference, if there are this
-// many tests.
+// enough returns how many measurements each result needs, so that a clear difference is significant
+// among this many tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -216,7 +216,7 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median and its confidence interval. It sets neither if there are no values.
+// measure returns the median of values with its confidence interval. Without values, both are nil.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

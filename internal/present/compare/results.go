@@ -37,7 +37,7 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	return c
 }
 
-// Benches compares two benchmarks, for each lock and each case.
+// Benches compares the costs of two benchmarks, separately for each lock and each case.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
 	c := begin(ofBenches, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS))...)

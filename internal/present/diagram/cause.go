@@ -30,8 +30,8 @@ var phrases = ParsePhrases(causeJSON)
 //go:embed cause.json
 var causeJSON string
 
-// fact is one step in the explanation of what happened to an order. Its field what selects the
-// phrase for it.
+// fact is one step in the explanation of what happened to an order. Its field what is the key of
+// the phrase that describes the step.
 type fact struct {
 	what       string
 	who, other *driverRow
@@ -39,7 +39,7 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is the row of one client at one instance of the service.
+// driverRow is the row of one driver at one instance, with its position in the diagram.
 type driverRow struct {
 	Row
 	Point
@@ -79,8 +79,8 @@ func writesOf(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why more drivers won an order than it has units. It returns nil if that
-// did not happen.
+// tooManyWrites explains how more drivers could win an order than it has units. It returns nil if
+// this did not happen.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := writesOf(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -123,8 +123,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of both drivers if both came before the first write. Otherwise, it
-// returns nil.
+// readsBefore returns the reads of both drivers if both of them read the order before either wrote
+// to it. Otherwise, it returns nil.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.lastMark(Read, one.at)
 	b, okB := two.who.lastMark(Read, two.at)
@@ -137,7 +137,7 @@ func readsBefore(one, two fact) []fact {
 	return reads
 }
 
-// secondGrant explains how b got the lock after a. It returns nil if the diagram does not show why.
+// secondGrant explains why driver b got the lock while a had it, or returns nil if it cannot tell.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.isIn(inB.From, Fault) {
 		return nil // a had already released the lock, so its grant is not the reason
@@ -250,7 +250,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no driver gets the order after another driver has died or hangs.
+// noWinner explains why no driver won: a driver died or hung, and may have kept its lock.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(writesOf(all)) > 0 {
 		return nil
@@ -279,7 +279,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// lastSpan returns the last span of this kind that began at or before the time by.
+// lastSpan returns the driver's last span of this kind that began no later than by.
 func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -306,7 +306,7 @@ func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// lastMark returns the last mark of this kind at or before the time by.
+// lastMark returns the driver's last mark of this kind that is no later than by.
 func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -316,12 +316,12 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causelessFacts lists facts that the fact before them does not cause. For example, a driver writes
-// because it has read that the order is open, not because another driver has won.
+// causelessFacts lists facts that do not result from the previous one, so they get no arrow. A
+// driver writes because it has read that the order is open, not because another driver has won.
 var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next one if the first causes the second. Without a lock, it
-// only connects the read of a driver with its write.
+// arrows connects each fact with the next one if the first causes the second. If there was no lock,
+// it only connects the read of the second winner with its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -344,7 +344,7 @@ func arrows(facts []fact) (all [][2]Point) {
 	return all
 }
 
-// token describes the driver's fencing token. It returns "" if the driver has no token.
+// token describes the driver's fencing token, or returns "" if the driver has none.
 func (f fact) token(lang string) string {
 	if f.who == nil {
 		return ""
@@ -357,7 +357,7 @@ func (f fact) token(lang string) string {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences joins the facts into one sentence for each language.
+// sentences joins the facts into a sentence, in each of the languages.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
 	text := clock(facts, func(f fact) float64 { return f.at })

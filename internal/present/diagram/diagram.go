@@ -21,7 +21,7 @@ var (
 	Style string
 )
 
-// Diagram is the content of a drawing. Script reads it as JSON.
+// Diagram is the content of a drawing, which Script receives as JSON.
 type Diagram struct {
 	Title string `json:"title"` // title of the drawing, in one sentence
 	Scale Scale  `json:"scale"`
@@ -85,7 +85,7 @@ type Span struct {
 // SpanKind is the state or fault that a span shows.
 type SpanKind string
 
-// These constants name the states and faults that a span can show.
+// A span shows one of these states or faults.
 const (
 	Waits    SpanKind = "waits"
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
@@ -109,7 +109,7 @@ type Mark struct {
 // MarkKind is the kind of event that a mark shows.
 type MarkKind string
 
-// These constants name the events that a mark can show.
+// A mark shows one of these events.
 const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // the driver begins its read or its write
@@ -136,8 +136,8 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed describes what the driver believes after this step. Believed and True are set only
-	// in the diagram of a run.
+	// Believed says what the driver believes after this step, and True says what is really the
+	// case. Both are set only in the diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
 	// These fields are set only in the diagram of a schedule. They list who believes that they hold

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Phrases contains texts by language (en, zh, ja) and key. Names in braces, such as {who}, are slots.
+// Phrases contains texts by language (en, zh, ja) and key. Say fills in their slots, such as {who}.
 type Phrases map[string]map[string]string
 
-// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because the texts are
-// embedded in the program.
+// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because the program can
+// only contain such a text by mistake.
 func ParsePhrases(text string) (all Phrases) {
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		panic(err)
@@ -18,7 +18,7 @@ func ParsePhrases(text string) (all Phrases) {
 	return all
 }
 
-// Say returns a phrase with its slots filled in. slots alternates between names and values.
+// Say returns a phrase with its slots filled in. slots lists the names, each followed by its value.
 func (p Phrases) Say(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Run contains the recorded data about one order.
+// Run contains everything that was recorded about one order, so that OfRun can draw it.
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
@@ -35,7 +35,7 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process has died. At is a time at which its replacement was already running.
+// Death records that a process has died. Its replacement was already running at the time At.
 type Death struct {
 	Instance string
 	At       time.Duration
@@ -70,7 +70,7 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows limits how many drivers the diagram shows for one instance.
+// maxRows limits the drivers that the diagram shows for one instance. It only counts the others.
 const maxRows = 10
 
 // OfRun makes a diagram of one order from the records of a run.
@@ -266,7 +266,7 @@ func (b *builder) observedEnd(token string) float64 {
 	}
 }
 
-// key returns the key that contains this token. It returns nil if there is none or more than one.
+// key returns the Redis key that contains this token. It returns nil unless there is exactly one.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -328,14 +328,14 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings describes each possible result when a driver reads the state of its order.
+// readings describes what a driver can learn when it reads the state of its order.
 var readings = map[history.Code]string{
 	history.Open:  "gets the answer to its read: the order was open",
 	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
-// outcome draws a mark for the result of a read or a write: good if it succeeded, and another mark
-// if it failed.
+// outcome draws a mark for the result of a read or a write. After a success, this is the mark good,
+// and otherwise one that shows the failure.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -547,8 +547,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the longest period without any event during a pause of the instance. The process
-// was probably stopped in this period.
+// silence returns the longest period without any event during a pause of the instance, because the
+// process was probably stopped in this period.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From
@@ -653,8 +653,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the time of the event that a step describes. The step has a slightly different time
-// because of rounding.
+// place returns the exact time of the event that a step describes, because the time of the step
+// itself was rounded.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -724,7 +724,7 @@ func clock[T any](list []T, at func(T) float64) func(float64) string {
 // forMS formats milliseconds, with two decimals below 10 ms.
 func forMS(ms float64) string { return inMS(ms, 0) }
 
-// inMS is like forMS, with at least this number of decimals.
+// inMS formats milliseconds like forMS, but with at least this number of decimals.
 func inMS(ms float64, decimals int) string {
 	if ms < 10 {
 		decimals = max(decimals, 2)

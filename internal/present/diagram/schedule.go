@@ -85,7 +85,7 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the start and the end of each series of moments that satisfy a condition.
+// stretches returns the start and end of each unbroken series of moments that meet a condition.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -160,14 +160,14 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// answers maps each kind of call to the mark for its answer. A write that wins the order gets a
-// different mark.
+// answers maps each kind of call to the mark for its answer. The mark for a write is Refused,
+// because markOf handles writes that win the order.
 var answers = map[string]MarkKind{
 	string(tap.Read): Read, string(tap.Claim): Refused, string(tap.Renew): Renewed, string(tap.Release): Released,
 }
 
-// markOf returns the mark for an actor's step from the state before to the state m. It returns
-// false if the step has no mark.
+// markOf returns the mark for a step that an actor made from the state before to the state m. It
+// returns false if the step needs no mark.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
