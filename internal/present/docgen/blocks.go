@@ -12,7 +12,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns a generator function for each document that is fully generated.
+// files returns the functions that write the fully generated documents, by path.
 func files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": fromTemplate("failure-modes"),
@@ -24,7 +24,7 @@ func files() map[string]func() (string, error) {
 	}
 }
 
-// blocks returns a generator function for each generated section of other documents.
+// blocks returns the functions that write the generated sections of other documents, by name.
 func blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"rush":         func() (string, error) { return runText("reference-rush-embedded") },
@@ -114,11 +114,11 @@ func benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// cost is a figure in results/prove.txt that must not exceed its limit.
+// cost is a figure from results/prove.txt, with the limit that it must not exceed.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the figures from results/prove.txt. If several lines match a pattern, the last line
-// counts.
+// costs reads the figures from results/prove.txt. If several lines match a pattern, the last one is
+// the most recent and counts.
 func costs() ([]cost, error) {
 	costs := []cost{
 		{What: "acquire and release of `setnx`, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},

@@ -47,7 +47,7 @@ func run() error {
 	return nil
 }
 
-// root is the path of the repository. go generate runs this program in its own folder.
+// root is the path of the repository, because go generate runs this program in its own folder.
 const root = "../../.."
 
 var schemas = map[string]string{
@@ -56,13 +56,13 @@ var schemas = map[string]string{
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile contains the measurements behind docs/which-lock.md. The file is compiled into the
-// program.
+// factsFile contains the measurements behind docs/which-lock.md, so that the program can include
+// them.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
 
-// generate returns the content of all documents with generated parts, by path.
+// generate returns every document that is generated or has generated sections, by its path.
 func generate() (map[string]string, error) {
 	texts := map[string]string{}
 	for path, write := range files() {
@@ -81,7 +81,7 @@ func generate() (map[string]string, error) {
 	return texts, fillBlocks(texts)
 }
 
-// fillBlocks adds to texts all documents with generated sections, by path.
+// fillBlocks adds the documents that have generated sections to texts, by path.
 func fillBlocks(texts map[string]string) error {
 	docs, err := fs.Glob(os.DirFS(root), "docs/*.md")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// fromTemplate returns a function that executes a template. The functions below provide its data.
+// fromTemplate returns a function that executes a template with data from the functions below.
 func fromTemplate(name string) func() (string, error) {
 	return func() (string, error) { return execute(name, nil) }
 }
@@ -64,7 +64,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
 }).ParseFS(templateFiles, "templates/*.tmpl"))
 
-// item formats a text as an entry of a Markdown list, in lines of at most 110 characters.
+// item formats a text as an entry of a Markdown list, and wraps it to 110 characters.
 func item(mark, text string) string {
 	lines := catalog.Wrap(text, 110-len(mark))
 	return mark + strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
@@ -75,12 +75,12 @@ func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;
 
 var modeID = regexp.MustCompile(`\bF\d+\b`)
 
-// linkModes turns the names of failure modes in a text into links.
+// linkModes turns the names of failure modes in a text, such as F12, into links.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, ", ")) }
 
-// numbered turns a text into a numbered list of sentences.
+// numbered turns the sentences of a text into a numbered list.
 func numbered(text string) string {
 	var b strings.Builder
 	for i, sentence := range strings.Split(text, ". ") {
@@ -120,7 +120,7 @@ func shownBy(ways string) string {
 	return strings.Join(others, "; ")
 }
 
-// version returns the version of a module in go.mod.
+// version returns the version of a module that go.mod requires.
 func version(module string) (string, error) {
 	mod, err := read("go.mod")
 	if err != nil {
@@ -133,8 +133,8 @@ func version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the name of the file with the shortest schedule that shows a failure mode. It
-// returns "" if there is none.
+// schedule returns the file with the shortest schedule that shows a failure mode, or "" if there is
+// none.
 func schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
@@ -153,8 +153,8 @@ func brokenBy(mode string) string {
 	return whichlock.QuoteNames(names)
 }
 
-// strikePoints describes the steps of a request at which a fault can be injected. It returns "" if
-// the fault can be injected at every step.
+// strikePoints says at which steps of a request a fault can be injected. It returns "" if all steps
+// are possible.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return " It can strike at every step.", nil
@@ -169,7 +169,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "", nil
 }
 
-// serversOf returns the name of the servers that a search simulates.
+// serversOf returns the name of the simulated servers in a search.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -177,12 +177,12 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow names faults under which a search and a run on real servers should have different
-// results.
+// searchRow is an entry of a table that says where a search and a run on real servers should have
+// different results.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the cases in which a search and a run on real servers should have different
-// results, with the reasons.
+// searchClaims lists where a search and a run on real servers should have different results, and
+// why.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {

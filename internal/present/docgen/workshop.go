@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson provides the exercises and texts of the workshop to templates. The figures come from
+// lesson provides the exercises and texts of the workshop to templates. Its figures come from
 // TestWorkshopOnServers, which runs the exercises on real servers.
 type lesson struct {
 	Exercises []workshop.Exercise
@@ -20,7 +20,7 @@ type lesson struct {
 	facts map[int]workshop.Facts // facts by number of the exercise
 }
 
-// intros says how to use the worksheet, by language.
+// intros explains in each language how to use the worksheet.
 var intros = map[string]string{
 	"en": "On this sheet you can note your answers to the twelve exercises. The first command starts all of them, and the\n" +
 		"second one starts exercise 1. First tick what you expect (☐), then run the exercise, and write your answer after the\narrow (→).",
@@ -41,7 +41,7 @@ func lessonIn(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a text of an exercise, with values filled in and links to failure modes.
+// Say returns a text of an exercise. It fills in the values, and turns failure modes into links.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
@@ -59,7 +59,7 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// handout writes the worksheet for students, without the answers.
+// handout returns a function that writes the worksheet for students, which omits the answers.
 func handout(lang string) func() (string, error) {
 	return func() (string, error) {
 		l, err := lessonIn(lang)

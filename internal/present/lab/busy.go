@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// errBusy means that the server must finish another task first.
+// errBusy means that the user must wait, because the server is working on another task.
 var errBusy = errors.New("the lab is busy")
 
 // occupation is the task that the server is working on. Only one task runs at a time, because
@@ -18,8 +18,8 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for the task that what describes. If another task is running, the
-// error wraps errBusy. release may be called more than once.
+// occupy reserves the machine for a task, which what describes. If another task is running, the
+// error wraps errBusy. It is safe to call release more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
@@ -39,8 +39,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork rejects new tasks and waits until the current one has ended. The caller must cancel the
-// context of the task before the call.
+// endWork rejects new tasks and waits until the current one has ended. The caller must cancel that
+// task before, because it could run for a long time.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView contains the locks that suit the user, as the page receives them.
+// chooseView contains the locks that suit the user, in the form that the page receives.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that suit the user's answers, which are part of the request path.
+// choose returns the locks that suit the user, whose answers are part of the request path.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -72,7 +72,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the URL pattern for choose. It has a placeholder for the answer to each
+// choosePath returns the URL pattern for choose, with a placeholder for the answer to each
 // question.
 func choosePath() string {
 	var path strings.Builder

@@ -43,8 +43,8 @@ type Config struct {
 	// search.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill tests strategies under faults and reports each result. It uses its own servers and stops
-	// when ctx is done. If nil, the page does not offer a table of verdicts.
+	// Fill tests strategies under faults and reports each result. It starts its own servers, and
+	// stops when ctx is done. If nil, the page does not offer a table of verdicts.
 	Fill func(context.Context, Table, Filling) error
 
 	// Workshop opens a workshop session in a language. The session writes the progress of its
@@ -62,7 +62,7 @@ type Search struct {
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings contains the user's choices on the page.
+// Settings contains what the user has selected on the page for a run.
 type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
@@ -72,7 +72,7 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that the page offers. None of them needs a network proxy.
+// Faults lists the faults that the page offers. They are those that need no network proxy.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
 func (s Settings) units() int { return max(s.Units, 1) }
@@ -235,8 +235,8 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip prepares the instances for these settings. It restarts them if a setting can change only at
-// a start.
+// equip prepares the instances for these settings. It restarts them if a setting cannot change
+// while they run.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -261,8 +261,8 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy that the page lists. If the user cannot select it, Refused says why.
-// Otherwise, Refused is empty.
+// Choice is a strategy that the page lists. If the user cannot select it, Refused gives the reason,
+// and is otherwise empty.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -329,7 +329,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start ends the current run and starts a new one with these settings.
+// Start starts a run with these settings, after it has ended the current run.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -372,7 +372,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the check with which the database protects writes under these settings.
+// guardOf returns the check with which the database protects its rows under these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

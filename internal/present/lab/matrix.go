@@ -19,19 +19,19 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table selects the strategies and faults to test. Each strategy runs under each fault.
+// Table selects strategies to test, each of them under each of the selected faults.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling receives the results of a table and progress messages.
+// Filling receives the results of a Table while its tests run.
 type Filling struct {
 	Cell     func(folder string, run *experiment.Run) // called after each result, with the run so far and its folder
 	Progress io.Writer                                // receives progress lines
 }
 
-// maxCells is the largest number of tests in a table.
+// maxCells is the largest number of tests that the page accepts for a table.
 const maxCells = 200
 
 // matrix holds the latest table of verdicts and its progress.
@@ -45,7 +45,7 @@ type matrix struct {
 	problem string
 }
 
-// MatrixStatus tells the page whether the table has changed, so that the page loads it again.
+// MatrixStatus tells the page when to load the table of verdicts again.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
@@ -60,8 +60,7 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to test the strategies of a table in the background. It returns an error if another
-// task is running.
+// Fill starts to test the strategies of a table in the background, unless another task is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab was started without the matrix", errBad)
@@ -102,7 +101,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the tests. The table keeps the results so far.
+// StopFilling stops the tests and waits for them. The table keeps the results so far.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -114,8 +113,8 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix calls change while it holds the lock. It then tells the pages that the table may
-// have changed.
+// changeMatrix calls change while it holds the mutex, and then tells the pages to load the table
+// again.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()

@@ -51,13 +51,13 @@ type orders struct {
 	totals totals
 }
 
-// totals counts the orders of the whole run, including those that the page no longer shows.
+// totals counts orders over the whole run, because the page only keeps the latest ones.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
 }
 
-// second contains the measurements of one second of a run.
+// second contains what happened in one second of a run, for the charts of the page.
 type second struct {
 	latencies []time.Duration // latencies measured from the time at which a request was due
 	doubles   int
@@ -81,18 +81,18 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// These are the times of the last sale of a unit and of the last refusal.
+	// sold is the time of the last sale of a unit, and refused is the time of the last refusal.
 	sold, refused time.Time
 }
 
-// seenKey is a lock that was found on a Redis server.
+// seenKey is a lock that was found on a Redis server, with the times when it was there.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answerLatency contains the latency of an answer. scheduled is measured from the planned send
-// time, and sent from the actual one.
+// answerLatency contains the latency of an answer. scheduled counts from the planned send time, and
+// sent from the actual one.
 type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -102,8 +102,8 @@ func newOrders() *orders {
 	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
 }
 
-// judge sets the state of the order from the number of times that it was sold and from the answers
-// to the drivers.
+// judge sets the state of the order. It depends on how often the order was sold, and on whether
+// drivers were refused.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -135,7 +135,7 @@ func (o *orders) begin(s Settings) {
 
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike marks the order that the fault hits, so that the page shows it.
+// strike marks the order that the fault hits, and makes the page show its details.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -153,7 +153,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order for which the user decides when each driver sends its request.
+// openByHand adds an order whose drivers only send requests when the user tells them to.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -204,18 +204,19 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	})
 }
 
-// isRefusal reports whether an answer means that the driver cannot get a unit, and need not try
-// again.
+// isRefusal reports whether an answer means that the driver cannot get a unit, so that another
+// attempt is pointless.
 func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
 	}
-	// A refused connection sent no request, and an interrupted request got no answer.
+	// If no connection was accepted, or the load was stopped, the service has not refused the
+	// driver.
 	kind := load.FailureOf(r.Error)
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// endLoad records that no more answers will arrive for these orders.
+// endLoad records that no more answers will arrive for these orders, so that they can be judged.
 func (o *orders) endLoad(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -226,8 +227,8 @@ func (o *orders) endLoad(id int64, count int) {
 	})
 }
 
-// settle sets the final state of each order to which all answers have arrived. The caller must have
-// read the database after the last of these answers.
+// settle sets the final state of orders to which all answers have arrived. The caller must read the
+// database after the last answer, because otherwise a sale could be missing.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -252,8 +253,8 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance. A higher incarnation number in an event shows that the
-// instance was restarted.
+// record adds an event of an instance. If the incarnation number in the event is higher than
+// before, the instance was restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -321,8 +322,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// tokensOf returns the tokens of the lock holders without the suffix "+". The handoff strategy adds
-// this suffix while other drivers wait for the lock.
+// tokensOf removes the suffix "+" from the tokens of lock holders. The handoff strategy adds this
+// suffix while other drivers wait for the lock.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -330,8 +331,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the rows that the database contains for an order. It ignores the rows if there are
-// no more than before, because they may be out of date.
+// ledger records the rows that the database contains for an order. If there are no more rows than
+// before, it ignores them, because they may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -359,7 +360,7 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second that contains this time. It returns nil if the time is
+// second returns the record for the second of the run that contains the time at, or nil if at is
 // outside the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
@@ -372,8 +373,8 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended returns a summary of each second that is over. It waits a little for late answers before it
-// closes a second.
+// ended returns a summary of each second that is over. It closes a second a little later, so that
+// late answers still count.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -391,8 +392,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if there are
-// too few of them: the 99th percentile needs 100.
+// percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if they are
+// too few: the 99th percentile needs at least 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -402,8 +403,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettledOrders returns the range of orders whose state may still change. answered lists the
-// orders for which all answers have arrived.
+// unsettledOrders returns the range of orders whose state may still change, and lists those of them
+// that have got all answers in answered.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -421,7 +422,7 @@ func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 }
 
 // drawing returns the diagram of an order, or nil if the page no longer shows the order. If
-// requests are still open, the diagram ends now.
+// requests are still open, the diagram ends at the present time.
 func (o *orders) drawing(id int64) *diagram.Diagram {
 	var r *diagram.Run
 	o.locked(func() {
@@ -487,8 +488,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// markPublished records that the pages have received these tiles. An unchanged tile is not sent
-// again.
+// markPublished records that the pages have received these tiles, so that only changed tiles are
+// sent again.
 func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {

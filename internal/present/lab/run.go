@@ -80,9 +80,9 @@ func (l *Lab) run(s Settings) {
 // beforeClaim is the moment just before a driver writes to the database.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike injects the fault when a driver is about to write at the first instance. It ends the fault
-// after another driver has had enough time to get the lock. It does nothing if no driver gets that
-// far.
+// strike waits until a driver at the first instance is about to write, and then injects the fault.
+// The fault lasts long enough for another driver to get the lock. If no driver gets that far,
+// nothing happens.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -156,13 +156,13 @@ type Hand struct {
 	Who string `json:"who"` // "a" or "b"
 }
 
-// handDrivers maps the two drivers that the user controls to the numbers of their instances.
+// handDrivers maps each driver that the user controls to the index of its instance.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. A request for an order pauses before its write until the
-// user continues it.
+// ByHand performs an action of the user. A request for an order pauses before its write, until the
+// user lets it continue.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -207,7 +207,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers explains why a request of the user failed. All other answers are single words, which
+// handAnswers explains why a request of the user failed. Other answers are single words, which
 // texts.json translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
@@ -219,8 +219,8 @@ var handAnswers = map[string]string{
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand asks an instance for an order on behalf of the user. It returns the answer, or the
-// reason why there is none, as text for the page.
+// grabByHand requests an order for a driver that the user controls. It returns the answer as text
+// for the page, or the reason why there is none.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)
@@ -249,7 +249,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return cmp.Or(handAnswers[answer], answer), nil
 }
 
-// releaseHand lets the requests of the user continue, and forgets their order.
+// releaseHand lets the requests that the user has paused continue, and forgets their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

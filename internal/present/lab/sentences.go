@@ -54,7 +54,7 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// idleSentence describes what will happen in a run with these settings.
+// idleSentence tells the user what a run with these settings will do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
@@ -67,7 +67,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// strikeSentence says in each language which driver the fault hits.
+// strikeSentence tells the user in each language which driver the fault hits.
 func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[string]string {
 	texts := map[string]string{}
 	for lang := range sentences {
@@ -91,7 +91,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names with commas, and with "and" before the last one.
+// join joins names with commas, except for "and" before the last name, in the current language.
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -35,11 +35,11 @@ var (
 
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy is the page's Content-Security-Policy. It only allows files from this server.
+// policy is the Content-Security-Policy of the page, which allows only files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is the HTTP header with the page's secret token. Requests that change something need
-// it.
+// tokenHeader is the HTTP header with the secret token of the page. A request that changes
+// something must contain it.
 const tokenHeader = "X-Lab-Token"
 
 type choices struct {

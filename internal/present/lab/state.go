@@ -23,8 +23,8 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
 }
 
-// tick returns the complete state, and in addition the tiles that have changed since the last
-// update.
+// tick returns the complete state for the pages. changed lists the tiles that are different from
+// what the pages have received.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var o snapshot
 	s.locked(func() {
@@ -55,7 +55,7 @@ func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active. The page shows problem unless it is empty.
+// settle records that no run is active. If problem is not empty, the page shows it.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -63,7 +63,7 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows a problem on the page. It does nothing if ctx is done, because errors are normal then.
+// fail shows a problem on the page, unless ctx is done, because errors are normal while a run ends.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
@@ -97,8 +97,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows on the page which order a fault hits. It removes this information if texts is
-// nil.
+// setStrike shows which order the active fault hits. If texts is nil, it removes this information.
 func (s *state) setStrike(texts map[string]string, id int64) {
 	s.locked(func() {
 		s.status.Fault = texts
@@ -106,7 +105,7 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 	})
 }
 
-// openByHand shows a new order for which the user decides when each driver sends its request.
+// openByHand shows a new order whose drivers only send requests when the user tells them to.
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
 		s.orders.openByHand(id)
@@ -114,11 +113,11 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// waitingForAnswer is the state of a driver whose request has no answer yet.
+// waitingForAnswer is the state of a driver that has sent a request and has no answer yet.
 const waitingForAnswer = "asks"
 
-// startGrab records that a driver has sent a request. It returns false if the driver still waits
-// for an earlier answer.
+// startGrab records that a driver has sent a request. It returns false if the driver has not got
+// the answer to its previous request.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != waitingForAnswer; ok {
@@ -132,7 +131,7 @@ func (s *state) startGrab(who string) (ok bool) {
 // noAnswers returns the initial states of the two drivers that the user controls.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows the answer to a driver. It does nothing if the page now shows another order.
+// setAnswer shows the answer to a driver, unless the page shows another order in the meantime.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {
@@ -141,8 +140,8 @@ func (s *state) setAnswer(order int64, who, answer string) {
 	})
 }
 
-// setDriver sets the state of a driver. It copies the map, because a concurrent reader may use the
-// old one.
+// setDriver sets the state of a driver. It changes a copy of the map, because the old one may be in
+// use elsewhere.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

@@ -10,7 +10,7 @@ const (
 	Running  Phase = "running"
 )
 
-// Tick is an update for a page. It contains the whole state or the changes since the previous Tick.
+// Tick is an update for a page, with either the whole state or the changes since the last update.
 type Tick struct {
 	N      uint64 `json:"n"`
 	Whole  bool   `json:"whole,omitempty"`
@@ -87,8 +87,8 @@ type Key struct {
 	holders []string // tokens in the value, or in the fields of a hash
 }
 
-// Latency contains percentiles in milliseconds, measured from the planned and from the actual send
-// time. A percentile is nil if there were too few answers.
+// Latency contains percentiles in milliseconds. P50 and P99 count from the planned send time, and
+// the others from the actual one. A percentile is nil if there were too few answers.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

@@ -56,8 +56,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the database rows of all orders. It judges an order only if all of its drivers
-// had an answer before this read.
+// lookAtLedger reads the database rows of all orders. It settles an order only if all answers had
+// arrived before the read, because otherwise rows could be missing.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {
@@ -78,8 +78,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys finds locks on the Redis servers. It reads each known lock again until the lock
-// disappears.
+// lookAtKeys finds locks on the Redis servers. It looks for each known lock again until that lock
+// has disappeared.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
