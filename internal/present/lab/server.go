@@ -115,8 +115,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded rejects requests whose Host header names another server, and adds security headers to all
-// responses.
+// guarded rejects requests whose Host header names another server, because they may come from a
+// foreign web page. It adds security headers to all responses.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -163,7 +163,7 @@ func reply(w http.ResponseWriter, body any) {
 // errMissing leads to the HTTP status 404.
 var errMissing = errors.New("not found")
 
-// answer writes the body as JSON, or the error. The kind of error determines the HTTP status.
+// answer writes body as JSON. An error becomes a message with the HTTP status for its kind.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -189,8 +189,8 @@ func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 // maxRequest limits the size of a request body, in bytes.
 const maxRequest = 64 << 10
 
-// startHandler returns a handler for requests that start something. It requires the page's token
-// and a JSON body of type In.
+// startHandler returns a handler for requests that start something. It decodes the JSON body of a
+// request and passes it to do.
 func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In

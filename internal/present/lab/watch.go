@@ -119,8 +119,8 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 
 var errNoLock = errors.New("there is no such lock")
 
-// look reads a Redis key in one transaction. It returns errNoLock if the key does not exist or is
-// not a lock.
+// look reads the holders and the expiry of a Redis key in one transaction, so that they match. It
+// returns errNoLock if there is no lock under this name.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
 	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the tokens of the owners

@@ -29,7 +29,7 @@ type lessons struct {
 	ending sync.WaitGroup
 }
 
-// Job describes the progress of an exercise's commands for the page.
+// Job tells the page how far the commands of an exercise have got.
 type Job struct {
 	Number   int                `json:"number"` // number of the exercise
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
@@ -54,7 +54,7 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// maxOutput limits the output that is kept of a job, in bytes.
+// maxOutput is how many bytes of a job's output are kept for the page.
 const maxOutput = 256 << 10
 
 func (j *job) look() (seen Job) {
@@ -100,7 +100,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom contains what the page shows above an exercise.
+// classroom contains what the page shows above an exercise, such as the score and the last job.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -172,7 +172,7 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is a request of the page about an exercise.
+// Lesson is a request of the page about an exercise. It sets only the fields that it needs.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
@@ -277,13 +277,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// answersWithFile reports whether the user answers the exercise with a file. The diagrams of such
-// an exercise do not reveal the answer.
+// answersWithFile reports whether the user answers the exercise with a file. The page may show the
+// diagrams of such an answer, because they do not reveal the solution.
 func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep saves the diagrams in the folder with the output of the commands.
+// keep saves the diagrams next to the output of the commands, so that the page can show them later.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -303,7 +303,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records how the commands ended, so that the page shows it.
+// ended records how the commands ended, so that the page can show it.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
@@ -348,7 +348,7 @@ func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-// stopExercise cancels the current job and waits for its end.
+// stopExercise cancels the current job and waits until it has ended.
 func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	l.lessons.mu.Lock()
 	j := l.lessons.job

@@ -13,7 +13,7 @@ import (
 )
 
 // Baseline holds the worst verdict that each strategy got under each fault in earlier runs. It is
-// nil if the user gave no baseline.
+// nil if the user gave none.
 type Baseline map[experiment.CellName]catalog.Verdict
 
 // NewBaseline returns a baseline with the verdicts from a file.
@@ -25,7 +25,7 @@ func NewBaseline(verdicts []target.Expectation) Baseline {
 	return b
 }
 
-// BaselineOf returns a baseline with the verdicts of one run.
+// BaselineOf returns a baseline with the verdicts of a single run.
 func BaselineOf(run *experiment.Run) Baseline {
 	b := Baseline{}
 	for _, r := range recordsOf([]*experiment.Run{run}) {
@@ -34,7 +34,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the combinations of strategy and fault that are in the baseline but not in cases.
+// NotRun lists the combinations of strategy and fault in the baseline that have no result in cases.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -45,7 +45,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord contains the verdicts that a strategy got under a fault in several runs.
+// cellRecord contains the verdicts that a strategy got under one fault, over several runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst verdict
@@ -77,8 +77,8 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 }
 
 // WriteBaseline writes the worst verdict for each strategy and fault, in the format of the
-// -expectations flag. Comments in the output give the reasons and any verdicts that varied between
-// runs.
+// -expectations flag. Comments in the output give the reasons, and say which verdicts varied
+// between runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))

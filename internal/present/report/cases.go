@@ -20,7 +20,7 @@ const (
 )
 
 // Case is a test case for a CI system. It stands for one strategy under one fault, or for an
-// -assert about the whole run.
+// -assert flag about the whole run.
 type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
@@ -51,8 +51,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a test without an earlier result. The test passes if its verdict is the expected
-// one, or safe if no verdict is expected.
+// judgeCase judges a test without a baseline. The test passes if its verdict is the expected one,
+// or safe if there is no expectation.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {
@@ -75,8 +75,8 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase judges a test by an earlier verdict. The test passes if its own verdict is not worse.
-// The second result is the reason.
+// compareCase compares the verdict of a test with the baseline. If the verdict has become worse,
+// the test does not pass, and the second result says why.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -89,7 +89,7 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details returns the table of fault injections and the timeline of this case, as text.
+// Details returns what explains this case as text: its table of fault injections and its timeline.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil

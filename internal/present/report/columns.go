@@ -23,8 +23,8 @@ func number[T any](group, name string, value func(T) string) column[T] {
 
 type cellColumn = column[experiment.Cell]
 
-// loadColumns lists the columns for a load test. It has no costs, because a single run cannot
-// measure them reliably.
+// loadColumns lists the columns for a load test. There are none for costs, because a single run
+// cannot measure them reliably.
 var loadColumns = slices.Concat([]cellColumn{
 	markedStrategyColumn,
 	verdictColumn,
@@ -49,8 +49,7 @@ var saleColumns = slices.Concat([]cellColumn{
 	number("", "in order", sale(func(s *experiment.Sale) *float64 { return s.InOrder }, percent)),
 }, outcomeColumns)
 
-// outcomeColumns has one column for each kind of answer. It shows how many requests got this
-// answer.
+// outcomeColumns has a column for each kind of answer, with the number of requests that got it.
 var outcomeColumns = catalog.Map(grab.Outcomes, func(o grab.Outcome) cellColumn {
 	return number("answers", string(o), func(c experiment.Cell) string {
 		if c.Requests == 0 {
@@ -60,8 +59,8 @@ var outcomeColumns = catalog.Map(grab.Outcomes, func(o grab.Outcome) cellColumn 
 	})
 })
 
-// sale returns a function that formats a figure of a test whose orders have several units. For any
-// other test, that function returns a placeholder.
+// sale returns a function that formats a figure of orders with several units. For a test without
+// such orders, that function returns a placeholder.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -78,7 +77,7 @@ func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns lists the columns for costs that were measured several times.
+// costColumns lists the columns for costs, which are measured several times to be reliable.
 var costColumns = []cellColumn{
 	strategyColumn,
 	verdictColumn,
@@ -92,8 +91,8 @@ var costColumns = []cellColumn{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns a function that formats the median of a figure over all repetitions, with
-// its confidence interval.
+// overRepetitions returns a function that formats the median of a figure over all repetitions of a
+// test, with its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -163,7 +162,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []cellColumn {
 	return renameForAnswers(cells, columns)
 }
 
-// renameForAnswers adapts the columns for a service whose database was not read. All figures then
+// renameForAnswers adapts the columns to a service whose database was not read, so that all figures
 // come from the answers to requests.
 func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColumn {
 	if !answersAlone(cells) {
@@ -182,8 +181,8 @@ func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColum
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all figures come from the answers to requests. This is the case if
-// the database of the service was not read.
+// answersAlone reports whether all figures come from the answers to requests, because the database
+// of the service was not read.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -193,8 +192,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// doubleGrabText formats the number of times that an order was grabbed again. The mark "≥" means
-// that the number is only a lower bound.
+// doubleGrabText formats how often an order was grabbed again. The mark "≥" means that the real
+// number may be higher.
 func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -216,8 +215,8 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders. Marks show whether the lock let two clients in, and
-// whether the verdict was expected.
+// verdict returns the verdict on the orders. It adds marks that say whether the lock let two
+// clients in, and whether the verdict was expected.
 func verdict(c experiment.Cell) string {
 	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }

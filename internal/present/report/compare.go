@@ -53,7 +53,7 @@ var changeColumns = []column[compare.Change]{
 	text("why", func(x compare.Change) string { return wrap(x.Why, maxPointsWidth) }),
 }
 
-// changes lists the verdicts that have changed, and the results that only one of the two runs has.
+// changes lists the verdicts that have changed, and the results that only one of the runs has.
 func changes(c *compare.Comparison) section {
 	s := section{Table: tableOf(changeColumns, c.Changes)}
 	if len(c.Changes) > 0 {
@@ -176,5 +176,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// maxNames limits how many names one line lists.
+// maxNames is how many names a line lists at most.
 const maxNames = 6

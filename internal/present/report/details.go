@@ -43,14 +43,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It returns true if it does not know the strategy.
+// locks reports whether a strategy uses a lock. It assumes so if it does not know the strategy.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
 // struck returns at how many steps of a request the fault was injected as often as planned. If the
-// steps are unknown, it returns the number of requests that the fault hit.
+// steps are not known, it returns how many requests the fault hit.
 func struck(c experiment.Cell) string {
 	if !hasPoints(c) {
 		return count(c, c.Struck)

@@ -22,7 +22,7 @@ type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing is a diagram that belongs to the table. It may be nil.
+	// Drawing is a diagram of what the table describes. It may be nil.
 	Drawing *diagram.Diagram
 	Drawn   int // the number of the drawing in the page
 	After   []string
@@ -130,7 +130,7 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns a table of costs and its legend. It uses only the tests that were repeated.
+// costSections returns a table of costs and its legend, but only for tests that were repeated.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeatedCells(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
@@ -151,7 +151,7 @@ func orZero(n *int) int {
 	return *n
 }
 
-// add appends those sections that are not empty.
+// add appends the sections to the document, but leaves out empty ones.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {

@@ -60,8 +60,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts says for each part of the search how much of it is complete. Parts that got equally
-// far share a line.
+// searchedParts says for each part of the search how much of it is complete. It puts parts that are
+// equally complete on the same line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var said sayings
 	for _, p := range parts {
@@ -133,7 +133,7 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the result for each strategy. A result is followed by those parts of its search
+// withParts returns the result for each strategy. After a result come those parts of its search
 // that found a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
@@ -148,7 +148,7 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the violated property. A mark shows that the violation was not
+// propertyOf returns the name of the violated property, with a mark if the violation was not
 // expected.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// These widths make the table 120 characters wide if it has two actors.
+// With these widths, the table of a schedule with two actors is 120 characters wide.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and lists the others. If a replayed
-// schedule did not fail, it shows the steps of the schedule.
+// failures explains the most important failure of a strategy and lists the others. For a replayed
+// schedule that did not fail, it shows the steps of the schedule.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
@@ -55,7 +55,7 @@ func propertyText(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain writes the steps of a failure, its cause, its cure, and the command that repeats it.
+// explain writes the steps of a failure, its cause and cure, and the command that repeats it.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -162,7 +162,7 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds describes each kind of step except an ordinary call. Words in capitals are placeholders.
+// deeds describes each kind of step except an ordinary call. Words in capitals are filled in.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "gets no reply:",

@@ -15,7 +15,7 @@ import (
 //go:embed explore.schema.json
 var ExploreSchema string
 
-// exploreSchema is the version number of the JSON format.
+// exploreSchema is the version of the JSON format that ExploredJSON writes.
 const exploreSchema = 1
 
 type explorationJSON struct {
@@ -53,8 +53,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON contains the result of one part of the search. It lists only failures of properties that
-// no earlier part found violated.
+// partJSON contains the result of one part of the search. It omits failures of properties for which
+// an earlier part has found a failure.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`

@@ -99,7 +99,7 @@ type FoundPath struct {
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
 }
 
-// Found converts the search results for the web page.
+// Found returns the search results in the form that the web page reads.
 func (e Exploration) Found() Found {
 	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append(e.bounds(), e.searched()...)}
 	for _, r := range e.Results {

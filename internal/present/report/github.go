@@ -10,8 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size in bytes above which a summary omits details. GitHub drops any summary
-// that is larger than 1 MiB.
+// summaryLimit is the size in bytes above which a summary omits details, because GitHub drops any
+// summary that is larger than 1 MiB.
 const summaryLimit = 900_000
 
 // StepSummary writes the test cases as a Markdown summary of a GitHub Actions step. Cases that did

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix reports whether any test of the run had a fault.
+// isMatrix reports whether the run injected faults, so that its report needs a table of verdicts.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
@@ -20,7 +20,7 @@ func isMatrix(run *experiment.Run) bool {
 const maxFaultColumns = 9
 
 // matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
-// Strategies that are broken on purpose have tables of their own.
+// Strategies that are broken on purpose get tables of their own.
 func matrix(run *experiment.Run) []section {
 	strategies := where(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
 	broken := where(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
@@ -95,8 +95,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return where(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
-// modesSeen lists the kinds of failure that each strategy showed. They reveal differences between
-// strategies with equal verdicts.
+// modesSeen lists the kinds of failure that each strategy showed, because strategies with equal
+// verdicts may fail in different ways.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, strategy := range distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
@@ -113,8 +113,8 @@ func hasNoExpectation(c experiment.Cell) bool {
 	return !isClaimed(c) && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// matrixText returns the entry of a test in the table: the verdicts on the orders and on the lock,
-// with counts. It adds the expected verdicts if they are different.
+// matrixText returns the table entry of a test: the verdicts on the orders and on the lock, with
+// counts. If other verdicts were expected, it adds them.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	switch n, atPoints := decidingCount(c); {
@@ -163,8 +163,8 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount counts what led to a verdict: the steps at which a fault caused it, or else the
-// surplus grabs or the stuck orders. It returns 0 if there are none.
+// decidingCount returns how often a test went wrong. It counts the steps at which the fault led to
+// the verdict. If there are none, it counts the surplus grabs or the stuck orders.
 func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {
 		return n, true

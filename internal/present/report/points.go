@@ -77,8 +77,8 @@ func pointLegend(cells []experiment.Cell) []string {
 	})
 }
 
-// momentary reports whether any fault was injected at a point in time instead of at a known step of
-// a request.
+// momentary reports whether any fault was injected at a point in time, because the steps of the
+// request could not be seen.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return slices.ContainsFunc(c.Points, experiment.Point.IsMoment) })
 }
@@ -86,8 +86,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
-// outcomesAt returns what happened when the fault was injected at each step. Steps with equal
-// outcomes share an element.
+// outcomesAt returns what happened when the fault was injected at each step. It combines the steps
+// with equal outcomes.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range where(c.Points, isEventful) {
@@ -101,8 +101,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons. If the line becomes too long, it breaks the line between two
-// names.
+// listed joins names with semicolons, and breaks the line between two names if it becomes too long.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0

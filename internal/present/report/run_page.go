@@ -56,7 +56,7 @@ type heatCell struct {
 	Label       string // text for screen readers
 }
 
-// filter is a button that shows only the cells with a given CSS class.
+// filter is a button that shows only the cells with a certain CSS class.
 type filter struct {
 	Class, Text string
 	N           int
@@ -73,7 +73,7 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the table of a run. It contains rows and columns for strategies and faults
+// newHeatMap returns the table of a run. It also has rows and columns for strategies and faults
 // that have not run yet.
 func newHeatMap(h Heat) heatMap {
 	m, run := heatMap{Heat: h}, h.Run
@@ -145,7 +145,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the ID of a test on the page. It is also a part of the links to the test.
+// id returns the ID of a test on the page, which is also a part of the links to the test.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 func sentence(c experiment.Cell) string {
@@ -344,7 +344,7 @@ func runPage(run *experiment.Run) pageOf {
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 
-// signLegend explains those marks that do not occur in every run.
+// signLegend explains those marks that the legend of the table does not mention.
 func signLegend(run *experiment.Run) []string {
 	return applying([]remark{
 		{momentary(run.Cells), momentLegend},

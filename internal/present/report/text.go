@@ -53,7 +53,7 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
-// parts splits a table into narrower tables that repeat the first column.
+// parts splits a table that is too wide into narrower tables, which all repeat the first column.
 func (t table) parts(gap int) []table {
 	if !t.stacked {
 		return []table{t}
@@ -124,8 +124,8 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the column headings. It adds empty lines above short headings, so that all of them
-// end at the same height.
+// head returns the column headings. It adds empty lines above short headings, so that all headings
+// end on the same line.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0

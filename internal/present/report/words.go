@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// head describes the run, and the computer and servers that it ran on.
+// head describes the run, and the computer and servers that it used.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -89,7 +89,7 @@ func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits says for each strategy why its request rate was not higher.
+// limits says for each strategy what kept its request rate from being higher.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -193,7 +193,7 @@ func facts(c experiment.Cell) []string {
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
-// sayings collects texts about test results. Results with the same text share a line.
+// sayings collects texts about test results, so that results with the same text can share a line.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -217,7 +217,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals says in sentences what the results mean.
+// morals says in whole sentences what the results of the tests mean.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -228,7 +228,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ")
 }
 
-// findings says in sentences what one result means.
+// findings says in whole sentences what one result means.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -242,8 +242,8 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral says in one sentence what the counts of a test mean. It returns "" if they need no
-// explanation.
+// moral says in one sentence what the counts of a test mean. It returns "" if there is nothing to
+// explain.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""

@@ -14,8 +14,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts sums up the test results of the recommended locks. The program contains them, so that it
-// needs no result files.
+// Facts sums up the test results of the recommended locks. It is compiled into the program, which
+// therefore needs no result files.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -135,7 +135,7 @@ type Duty struct {
 	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
 }
 
-// Guide contains the texts about programming languages and duties.
+// Guide contains the libraries of each programming language, and the duties of a lock's users.
 var Guide = func() (g struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
@@ -210,8 +210,8 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise. The result is the
-// first key of the sort order.
+// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise. Advise sorts the
+// locks by this number first.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -222,7 +222,7 @@ func (o Option) fails(work string) int {
 }
 
 // But describes the requirement of the user that this lock does not meet. It returns "" if the lock
-// meets all of them.
+// meets all requirements.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
