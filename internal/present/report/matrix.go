@@ -34,8 +34,8 @@ func isKnownBroken(strategy string) bool {
 
 func isNotBroken(strategy string) bool { return !isKnownBroken(strategy) }
 
-// matrixOf returns a table of verdicts. If there are too many faults for one table, it returns a
-// table for each group of faults, with prefix before the name of the group.
+// matrixOf returns a table of verdicts. With too many faults for one table, it returns a table for
+// each group of faults, with prefix before the name of the group.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {

@@ -37,8 +37,7 @@ func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the measurements of a lock in one case of the benchmark. It returns nil if there are
-// none.
+// row returns the measurements of a lock in one case of the benchmark, or nil if there are none.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -48,8 +47,8 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in one case of the benchmark. It converts the cost to round
-// trips and adds the confidence interval.
+// Trips returns the cost of a lock in one case of the benchmark, as a number of round trips to
+// Redis with its confidence interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
@@ -136,8 +135,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate says how many times per second a lock was acquired in one case of the benchmark, and with
-// how many commands.
+// Rate says how often per second a lock was acquired in one case of the benchmark, and how many
+// commands this took.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -147,7 +146,7 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether the lock name was acquired more often per second than the lock than.
+// IsFaster reports whether clients acquired the lock name more often per second than the lock than.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// cells returns the test results of a strategy. If there are none, it records a problem.
+// cells returns the test results of a strategy. It records a problem if there are none.
 func (p *page) cells(name string) []experiment.Cell {
 	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
@@ -110,15 +110,14 @@ func (p *page) LibraryNames() (names []string) {
 	return names
 }
 
-// Names returns the recommended strategies and the libraries.
+// Names returns the names of the recommended strategies and of the tested libraries.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
-// OwnNames returns the recommended strategies. All of them come from this repository.
+// OwnNames returns the names of the recommended strategies, which all come from this repository.
 func (p *page) OwnNames() []string { return Choices }
 
-// NeedDuty returns the recommended strategies whose users have this duty. It assumes that the work
-// is short, and that no order may go to two clients. It returns nil if all of these strategies have
-// the duty.
+// NeedDuty returns the recommended strategies whose users have this duty, or nil if all of them
+// have it. It assumes that the work is short, and that no order may go to two clients.
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
@@ -136,7 +135,7 @@ func (p *page) NeedDuty(d Duty) (names []string) {
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
 // Remote returns the recommended strategies whose lock is outside the database. If fenced is true,
-// it returns those whose fencing token the database checks, and otherwise the others.
+// it returns only those whose fencing tokens the database checks, and otherwise only the others.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -147,8 +146,8 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog but not redlock. The difference is that
-// watchdog uses a single Redis server.
+// SurvivedByRedlock returns the faults that break watchdog but not redlock, because watchdog
+// depends on a single Redis server.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
@@ -196,8 +195,8 @@ type lossTotals struct {
 	Helps              bool
 }
 
-// LossTotals shows what a check for a lost lock is worth. It compares runs in which drivers make
-// this check with runs in which they do not.
+// LossTotals shows what a check for a lost lock is worth, by comparing runs with and without this
+// check.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {

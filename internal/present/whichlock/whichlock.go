@@ -24,7 +24,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources contains the test results and files that the page is written from.
+// Sources contains the test results and files from which the page is written.
 type Sources struct {
 	Matrix    *experiment.Run   // results of our strategies under all faults
 	Unique    *experiment.Run   // results of mysql-unique under all faults
@@ -153,7 +153,7 @@ func (p *page) fail(format string, args ...any) {
 }
 
 // claim returns the sentence in bold. If the test results no longer support the sentence, it
-// records a problem.
+// records a problem, so that Write fails.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// figure returns a function that chooses a random number from low to high, and stores it under
-// name.
+// figure returns a function that stores a random number from low to high under name, so that users
+// do not all get the same values.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }

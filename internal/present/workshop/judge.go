@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// These reasons are not specific to a question.
+// The mark for any question can have one of these reasons.
 const (
 	right = "right"
 	other = "other" // the answer is wrong, but not because of a known misconception
@@ -75,7 +75,7 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// answer reads the words of a user's answer, and the measured values that it is compared with. err
+// answer contains the words of a user's answer, and the measured values to compare them with. err
 // is the first problem, such as a word that is not a number, or a value that was not measured.
 type answer struct {
 	words  []string
@@ -84,7 +84,7 @@ type answer struct {
 	points int // the points of an answer that is only partly right
 }
 
-// Judge compares an answer with the facts. The error wraps ErrAnswer if the answer is not valid.
+// Judge compares an answer with the facts. If the answer is not valid, the error wraps ErrAnswer.
 func (q Question) Judge(words []string, f Facts) (Mark, error) {
 	a := &answer{words: words, facts: f}
 	m := Mark{Why: q.judge(a), Points: a.points}
@@ -152,7 +152,7 @@ func first(reasons []reason) string {
 type mistake struct{ figure, belief string }
 
 // count returns a function that compares an answer with a measured number. If the answer is wrong,
-// that function looks for the false belief behind it.
+// that function looks for the mistake behind it.
 func count(fact string, mistakes ...mistake) func(*answer) string {
 	return func(a *answer) string {
 		n := read(a, parseWhole)
@@ -340,7 +340,7 @@ func commandsOver(a *answer) string {
 	})
 }
 
-// ownScored lists properties of the user's lock. The user gets a point if the lock keeps all of
+// ownScored lists the properties for which the user gets a point, if the user's lock keeps all of
 // them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
@@ -379,7 +379,7 @@ type scheduleLines struct {
 	lines []string
 }
 
-// Header returns the text of the schedule above its steps.
+// Header returns the part of the schedule that stands above its steps.
 func (h scheduleLines) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()

@@ -81,8 +81,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the search result for a strategy, and its first failure or nil. If strategy is
-// empty, it returns the first result.
+// explored returns the search result for a strategy, and its first failure if there is one. If
+// strategy is empty, it returns the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -126,8 +126,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that counts the winners in a replayed schedule, and the steps at which
-// two clients believe that they hold the lock.
+// rows returns a function that counts the winners in a replayed schedule, and the steps during
+// which two clients believe that they hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")

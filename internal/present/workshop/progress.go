@@ -15,7 +15,7 @@ import (
 // progressSchema is the version of the format of the progress file.
 const progressSchema = 1
 
-// Progress records the user's progress in all exercises. It is saved in a file.
+// Progress records the user's progress in all exercises, and is saved in a file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -44,7 +44,7 @@ type Answer struct {
 }
 
 // ReadProgress reads a progress file. If the file does not exist, it returns a new Progress with
-// this seed. write must replace a file atomically.
+// this seed. write saves the progress later, and must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -86,8 +86,8 @@ func save(path string, data []byte, write func(path string, data []byte) error) 
 
 func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o644) }
 
-// stateOf returns the user's progress in an exercise. Before the first attempt, it contains only
-// the values that are chosen at random.
+// stateOf returns the user's progress in an exercise. Before the first attempt, it only has the
+// values that are chosen at random.
 func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {

@@ -157,8 +157,8 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command of the exercise with a number that the user chose. It does not change the
-// score.
+// Try runs a command of the exercise with a number that the user chose. The user can experiment,
+// because the score stays the same.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict stores the user's first prediction. shown is the letter of the option on the screen.
+// Predict stores the user's prediction unless there is one. shown is the letter on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.randomParts(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -231,7 +231,7 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
-// empty removes the results in a folder of an exercise. It stores the path of the folder under
+// empty removes the results in a folder of an exercise, and stores the path of this folder in f as
 // "dir".
 func (s *Session) empty(e Exercise, folder string, f Facts) error {
 	f["dir"] = s.Path(e, folder)
@@ -498,8 +498,8 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	isAsked := func(i int) bool {
 		return !left(answers[i]) && !s.Progress.stateOf(e).isSettled(i, e.Questions[i])
 	}
-	// First, check that all answers are valid. Otherwise, the user answers all questions again, and
-	// the commands would run for nothing.
+	// First, check that all answers are valid, because otherwise the commands would run for
+	// nothing.
 	for i, q := range e.Questions {
 		if !isAsked(i) || q.File || q.Aim != nil {
 			continue
@@ -529,8 +529,8 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	return s.steps(ctx, e.Check, f, shown, true)
 }
 
-// handedIn reads the user's file and runs the commands that check it. If the file is a rejected
-// lock, it prints the reason and returns no error.
+// handedIn reads the user's file and runs the commands that check it. If the file contains a lock
+// that is rejected, it prints the reason, and this is not an error.
 func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path string, f Facts) error {
 	text, err := infile.Read(path, infile.Small)
 	switch {
@@ -587,8 +587,8 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the score and the lesson of an exercise. If the exercise is not finished, it
-// prints how to answer again.
+// Conclude prints the score and the lesson of an exercise. If some answers are missing, it prints
+// how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.stateOf(e)
 	points, of := s.Progress.Points()

@@ -17,8 +17,7 @@ var files embed.FS
 // Languages lists the languages of the workshop. The first one is the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts contains the sentences of one language by key. Names in braces, such as {double}, are
-// replaced by measured values.
+// Texts contains the sentences of one language by key. Say fills in their slots, such as {double}.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -56,7 +55,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns the sentences whose keys begin with prefix. The result omits the prefix.
+// Under returns the sentences whose keys begin with prefix, and removes this prefix from the keys.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -70,8 +69,8 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key and replaces names in braces with values from f. Names without a
-// value stay as they are.
+// Say returns the sentence for key, with values from f instead of the names in braces. A name
+// without a value stays as it is.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {
@@ -80,7 +79,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces names in braces with the values of f. It does not change a name without a value.
+// fill replaces names in braces with the values of f, except for names without a value.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {

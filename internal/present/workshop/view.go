@@ -41,7 +41,7 @@ func (s *Session) Overview() (o Overview) {
 	return o
 }
 
-// View contains the parts of an exercise that the user may see now.
+// View contains those parts of an exercise that the user may already see.
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
@@ -80,7 +80,7 @@ type Asked struct {
 	Problems []Problem `json:"problems,omitempty"` // errors in the file, by line
 }
 
-// View returns the parts of an exercise that the user may see now.
+// View returns those parts of an exercise that the user may already see.
 func (s *Session) View(e Exercise) (View, error) {
 	state := s.Progress.stateOf(e)
 	f := s.factsWith(e, nil)
@@ -173,7 +173,7 @@ type Problem struct {
 // lineReference matches error messages of the Go compiler and the schedule parser that name a line.
 var lineReference = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located finds error messages that name a line.
+// Located returns the error messages in a text that name a line of the user's file.
 func Located(text string) (all []Problem) {
 	for _, m := range lineReference.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])

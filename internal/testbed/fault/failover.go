@@ -11,9 +11,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover kills a Redis master before its replica has the latest writes. Sentinel then promotes
-// the replica (F17 in docs/failure-modes.md). With Redlock, this happens to one node. The leases
-// last much longer than the failover takes.
+// failover kills a Redis master before its replica has the latest writes, and Sentinel promotes the
+// replica (F17 in docs/failure-modes.md). With Redlock, this happens to one node. No lease expires
+// meanwhile, because the leases last much longer.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -28,25 +28,23 @@ type Fault struct {
 	Name catalog.Fault
 	// Hits lists the kinds of servers that the fault affects. 0 means an instance or the database.
 	Hits lock.Backend
-	// Reach says at which points of a request the fault can be injected. Nil means at all points.
+	// Reach says at which points of a request the fault can be injected. If nil, it can be at any.
 	Reach  *Reach
 	Course Course
-	// TTL is the length of leases under this fault, unless the user chooses another.
+	// TTL is the length of leases under this fault, unless the user chooses another length.
 	TTL time.Duration
-	// ContendFor limits how long the other drivers may compete, in lease times. It is below 1 if
-	// the fault makes a lock disappear. Otherwise, the other drivers could win just because the
-	// lease expires.
+	// ContendFor limits how long the other drivers may compete, in lease times. If the fault makes
+	// a lock disappear, it is below 1, so that they cannot win just because the lease expires.
 	ContendFor float64
 	// Lasts means that the fault stays active until ContendFor has passed.
 	Lasts bool
-	// HoldContenders means that the other drivers wait before they write, until the affected driver
-	// has written.
+	// HoldContenders means that the other drivers must not write before the affected driver has
+	// written.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // whether both instances lose their connections and need a moment to reconnect
 	Once           bool // whether the fault must be prepared again before it can be injected again
-	// NotForeign explains why the fault cannot be injected into a user's service. It is empty if
-	// the fault can be injected.
+	// NotForeign explains why the fault cannot be injected into a user's service. If empty, it can.
 	NotForeign string
 
 	// Prepare makes the servers ready for the fault before the instances start. Prepared.Close
@@ -64,8 +62,8 @@ const (
 	AtOnce                   // the drivers continue when the fault is injected
 	Never                    // the drivers stay stopped until the test has judged the result
 	Killed                   // the drivers do not continue, because their process was killed
-	// Released means that there is nothing to heal. A second driver arrives when the leases expire.
-	// A third driver arrives after the affected drivers have released their locks.
+	// Released means that there is nothing to heal. A second driver arrives when the leases expire,
+	// and a third one after the affected drivers have released their locks.
 	Released
 	HungUp // the drivers continue, but their clients have disconnected
 )
@@ -80,13 +78,13 @@ const (
 	RealServers        // only servers that run as separate processes
 )
 
-// A Target contains everything that a fault may change.
+// A Target contains what a fault needs to know about the test, and everything that it may change.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that proxies stop the calls of an instance. Such proxies can also lose single
+	// Wire means that proxies stop the calls of an instance, so that they can also lose single
 	// replies.
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
@@ -172,11 +170,11 @@ func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects one of these kinds of servers. It is true for every
-// fault that affects an instance or the database.
+// HitsAny reports whether the fault affects one of these kinds of servers. It returns true if the
+// fault affects an instance or the database instead.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
-// Reaches reports whether the fault can be injected at a point.
+// Reaches reports whether the fault can be injected at this point of a request.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
 // Refused explains why the fault is impossible with these servers. It returns "" if the fault is
@@ -213,7 +211,7 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps the name of each lock server to its kind. The database has its own faults.
+// backends maps each lock server to its kind, but not the database, which has its own faults.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // the nodes are named redlock-1, redlock-2 and so on
@@ -222,8 +220,7 @@ var backends = map[string]lock.Backend{
 }
 
 // minority returns the single Redis server, or as many Redlock nodes as may fail without losing the
-// majority. The first node is included, because the redlock-miswired strategy counts that node
-// twice.
+// majority. It includes the first node, which the redlock-miswired strategy counts twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -260,7 +257,7 @@ func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, e
 	return routes, nil
 }
 
-// onRoutes prepares a fault that hits the connections between the affected drivers and some
+// onRoutes prepares a fault that hits the connections between the affected drivers and these
 // servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(servers, t.Affected)

@@ -29,16 +29,15 @@ const (
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the request does not wait for this call, such as a renewal.
+	// Background means that the request does not wait for this call, which may be a renewal.
 	Background bool
-	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
-	// applies.
+	// Part is the phase to which a call of a user's service probably belongs. If empty, use Phase.
 	Part tap.Phase
 	// HoldsLedger means that the request has an open transaction with a write to the table of
-	// winners. A fault cannot lock that table then. HoldsLedger is set only for a user's service.
+	// winners, so that no fault can lock this table. It is set only for a user's service.
 	HoldsLedger bool
-	// Moment is the time from the start of the request to the fault. It is set only if the program
-	// does not know the calls of the request.
+	// Moment is the time from the start of the request to the fault. It is set only if the calls of
+	// the request are not known.
 	Moment string
 }
 
@@ -71,8 +70,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the point between reading the order and starting the driver's work. The ends of
-// other phases need no point, because the next call follows at once.
+// AfterRead is the point between reading the order and starting the driver's work. Other phases
+// need no point at their end, because the next call follows at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
 // A Reach says at which points a fault is possible, and why it is impossible elsewhere.

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// These leases are so long that no driver can win just because a lease expires.
+// With these times, no driver can win just because a lease expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
@@ -28,7 +28,7 @@ var masterKilled = ofTopology(Fault{
 })
 
 // masterPartition cuts a Redis master off from clients and other servers (F39 in
-// docs/failure-modes.md). The affected drivers continue before the master returns.
+// docs/failure-modes.md). The affected drivers continue while the master is still cut off.
 var masterPartition = ofTopology(Fault{
 	Name:       catalog.MasterPartition,
 	Course:     BeforeHeal,
@@ -50,7 +50,7 @@ var sentinelFailover = ofTopology(Fault{
 	return Strike{Do: stepWithoutHeal(redis.SwitchOver)}
 })
 
-// slotMoves moves the locks of a Redis Cluster to another master.
+// slotMoves moves the locks of a Redis Cluster to another master, as an administrator may do.
 var slotMoves = ofTopology(Fault{
 	Name:       catalog.SlotMoves,
 	TTL:        20 * time.Second,
@@ -60,7 +60,7 @@ var slotMoves = ofTopology(Fault{
 })
 
 // ofTopology completes a fault that needs a Redis Cluster or Redis Sentinel. Prepared.Close
-// replaces the servers.
+// replaces the servers, which the fault has changed.
 func ofTopology(f Fault, strike func(Target, *stack.Topology) Strike) Fault {
 	f.Hits, f.On = lock.Redis, RealServers
 	f.NotForeign = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"

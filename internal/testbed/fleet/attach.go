@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the user's instances do not support what the flags ask for.
+// ErrRefused means that the user's instances do not support what the flags request.
 var ErrRefused = errors.New("these settings cannot be used with these targets")
 
 // Strategy is a locking strategy of the user's instances, as listed by GET /strategies.
@@ -54,7 +54,7 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of running instances, after asking each what its API supports.
+// Attach returns a fleet of instances that already run, after asking each what its API supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -76,7 +76,7 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Identify(ctx, t)
 }
 
-// findTimeout limits how long a registered instance may take to answer.
+// findTimeout is how long registered instances may take to answer before they count as unreachable.
 const findTimeout = 5 * time.Second
 
 // find returns the base URLs of the registered instances that answer. It stores the errors of the
@@ -115,8 +115,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 // ForeignStrategy is the strategy name for a service that cannot switch strategies.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes with these ids. It also makes sure that none of them stays paused
-// when the program ends.
+// identify finds the processes of the user's instances by these ids, and makes sure that none of
+// them stays paused when the program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -252,7 +252,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses. It makes as few calls as possible.
+// openNamed opens orders whose ids the service chooses, with as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {

@@ -30,8 +30,8 @@ type StatusError struct {
 	Says string // the text of the response, shortened to one line
 }
 
-// Error returns the status and the text of the response. It adds a hint if the service has accepted
-// the request without deciding it.
+// Error returns the status and the text of the response. If the service has accepted the request
+// without deciding it, Error adds a hint.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
 	if e.Code == http.StatusAccepted {
@@ -79,7 +79,7 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer is the maximum size of a reply, in bytes.
+// maxAnswer is the largest reply that the fleet accepts, in bytes.
 const maxAnswer = 8 << 20
 
 // Answer is the reply to a request.
@@ -168,8 +168,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grab requests are still running. It returns an error if this takes
-// longer than within. hung is the number of requests that are expected to run forever.
+// Drain waits until the grab requests have ended, except for a number of hung requests, which are
+// expected to run forever. It returns an error if this takes longer than within.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -22,7 +22,7 @@ type Events struct {
 // Seen returns the sequence number of the last event read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents calls each for every new event of all instances. Instances of other programs record no
+// ReadEvents passes every new event of all instances to each. Instances of other programs record no
 // events.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
@@ -35,7 +35,7 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read calls each for every new event in the file. It returns an error if events are missing.
+// Read passes every new event in the file to each. It returns an error if events are missing.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each for every event that was read since the last call of Keep.
+// Again passes every event that was read since the last call of Keep to each, a second time.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -84,7 +84,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections calls each with the part of every file that was read since the last call of Keep.
+// sections passes the part of every file that was read since the last call of Keep to each.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

@@ -38,7 +38,7 @@ type Fleet struct {
 	Foreign    bool          // whether the instances have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first instance; zero if the instance does not report them
-	// Unreachable maps the base URL of each registered instance that does not answer to its error.
+	// Unreachable contains the errors of the registered instances that do not answer, by base URL.
 	Unreachable map[string]string
 
 	client    *http.Client
@@ -48,8 +48,8 @@ type Fleet struct {
 	open      *target.Opening // how to open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call to the service opens orders
 
-	// resumeAll resumes the processes of the user's instances that a fault has paused. It is nil if
-	// the processes are unknown.
+	// resumeAll resumes the user's instances that a fault has paused. It is nil if their processes
+	// are unknown.
 	resumeAll func() error
 
 	// These fields describe instances that the fleet starts.
@@ -89,8 +89,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of instances that use the servers of st. The instances listen on consecutive
-// ports from port on, or on any free ports if port is 0. Call Equip to start them.
+// New returns a fleet of instances that use the servers of st. They listen on consecutive ports
+// from port on, or on any free ports if port is 0. Call Equip to start them.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -185,7 +185,7 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 }
 
 // Create opens orders and returns the id of the first. If the service cannot open orders, Create
-// reserves the next unused ids, beginning with -first-order. Orders with several units require POST
+// takes the next unused ids, beginning with -first-order. Orders with several units require POST
 // /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {

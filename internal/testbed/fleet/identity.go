@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context for one call. During the call, it records the network address of
-// the server.
+// traceAddress returns a context for one call to the instance, which records the network address
+// that the call reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {

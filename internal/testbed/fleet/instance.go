@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one service instance of a fleet. Faults can hit its process only if the fleet started
-// it or knows its process id.
+// Instance is one service instance of a fleet. Faults can hit its process only if the fleet has
+// started it or knows its process id.
 type Instance struct {
 	ID             string // name of the instance in reports: its port, or the target's host
 	URL            string
@@ -118,7 +118,7 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// servers returns the addresses that the instance uses for its servers. They may belong to proxies.
+// servers returns the addresses that the instance uses for its servers, perhaps those of proxies.
 func (in *Instance) servers(u Setup) stack.Addresses {
 	if to, routed := u.Routes[in.index]; routed {
 		return to
@@ -143,8 +143,8 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how many ports to try. Another process may take a free port before the instance
-// does.
+// portTries is how many ports to try, because another process may take a free port before the
+// instance does.
 const portTries = 5
 
 var errPortTaken = errors.New("another process uses its port")
@@ -172,8 +172,8 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs of this program off the port while the instance is down. Otherwise,
-// their instances could answer our requests. It returns false if another run has reserved the port.
+// reserve keeps other runs of this program off the port while the instance is down, because their
+// instances could answer our requests. It returns false if another run has reserved the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has socket names that disappear together with their process
 		return true
@@ -203,7 +203,7 @@ func saysTaken(log string) bool {
 // Command is a hidden command that makes this program run as an instance.
 const Command = "instance"
 
-// firstStrategy is the locking strategy of a new instance. It needs no lock server.
+// firstStrategy is the locking strategy of a new instance, because it works without lock servers.
 const firstStrategy = "none"
 
 func (in *Instance) arguments(u Setup) []string {
@@ -339,8 +339,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 }
 
 // Restart waits until the process of the instance has died, and starts it again. It tries three
-// times, because the port may still be in use. It returns an error if the user started the
-// instance.
+// times, because the port may still be in use. If the user started the instance, Restart does
+// nothing.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil

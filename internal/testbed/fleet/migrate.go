@@ -41,7 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command uses shell syntax. The command runs without a shell.
+// noShell returns a hint if the command uses shell syntax, which has no effect without a shell.
 func (s Service) noShell() string {
 	for _, w := range s.words {
 		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// redisNoise lists Redis commands that cannot affect who wins an order. Tests do not inject
-// failures at such commands.
+// redisNoise lists Redis commands that cannot affect who wins an order, so tests inject no faults
+// there.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
