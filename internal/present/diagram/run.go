@@ -70,7 +70,7 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows limits the drivers that the diagram shows for one instance. It only counts the others.
+// maxRows is the largest number of drivers that a diagram has room for at one instance.
 const maxRows = 10
 
 // OfRun makes a diagram of one order from the records of a run.

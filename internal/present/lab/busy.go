@@ -40,7 +40,7 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 }
 
 // endWork rejects new tasks and waits until the current one has ended. The caller must cancel that
-// task before, because it could run for a long time.
+// task first, because it could run for a long time.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true

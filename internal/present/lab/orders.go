@@ -403,8 +403,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettledOrders returns the range of orders whose state may still change, and lists those of them
-// that have got all answers in answered.
+// unsettledOrders returns the range of orders whose state may still change. answered lists those of
+// them to which no answer is missing.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {

@@ -116,8 +116,8 @@ func (s *state) openByHand(id int64) {
 // waitingForAnswer is the state of a driver that has sent a request and has no answer yet.
 const waitingForAnswer = "asks"
 
-// startGrab records that a driver has sent a request. It returns false if the driver has not got
-// the answer to its previous request.
+// startGrab records that a driver has sent a request. It returns false if the driver still waits
+// for the answer to its previous request.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != waitingForAnswer; ok {
@@ -131,7 +131,7 @@ func (s *state) startGrab(who string) (ok bool) {
 // noAnswers returns the initial states of the two drivers that the user controls.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows the answer to a driver, unless the page shows another order in the meantime.
+// setAnswer shows the answer to a driver, unless the page has moved on to another order.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {

@@ -75,8 +75,8 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase compares the verdict of a test with the baseline. If the verdict has become worse,
-// the test does not pass, and the second result says why.
+// compareCase compares the verdict of a test with the baseline. A test whose verdict has become
+// worse does not pass, and the returned text says why.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {

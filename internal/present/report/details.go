@@ -43,7 +43,7 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It assumes so if it does not know the strategy.
+// locks reports whether a strategy uses a lock. For an unknown strategy, it assumes a lock.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion

@@ -340,8 +340,8 @@ func commandsOver(a *answer) string {
 	})
 }
 
-// ownScored lists the properties for which the user gets a point, if the user's lock keeps all of
-// them under faults.
+// ownScored lists properties of the user's own lock, which together earn a point if the lock keeps
+// all of them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
 // ownLock judges a lock that the user wrote. It gives a point if nothing fails without faults, one

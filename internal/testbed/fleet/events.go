@@ -63,7 +63,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again passes every event that was read since the last call of Keep to each, a second time.
+// Again calls each once more for every event that was read since the last call of Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -84,7 +84,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections passes the part of every file that was read since the last call of Keep to each.
+// sections calls each for every file, with the part that was read since the last call of Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {
