@@ -247,8 +247,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page to the folder named by GRABLAB_SCREENSHOTS. It does nothing
-// if this variable is not set.
+// Screenshot saves an image of the page to the folder named by GRABLAB_SCREENSHOTS, unless this
+// variable is empty.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

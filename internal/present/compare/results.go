@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares the verdicts and costs of two test runs. The report names the runs by their paths.
+// Runs compares the verdicts and costs of two test runs, which the report names by their paths.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
@@ -91,8 +91,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure describes a cost that is compared between two runs. Its last field is a function that
-// reads the cost from a test result.
+// figure describes a cost that is compared between two runs. Its last field reads the cost from a
+// test result.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -138,8 +138,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from a test result. That function returns one
-// value for each repetition of the test.
+// repetitions returns a function that reads a figure from a test result, once for each repetition
+// of the test.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {

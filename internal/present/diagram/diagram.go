@@ -140,7 +140,7 @@ type Step struct {
 	// case. Both are set only in the diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields are set only in the diagram of a schedule. They list who believes that they hold
+	// These fields are set only in the diagram of a schedule. They say who believes that they hold
 	// the lock, who really holds it, and what the servers store.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`

@@ -41,7 +41,7 @@ type Death struct {
 	At       time.Duration
 }
 
-// Key describes a lock key on a Redis server. The program read the key several times during the
+// Key describes a lock key on a Redis server, which the program has read several times during the
 // run.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
@@ -132,8 +132,8 @@ type track struct {
 	weight   int // importance of the driver, if there are too many for the lane
 	last     float64
 
-	// These fields contain the start times of the driver's states. NaN means that the driver is not
-	// in that state.
+	// These fields contain the start times of the driver's states, or NaN if the driver is not in
+	// that state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                      string
@@ -141,8 +141,8 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is the period in which a driver holds the lock. Its end is NaN if unknown, and infinite
-// if the lease never expires.
+// heldLease is the period in which a driver holds the lock. If the end is unknown, it is NaN, and
+// if the lease never expires, it is infinite.
 type heldLease struct {
 	from, end float64
 	token     string
@@ -152,8 +152,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in the diagram. Positions are in milliseconds, rounded to
-// microseconds.
+// at converts a time to a position in the diagram, in milliseconds with three decimals.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -442,8 +441,8 @@ func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
 }
 
-// withToken returns a phrase such as " with token 3". It returns "" if the token is 0, because the
-// lock then has no token.
+// withToken returns a phrase such as " with token 3", or "" for the token 0, which means that the
+// lock has no token.
 func withToken(token uint64) string {
 	if token == 0 {
 		return ""
@@ -620,8 +619,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// hasRow reports whether the diagram shows this driver. If there are too many drivers, it shows
-// those with the highest weight.
+// hasRow reports whether the diagram shows this driver, because it has room only for the drivers
+// with the highest weights.
 func (b *builder) hasRow(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {

@@ -47,7 +47,7 @@ type Config struct {
 	// stops when ctx is done. If nil, the page does not offer a table of verdicts.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a workshop session in a language. The session writes the progress of its
+	// Workshop opens a workshop session in a language. The session reports the progress of its
 	// commands to progress. If nil, the page has no workshop.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
@@ -132,8 +132,8 @@ type server struct {
 	seen   []string // names of the locks found when the server was last read
 }
 
-// Serve runs the web page until ctx is done. It then stops all processes that it started and
-// removes their files. The page can be opened before the servers are ready.
+// Serve runs the web page until ctx is done, then stops all processes that it started and removes
+// their files. The page can be opened before the servers are ready.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -225,8 +225,8 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations that the instances use. All of them are longer if the user has
-// selected a slow run.
+// times returns the durations that the instances use, which are longer if the user has selected a
+// slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {

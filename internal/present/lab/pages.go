@@ -55,7 +55,7 @@ func (p *pages) tick() {
 	p.send(event(text))
 }
 
-// send sends a message to all pages. It closes the channel of a page that is too slow, so that the
+// send sends a message to all pages. If a page is too slow, send closes its channel, so that the
 // page must connect again.
 func (p *pages) send(message []byte) {
 	for c := range p.listeners {

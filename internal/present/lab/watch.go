@@ -21,8 +21,8 @@ const (
 	mostKeys  = 24
 )
 
-// watch reads the events, the database and the Redis keys at intervals, and updates the pages. It
-// returns when ctx is done.
+// watch reads the events, the database and the Redis keys at intervals, and updates the pages,
+// until ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()

@@ -143,7 +143,7 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of an exercise. Those for the user's own file come first.
+// drawingsOf returns the diagrams of an exercise, beginning with those for the user's own file.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {

@@ -99,8 +99,8 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment gives the reason for the worst verdict and lists the other verdicts. It returns "" if all
-// of them were safe.
+// comment gives the reason for the worst verdict and lists the other verdicts, or returns "" if
+// there is nothing to say.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

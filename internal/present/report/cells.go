@@ -19,7 +19,7 @@ type Heat struct {
 // Answer sums up the run in a few sentences.
 func (h Heat) Answer() string { return answer(h.Run) }
 
-// HTML writes the heat map as an HTML fragment. CellsScript makes the fragment interactive.
+// HTML writes the heat map as an HTML fragment, which CellsScript makes interactive.
 func (h Heat) HTML(w io.Writer) error {
 	return page.ExecuteTemplate(w, "cells", newHeatMap(h))
 }

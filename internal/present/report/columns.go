@@ -221,8 +221,8 @@ func verdict(c experiment.Cell) string {
 	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one. It adds nothing if there
-// is no expectation.
+// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one, or nothing if there is no
+// expectation.
 func markedVerdict(verdict string, expected, as bool) string {
 	switch {
 	case !expected:

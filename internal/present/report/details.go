@@ -59,8 +59,8 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
-// detailLegend explains the columns. It also gives the number of orders and requests in a test, if
-// this number is the same for all tests.
+// detailLegend explains the columns. If all tests have the same number of orders and requests, it
+// also gives these numbers.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil

@@ -17,7 +17,7 @@ type document struct {
 	Sections []section
 }
 
-// section is a part of a document. It contains text, a table, or both.
+// section is a part of a document, which contains text, a table, or both.
 type section struct {
 	Title string // empty if the section continues the previous one
 	Table table

@@ -126,7 +126,7 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 }
 
 // stepRow returns the table row for step n. If no actor makes the step, its text extends over the
-// columns of all actors. The data on the servers appears only if the step changed it.
+// columns of all actors. It shows the data on the servers only after a change.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {

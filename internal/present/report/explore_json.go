@@ -97,8 +97,8 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order. It returns 0 for one unit, so that the JSON omits
-// the field.
+// stock returns the number of units of the order, but 0 for one unit, so that the JSON omits the
+// field.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock

@@ -51,8 +51,7 @@ func mermaidTitle(f explore.Failure) string {
 // serversOf returns the servers that a schedule uses, with the database last.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows maps each kind of call to a Mermaid arrow. A cross at the end means that the reply was
-// lost.
+// arrows maps each kind of call to a Mermaid arrow, which ends with a cross if the reply was lost.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",
@@ -82,8 +81,8 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the names of the first and the last actor. A note over these two extends
-// over all actors.
+// mermaidActors returns the names of the first and the last actor, so that a note over these two
+// extends over all actors.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {

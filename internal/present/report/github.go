@@ -14,8 +14,8 @@ import (
 // summary that is larger than 1 MiB.
 const summaryLimit = 900_000
 
-// StepSummary writes the test cases as a Markdown summary of a GitHub Actions step. Cases that did
-// not pass come first.
+// StepSummary writes the test cases as a Markdown summary of a GitHub Actions step, beginning with
+// the cases that did not pass.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	cases = worstFirst(cases)
 	s := struct {

@@ -80,8 +80,8 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins several ES modules into one script. It removes their imports, which would fail within
-// one script.
+// inOne joins several ES modules into one script, and removes their imports, which would fail
+// there.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }

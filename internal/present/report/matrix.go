@@ -58,8 +58,8 @@ func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	})
 }
 
-// verdicts returns a table with the verdict of each strategy under each fault. An entry is empty if
-// the strategy has not run under the fault.
+// verdicts returns a table with the verdict of each strategy under each fault, or with an empty
+// entry if this combination has not run.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -145,8 +145,8 @@ func lockMark(c experiment.Cell) string {
 	return letIn + overlapCount(c)
 }
 
-// overlapCount returns at how many steps a fault let two clients hold the lock at once. It returns
-// "" if there is no such step.
+// overlapCount returns at how many steps a fault let two clients hold the lock at once, or "" if
+// there is no such step.
 func overlapCount(c experiment.Cell) string {
 	if n := len(where(c.Points, overlapped)); n > 0 {
 		return strconv.Itoa(n)

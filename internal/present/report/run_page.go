@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the table of verdicts on an HTML page. Each of its cells is a link to details.
+// heatMap is the table of verdicts on an HTML page, in which each cell is a link to details.
 type heatMap struct {
 	Heat
 	Rows    []heatRow

@@ -39,8 +39,8 @@ func (d document) text(w io.Writer) error {
 // maxTableWidth is the maximum width of a table, in characters.
 const maxTableWidth = 200
 
-// text writes the table with aligned columns, and with gap spaces between them. If the table is too
-// wide, it writes several narrower tables.
+// text writes the table with aligned columns, which are gap spaces apart. If the table is too wide,
+// it writes several narrower tables.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return

@@ -356,7 +356,7 @@ func ofMillis(ms float64) string {
 }
 
 // causeOf returns the end of a sentence about orders that were given away twice. The end names the
-// cause, or is only a full stop if the cause is not known.
+// cause or, if the cause is not known, is only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

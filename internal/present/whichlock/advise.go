@@ -117,8 +117,8 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack lists the libraries of a programming language that implement the locks. Locks contains only
-// the strategies that a library implements.
+// Stack describes how locks are implemented in a programming language. Locks contains the library
+// for each strategy, unless there is none.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`

@@ -19,7 +19,7 @@ func figure(x float64) string {
 	}
 }
 
-// figureOf formats a figure with three digits. It returns "?" if the figure is unknown.
+// figureOf formats a figure with three digits, or returns "?" if the figure is unknown.
 func figureOf(x *float64) string {
 	if x == nil {
 		return "?"
@@ -89,8 +89,8 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's fairness index, which says how equally clients get the lock. It returns 0
-// if the index was not measured.
+// Fairness returns Jain's fairness index, which says how equally clients get the lock, or 0 if it
+// was not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain

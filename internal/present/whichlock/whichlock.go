@@ -45,8 +45,7 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// sourceRun is one of the test runs behind the page. What describes it, and Folder is its name in
-// results/.
+// sourceRun is one of the test runs from which the page is written. Folder is its name in results/.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
@@ -112,8 +111,8 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write returns the page as Markdown. It returns an error if the sources do not support a sentence
-// on the page.
+// Write returns the page as Markdown. If the sources do not support a sentence on the page, it
+// returns an error instead.
 func Write(s Sources) (string, error) {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{

@@ -53,7 +53,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf returns the answer in lower case. It returns an error if the answer is not one of words.
+// oneOf returns the answer in lower case, or an error if the answer is not one of words.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -232,8 +232,8 @@ func offset(word string) (int, error) {
 	return n, err
 }
 
-// around prepares two runs of the load test. One has a clock offset just below the answer, and the
-// other one has an offset just above it.
+// around prepares two runs of the load test, with clock offsets just below and just above the
+// answer.
 func around(words []string, f Facts) error {
 	n, err := offset(words[0])
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
@@ -277,8 +277,7 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges six predictions of test results. The first wrong prediction determines the
-// explanation.
+// sixCells judges six predictions of test results, and explains the first prediction that is wrong.
 func sixCells(a *answer) string {
 	wrong, struck := "", true
 	for i, field := range nineFields {
@@ -344,8 +343,8 @@ func commandsOver(a *answer) string {
 // all of them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// ownLock judges a lock that the user wrote. It gives a point if nothing fails without faults, one
-// if the properties in ownScored hold, and one if each order has only one winner.
+// ownLock judges a lock that the user wrote. It gives one point each if nothing fails without
+// faults, if the properties in ownScored hold, and if each order has only one winner.
 func ownLock(a *answer) string {
 	f := a.facts
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])

@@ -65,8 +65,7 @@ func (s *Session) blank() { s.print("", "") }
 // key returns the key under which a text of an exercise is stored, such as "3.why".
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// factsWith returns the values for the texts of an exercise. Values in more override those of the
-// exercise.
+// factsWith returns the values for the texts of an exercise, and prefers those in more.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	maps.Copy(f, s.Progress.stateOf(e).Facts)
@@ -188,8 +187,7 @@ func (s *Session) Ran(e Exercise) bool { return s.Progress.stateOf(e).Ran }
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command that continues the exercise. Callers use it if they cannot prompt the
-// user.
+// HowTo prints the command that continues the exercise, for callers that cannot prompt the user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.factsWith(e, nil)) }
 
 func (s *Session) predicted(e Exercise) string {
@@ -361,7 +359,7 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 // Prompt is printed in front of each command.
 const Prompt = "$ "
 
-// command returns the command line of a step. It contains "…" for each value that is not known yet.
+// command returns the command line of a step, with "…" for each value that is not known yet.
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
@@ -414,7 +412,7 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the questions of an exercise. The text of a correctly answered question is "".
+// Questions returns the questions of an exercise, with "" for those that were answered correctly.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -610,7 +608,7 @@ func (s *Session) Conclude(e Exercise) {
 	}
 }
 
-// Hint prints the next hint. Each hint costs a point.
+// Hint prints the next hint, which costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.stateOf(e)
 	switch {

@@ -14,7 +14,7 @@ import (
 //go:embed text
 var files embed.FS
 
-// Languages lists the languages of the workshop. The first one is the default.
+// Languages lists the languages of the workshop, beginning with the default.
 var Languages = []string{"en", "zh", "ja"}
 
 // Texts contains the sentences of one language by key. Say fills in their slots, such as {double}.
@@ -100,7 +100,7 @@ func FromLocale(locale string) string {
 	return Languages[0]
 }
 
-// Width returns the width of a text in terminal columns. Wide characters take two columns.
+// Width returns the width of a text in terminal columns, of which wide characters take two.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {

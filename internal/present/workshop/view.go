@@ -146,7 +146,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// readIfThere returns the content of a file. It returns nil if the user has deleted the file.
+// readIfThere returns the content of a file, or nil if the user has deleted the file.
 func readIfThere(path string) ([]byte, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

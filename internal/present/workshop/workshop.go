@@ -38,23 +38,23 @@ type Outcome struct {
 	Scripts  *Scripts          // the result of workshop -script-flush
 }
 
-// Scripts contains the responses of an instance to a lock request and an unlock request. Redis lost
-// its scripts between the two requests.
+// Scripts contains the responses of an instance to a lock request and an unlock request, if Redis
+// loses its scripts between the two.
 type Scripts struct {
 	Locked   bool
 	NoScript string // the error of EVALSHA after SCRIPT FLUSH
 	Released int    // the number of locks that the unlock released, according to the instance
 }
 
-// Do runs a command of this program and writes its output to out. args does not include the name of
-// the program.
+// Do runs a command of this program, with args after the name of the program, and writes its output
+// to out.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
 // Facts contains values by name. The values were measured or chosen at random, and fill the
 // placeholders in commands and sentences.
 type Facts map[string]string
 
-// number returns a value as a number. It returns false if the value is missing or is not a number.
+// number returns a value as a number, or false if the value is missing or is not a number.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
@@ -69,7 +69,7 @@ type Step struct {
 	Instead []Step
 }
 
-// Question asks about the results of the commands. The user answers it after the run.
+// Question asks about the results of the commands, so the user answers it after the run.
 type Question struct {
 	Points  int
 	Fields  []string // labels for the words of an answer; nil if the answer is one word
@@ -137,8 +137,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// randomParts returns the order of the options and the random values of an exercise. The same seed
-// always gives the same result.
+// randomParts returns the order of the options and the random values of an exercise, which are
+// always the same for a seed.
 func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")

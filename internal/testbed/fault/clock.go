@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clock of one instance ahead by two lease times (F9 in
-// docs/failure-modes.md). The clocks of the lock servers stay correct.
+// clientClock sets the wall clock of one instance ahead by two lease times, but not those of the
+// lock servers (F9 in docs/failure-modes.md).
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "loadgen cannot set the clock of a running process",
@@ -25,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets an instance's clock ahead by n times the lease time. Healing the
-// fault corrects the clock.
+// skew returns a step that sets an instance's clock ahead by n times the lease time, until the
+// fault is healed.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }

@@ -47,7 +47,7 @@ type Fault struct {
 	// NotForeign explains why the fault cannot be injected into a user's service. If empty, it can.
 	NotForeign string
 
-	// Prepare makes the servers ready for the fault before the instances start. Prepared.Close
+	// Prepare makes the servers ready for the fault before the instances start, and Prepared.Close
 	// undoes this. If Prepare fails, nothing is left to undo.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
@@ -93,7 +93,7 @@ type Target struct {
 	Ledger string
 }
 
-// An Instance is a service instance under test. Its name is known before it starts.
+// An Instance is a service instance under test. It has a name even before it starts.
 type Instance interface {
 	Name() string
 	Signal(syscall.Signal) error
@@ -118,8 +118,8 @@ type Strike struct {
 	Do     Step // runs while the affected drivers are stopped
 }
 
-// A Step changes the servers or an instance, and returns a function that undoes the change. lease
-// is the length of a lease.
+// A Step changes the servers or an instance, and returns a function that undoes the change. The
+// argument lease is the length of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
 func stepWithoutHeal(do func(context.Context) error) Step {
@@ -177,8 +177,7 @@ func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hit
 // Reaches reports whether the fault can be injected at this point of a request.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused explains why the fault is impossible with these servers. It returns "" if the fault is
-// possible.
+// Refused explains why the fault is impossible with these servers, or returns "" if it is possible.
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -240,8 +239,8 @@ func (t Target) beyondBare() []string {
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes opens proxies between the instances and the servers. The proxies of the first instance
-// come first.
+// routes opens proxies between the instances and the servers, beginning with those of the first
+// instance.
 func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, from := range instances {

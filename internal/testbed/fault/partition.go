@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays an instance's database writes until its leases have expired. TCP delivers
-// these writes when the network works again.
+// partitionDB delays an instance's database writes until its leases have expired. TCP still
+// delivers these writes, as soon as the network works again.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

@@ -43,8 +43,8 @@ type Point struct {
 
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the check of the order and the write of the winner. Only requests to a
-// user's service have this phase.
+// Work is the phase between the check of the order and the write of the winner, which only requests
+// to a user's service have.
 const Work tap.Phase = "work"
 
 // String formats the point as a text such as "waiting: after acquire 2".

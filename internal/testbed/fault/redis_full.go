@@ -11,8 +11,8 @@ import (
 )
 
 // redisFull makes Redis run out of memory (F38 in docs/failure-modes.md). For some orders, Redis
-// evicts all data. For the others, commands that need memory fail. With Redlock, this happens to a
-// minority of the nodes.
+// then evicts all data, and for the others, commands that need memory fail. With Redlock, this
+// happens to a minority of the nodes.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,

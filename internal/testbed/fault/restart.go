@@ -62,8 +62,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every database session, and with it every lock that the session holds (F32 in
-// docs/failure-modes.md). Committed data stays.
+// dbRestart ends every database session, and with it every lock that the session holds, but keeps
+// committed data (F32 in docs/failure-modes.md).
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

@@ -79,7 +79,7 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 // findTimeout is how long registered instances may take to answer before they count as unreachable.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the registered instances that answer. It stores the errors of the
+// find returns the base URLs of the registered instances that answer, and stores the errors of the
 // others in f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
@@ -129,7 +129,7 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify asks the user's instances what their API supports. It returns ErrRefused if the flags
+// Identify asks the user's instances what their API supports, and returns ErrRefused if the flags
 // require something else.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open

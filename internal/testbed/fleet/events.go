@@ -11,7 +11,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances. It remembers how far it has read in each file. The
+// Events reads the event files of instances, and remembers how far it has read in each file. The
 // zero value is ready to use.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file

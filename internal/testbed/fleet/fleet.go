@@ -104,8 +104,7 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes all instances run with these settings. It restarts every instance whose settings
-// differ.
+// Equip makes all instances run with these settings, and restarts those whose settings differ.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -117,7 +116,7 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	return g.Wait()
 }
 
-// Stop stops the instances gracefully. Equip can start them again.
+// Stop stops the instances gracefully, so that Equip can start them again.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {

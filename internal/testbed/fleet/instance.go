@@ -98,8 +98,8 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect opens the proxies between the instance and its servers. Only instances of a user's
-// service have proxies.
+// connect opens the proxies between the instance and its servers, which only instances of a user's
+// service have.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -254,8 +254,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance is running. A user's instance counts as running until Signal
-// has killed it.
+// alive reports whether the instance is running. If the user started it, it counts as running until
+// Signal has killed it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -268,7 +268,7 @@ const (
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady waits until the instance is ready. It ignores replies from other programs on the same
+// awaitReady waits until the instance is ready, and ignores replies from other programs on the same
 // port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
@@ -396,8 +396,8 @@ func withStrategy(args []string, strategy string) []string {
 	return args
 }
 
-// Call makes an API call to the instance. It sends body as JSON and decodes the reply into answer.
-// Both may be nil.
+// Call makes an API call to the instance. It sends body as JSON and decodes the reply into answer,
+// both of which may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
 	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)

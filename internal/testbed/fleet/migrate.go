@@ -51,7 +51,7 @@ func (s Service) noShell() string {
 	return ""
 }
 
-// Migrate runs the steps that prepare the database of a service. Call it before Equip.
+// Migrate runs the steps that prepare the database of a service, so it must be called before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {
