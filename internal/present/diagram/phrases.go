@@ -9,8 +9,8 @@ import (
 // Phrases contains texts by language (en, zh, ja) and key. Say fills in their slots, such as {who}.
 type Phrases map[string]map[string]string
 
-// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because the program can
-// only contain such a text by mistake.
+// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because this can only be
+// a mistake in the program.
 func ParsePhrases(text string) (all Phrases) {
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		panic(err)

@@ -136,7 +136,7 @@ func (p *page) Version(name string) string {
 }
 
 // Rate says how often per second a lock was acquired in one case of the benchmark, and how many
-// commands this took.
+// commands each acquisition took.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {

@@ -28,7 +28,7 @@ type Fault struct {
 	Name catalog.Fault
 	// Hits lists the kinds of servers that the fault affects. 0 means an instance or the database.
 	Hits lock.Backend
-	// Reach says at which points of a request the fault can be injected. If nil, it can be at any.
+	// Reach says at which points of a request the fault can be injected. If nil, all are possible.
 	Reach  *Reach
 	Course Course
 	// TTL is the length of leases under this fault, unless the user chooses another length.
