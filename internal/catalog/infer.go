@@ -86,8 +86,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.Properties == nil || slices.Contains(i.Properties, property)) && shown&i.Shown == i.Shown && shown&i.Not == 0
 }
 
-// answer returns the id of the failure mode, or "" if the strategy has none that fits. Mode F34 also
-// fits a strategy that is not known to have it, if tokens are compared only at the write.
+// answer returns the first failure mode of the rule that the strategy is known to have, and Otherwise
+// if it has none of them. F34 needs no such knowledge if tokens are compared only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.Known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

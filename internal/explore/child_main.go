@@ -49,11 +49,12 @@ func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	return err
 }
 
-// deepStacks makes new goroutines start with large stacks. Otherwise, growing their stacks would
-// take a quarter of the search time.
+// deepStacks makes new goroutines start with large stacks, because growing small stacks takes a
+// quarter of the search time.
 //
-// The runtime derives the initial stack size from the average stack at the last garbage collection.
-// deepStacks therefore keeps many goroutines with deep stacks alive until the caller calls end.
+// The runtime chooses the initial stack size from the average stack size at the last garbage
+// collection. deepStacks raises this average: it starts many goroutines with deep stacks, runs the
+// garbage collector, and keeps the goroutines alive until the caller calls end.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})

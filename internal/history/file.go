@@ -57,7 +57,7 @@ func (f *File) Record(e Event) {
 	}
 	f.torn = f.torn || n > 0
 	if f.err == nil {
-		f.err = fmt.Errorf("history: event %d is lost: %w", f.seq, err)
+		f.err = fmt.Errorf("history: cannot write event %d, so the record is incomplete: %w", f.seq, err)
 	}
 }
 

@@ -28,8 +28,8 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is a path in a request that creates no node. The separate type keeps the path from being
-// mistaken for a lock of the caller.
+// zkPath is the path of a request that creates no node. It may contain the token of another driver.
+// The simulation takes any token in a string for the caller's own, so the path must not be a string.
 type zkPath string
 
 // around blocks a call until the simulation lets it continue. The ZooKeeper client needs this

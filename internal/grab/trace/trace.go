@@ -122,8 +122,8 @@ type Span struct {
 	waits *waits // records pauses in the acquire phase; nil for other spans
 }
 
-// kinds lists the spans that involve another process. All others have the default kind, which is
-// internal.
+// kinds maps the names of spans that cross a process boundary to their OpenTelemetry kind. All other
+// spans have the default kind, internal.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
 // Begin starts a child of the span in ctx. In the returned context, the new span is the parent.

@@ -55,7 +55,7 @@ type Reach struct {
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
 	Text string // a description of the problem, with advice for the user
-	// Faults means that the problem matters only to a run that injects faults.
+	// Faults is true if the problem affects only runs that inject faults.
 	Faults bool
 }
 
@@ -263,8 +263,9 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds a problem if the first driver of a new order did not win. open names the setting
-// that opens orders. known is a hint for services that accept only known drivers.
+// addLoser adds the problem that the first driver of a new order did not win. It derives the setting
+// to correct from the answer. open is the setting that opens orders. known is a hint for services
+// that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {

@@ -58,8 +58,8 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail adds facts about the remote calls of the user's service. The proxies see only the
-// names of commands, so the program infers the purpose of each call.
+// serviceTrail contains the parts of a trail that apply only to the user's service. The proxies see
+// only the names of its commands, so the program must infer the purpose of each call.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once

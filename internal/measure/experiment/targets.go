@@ -218,7 +218,8 @@ func (w *worker) notOpen(a *accounting) string {
 	return ""
 }
 
-// kinds lists the errors by frequency, with an answer as an example of the most frequent one.
+// kinds formats the errors for a message: the name and count of each kind, the most frequent first,
+// and an answer of the first kind as an example.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	text := catalog.Join(names, ", ", func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })

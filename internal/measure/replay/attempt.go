@@ -273,7 +273,7 @@ func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (stri
 	answer, err := m.actor.in.Release(ctx, allCalls, call, as)
 	switch {
 	case answer.Code == control.NotHeld, answer.Code == control.Deadline:
-		return "", fmt.Errorf("%w: line %d, %q: the deadline of this call passed while the replay held it back", ErrTooSlow, t.Lines[m.index], m.Step)
+		return "", fmt.Errorf("%w: line %d, %q: the caller stopped waiting for this call before the schedule could continue", ErrTooSlow, t.Lines[m.index], m.Step)
 	case ctx.Err() != nil:
 		return "", t.cannot(m.index, "it got no answer within %v", arrivalTimeout)
 	case err != nil:

@@ -62,7 +62,7 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	}
 	e.Record = scan.Record()
 	if e.Record.MissingEvents > 0 {
-		return e, fmt.Errorf("replay: %d events are missing", e.Record.MissingEvents)
+		return e, fmt.Errorf("replay: %d events are missing, so the properties cannot be checked: run the command again", e.Record.MissingEvents)
 	}
 	var err error
 	e.Ledger, err = t.store.Ledger(ctx, t.order, 1)

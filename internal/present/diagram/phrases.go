@@ -18,7 +18,8 @@ func ParsePhrases(text string) (all Phrases) {
 	return all
 }
 
-// Say returns a phrase with its slots filled in. slots lists the names, each followed by its value.
+// Say returns the phrase for key in a language, with its slots filled in. The arguments in slots are
+// pairs of a name and its value.
 func (p Phrases) Say(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {

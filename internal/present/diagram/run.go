@@ -41,8 +41,8 @@ type Death struct {
 	At       time.Duration
 }
 
-// Key describes a lock key on a Redis server, which the program has read several times during the
-// run.
+// Key describes what the program saw of a lock key on a Redis server while it polled the server
+// during the run.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen

@@ -33,6 +33,7 @@ var (
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
+// kinds maps the extension of a file to its media type.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
 // policy is the Content-Security-Policy of the page, which allows only files from this server.

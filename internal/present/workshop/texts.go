@@ -69,8 +69,8 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key, with values from f instead of the names in braces. A name
-// without a value stays as it is.
+// Say returns the sentence for key. It replaces each name in braces, such as {steps}, with its value
+// in f, and leaves names without a value unchanged.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {

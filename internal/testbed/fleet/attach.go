@@ -153,7 +153,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 		return fmt.Errorf("%w: -admin-token: the targets have no control API: to send a token with every grab, use -header", ErrRefused)
 	}
 	if f.Known() && t.Lease > 0 {
-		return fmt.Errorf("%w: -lease: the targets report themselves how long a lock lasts (GET /healthz): leave out this flag", ErrRefused)
+		return fmt.Errorf("%w: -lease: GET /healthz of the targets already says how long a lock lasts: leave out this flag", ErrRefused)
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {

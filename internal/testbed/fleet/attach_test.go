@@ -73,7 +73,7 @@ func TestAttach(t *testing.T) {
 		{"no such strategy", listed, target.Target{Strategies: []string{"aa"}}, false, nil, nil, "did you mean a?"},
 		{"no strategies", nil, target.Target{FirstOrder: 1, Strategies: []string{"a"}}, true, nil, nil, "-strategies: the targets have no API"},
 		{"no control call", nil, target.Target{FirstOrder: 1, Token: "x"}, true, nil, nil, "-admin-token: the targets have no control API"},
-		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease: the targets report themselves how long a lock lasts"},
+		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease: GET /healthz of the targets already says how long a lock lasts: leave out this flag"},
 	} {
 		tc.target.URLs = []string{serving(t, tc.answers), serving(t, tc.answers) + "/"}
 		f, err := Attach(t.Context(), tc.target)

@@ -28,7 +28,7 @@ const (
 
 var (
 	self   string // the path of this program; empty until BeHelper has run
-	errNot = errors.New("stack: call stack.BeHelper at the start of main")
+	errNot = errors.New("stack: this program cannot start its helper processes: call stack.BeHelper at the start of main")
 )
 
 // BeHelper runs a helper process and exits, if this process was started as one. Call it first in
@@ -208,7 +208,7 @@ func endAll(watched map[int]string) error {
 	awaitEnd(watched, termTimeout)
 	signalAll(watched, syscall.SIGKILL)
 	if left := awaitEnd(watched, killTimeout); len(left) > 0 {
-		return fmt.Errorf("stack: processes %v outlive SIGKILL", left)
+		return fmt.Errorf("stack: processes %v still run after SIGKILL", left)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: unknown stack %q: use one of %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: the servers were not ready within %v", startTimeout))
 	defer cancel()
 	reaper, err := startReaper()
 	if err != nil {

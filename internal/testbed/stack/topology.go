@@ -142,7 +142,7 @@ func (t *Topology) sentinel(m *member) server {
 	return sentinelServer(t.exe, t.s.Dir, m.name, topologyMaster, t.nodes[0].addr, sentinelMajority, func(ctx context.Context, client *redis.SentinelClient) error {
 		others, err := client.Sentinels(ctx, topologyMaster).Result()
 		if err == nil && len(others) != len(t.sentinels)-1 {
-			err = fmt.Errorf("the Sentinel knows %d others", len(others))
+			err = fmt.Errorf("the Sentinel knows only %d of the other Sentinels", len(others))
 		}
 		if err != nil {
 			return err
