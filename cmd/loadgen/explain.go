@@ -82,7 +82,7 @@ func explainWord(w catalog.Word) explanation {
 	if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
 		kind = "mark"
 	}
-	return explanation{fmt.Sprintf("%s, a %s of the tables: %s", w.Name, kind, w.Meaning), nil}
+	return explanation{fmt.Sprintf("%s, a %s of the tables and documents: %s", w.Name, kind, w.Meaning), nil}
 }
 
 var parseExplain = parseShow(nil, 1, "explain: no name was given: add one, as in loadgen explain F11; -h lists all names")

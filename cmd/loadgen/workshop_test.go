@@ -504,7 +504,7 @@ func TestExplain(t *testing.T) {
 		{[]string{"expiry"}, int(exitDone), []string{"slow, a fault:", "expiry is now called slow"}},
 		{[]string{"lease-exclusive"}, int(exitDone), []string{"lease-exclusive, a property:"}},
 		{[]string{"setnx-getset-seconds"}, int(exitDone), []string{"a strategy:", "whole seconds", "F9"}},
-		{[]string{"stuck"}, int(exitDone), []string{"stuck, a property:", "stuck, a verdict:", "stuck, a word of the tables:"}},
+		{[]string{"stuck"}, int(exitDone), []string{"stuck, a property:", "stuck, a verdict:", "stuck, a word of the tables and documents:"}},
 		{[]string{"near", "misses"}, int(exitUsage), []string{`nothing is called "near"; did you mean`}},
 		{[]string{"near misses", "F1"}, int(exitDone), []string{"near miss, a word", "F1, a failure mode"}},
 		{[]string{"lba"}, int(exitUsage), []string{`nothing is called "lba"; did you mean lab?`}},
