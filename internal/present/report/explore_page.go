@@ -57,7 +57,7 @@ func (e Exploration) answer() string {
 			said.add(strategyName(r.Strategy), ": no schedule was found that breaks a property, but not all of them were searched.")
 		}
 	}
-	return joined(said.lines(""))
+	return joined(said.lines("", ""))
 }
 
 // Breaks returns a phrase for a violated property, such as "leaves an order stuck".

@@ -101,7 +101,7 @@ func limits(run *experiment.Run) []string {
 			said.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
 		}
 	}
-	return append(lines, said.lines(": ")...)
+	return append(lines, said.lines(": ", ": ")...)
 }
 
 // remark is a text that a report contains only if applies is true.
@@ -151,7 +151,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 			said.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
 		}
 	}
-	return slices.Concat(lines, said.lines(": "), lowerBoundLegend(cells))
+	return slices.Concat(lines, said.lines(": ", ": "), lowerBoundLegend(cells))
 }
 
 func lowerBoundLegend(cells []experiment.Cell) []string {
@@ -169,7 +169,7 @@ func notes(cells []experiment.Cell) []string {
 			said.add(name(c), fmt.Sprintf("%s: %s", c.Verdict, strings.Join(f, "; ")))
 		}
 	}
-	return said.lines(" ")
+	return said.lines(" is ", " are ")
 }
 
 func facts(c experiment.Cell) []string {
@@ -209,9 +209,15 @@ func (s *sayings) add(name, text string) {
 	s.names[text] = append(s.names[text], name)
 }
 
-func (s *sayings) lines(between string) []string {
+// lines returns a line for each text. It writes one or many between the names and the text, which
+// depends on the number of names.
+func (s *sayings) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
+		between := many
+		if len(s.names[text]) == 1 {
+			between = one
+		}
 		lines[i] = catalog.List(s.names[text]) + between + text
 	}
 	return lines
@@ -225,7 +231,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 			said.add(name(c), m)
 		}
 	}
-	return said.lines(": ")
+	return said.lines(": ", ": ")
 }
 
 // findings says in whole sentences what one result means.
