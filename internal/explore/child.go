@@ -24,7 +24,7 @@ const defaultPatience = 5 * time.Second
 // grace is how long a hung process gets to exit before it is killed.
 const grace = 2 * time.Second
 
-// child is a worker in its own process, so that a crash of the strategy ends only that process.
+// child is a worker in its own process, so that a crash of the strategy does not end the search.
 type child struct {
 	command []string
 	opening opening
@@ -38,7 +38,7 @@ type child struct {
 	ready   reply // the first reply of the process
 }
 
-// opening is the first message to a child process. It contains the settings of the search.
+// opening is the first message to a child process, and contains the settings of the search.
 type opening struct {
 	Config   Config
 	Strategy string
@@ -46,8 +46,8 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child process to execute a task. It also tells the process which states the
-// search has visited since the last request.
+// A request asks a child process to execute a task, and tells it which states the search has
+// visited since the last request.
 type request struct {
 	Do      action
 	Task    search.Task // a replay ignores its cost
@@ -64,8 +64,8 @@ const (
 	replay                // replay the steps of the task
 )
 
-// A reply contains the result of one task. The first reply of a process only reports that it is
-// ready.
+// A reply contains the result of one task. Only the first reply of a new process differs, because
+// it just reports that the process is ready.
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
@@ -85,8 +85,8 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// deepStacks needs adaptivestackstart. GOGC=400 reduces garbage collection, because each child
-	// has only one processor.
+	// GOGC=400 makes garbage collections rare, because each child has only one processor. The
+	// function deepStacks depends on adaptivestackstart.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -102,8 +102,8 @@ func (c *child) start() error {
 	return err
 }
 
-// connect starts the process with two extra pipes for requests and replies. Standard input and
-// output stay free for the strategy.
+// connect starts the process. Requests and replies go through two extra pipes, because the strategy
+// may use standard input and output.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -131,8 +131,8 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update sends newly visited states to the child. It does not wait for a reply, so the next request
-// fails if the child has exited.
+// Update sends newly visited states to the child. It ignores errors, because the next request fails
+// anyway if the child has exited.
 func (c *child) Update(news search.Visited) { _ = c.out.Encode(request{Visited: news}) }
 
 func (c *child) ask(r request) (reply, error) {
@@ -142,8 +142,8 @@ func (c *child) ask(r request) (reply, error) {
 	return c.receive()
 }
 
-// receive waits for one reply. It returns an *endedError if the process exits first, or if the
-// process hangs so badly that it does not report this itself.
+// receive waits for one reply. It returns an *endedError if the process exits or hangs before it
+// has replied.
 func (c *child) receive() (reply, error) {
 	process := c.cmd.Process
 	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() { _ = process.Kill() })
@@ -162,7 +162,7 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute runs a task in the child process. If a strategy ends the process, Execute starts a new one.
+// Execute runs a task. If the task ends its process, Execute finds the step and starts a new one.
 func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	r, err := c.ask(request{Do: execute, Task: task})
 	if end, ok := errors.AsType[*endedError](err); ok {
@@ -171,8 +171,8 @@ func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	return r.Trace, err
 }
 
-// traceOfCrash finds out in which step a task ended or hung the process. It executes the task
-// again, and then starts a new process.
+// traceOfCrash executes a task again, to find out in which step it ended or hung its process. It
+// then starts a new process.
 func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
 	if err := c.start(); err != nil {
 		return nil, err
@@ -208,8 +208,8 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child process for descriptions of strategies that only the child contains. The
-// error is [ErrEnded] if the process ends first.
+// Describe asks a child process for descriptions of strategies that this process does not know. It
+// returns an error that wraps [ErrEnded] if the child ends first.
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {
@@ -218,8 +218,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning of its input. In a panic, the first stack is the
-// most useful one.
+// head is a writer that keeps only the beginning of its input, because it contains the first stack
+// of a panic, which is the most useful one.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

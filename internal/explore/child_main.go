@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work executes the requests of a parent process until there are no more. own contains the
-// strategies for Config.Own.
+// Work executes the requests of a parent process until there are no more. own contains the user's
+// strategies, which become Config.Own.
 //
 // Work does not use standard input or output, because a strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
@@ -73,7 +73,7 @@ func deepStacks() (end func()) {
 	return func() { close(ended) }
 }
 
-// server executes the requests of the parent process.
+// server is the part of a child process that executes the requests of the parent process.
 type server struct {
 	local    *local
 	patience time.Duration
@@ -121,7 +121,7 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 	return err
 }
 
-// answer executes a request. It sends a reply, unless the request is only an update.
+// answer executes a request and replies, unless the request only brings newly visited states.
 func (s *server) answer(r request) error {
 	s.local.Update(r.Visited)
 	if r.Do == update {

@@ -27,8 +27,8 @@ type endedError struct {
 func (e *endedError) Error() string { return e.how }
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// StackOf returns the stack of the goroutines that made the process end or hang. err must wrap
-// ErrEnded. StackOf returns "" if the stack is unknown.
+// StackOf returns the goroutine stacks of a strategy that made its process end or hang. err must
+// wrap ErrEnded. The result is "" if the stacks are unknown.
 func StackOf(err error) string {
 	if end, ok := errors.AsType[*endedError](err); ok {
 		return end.stack
@@ -66,7 +66,7 @@ func (c *child) hungAt(stack string) error {
 
 func (c Config) patience() time.Duration { return cmp.Or(c.Patience, defaultPatience) }
 
-// panicText matches a panic or a fatal error in the output of a process.
+// panicText matches the message of a panic or a fatal error, and all output that follows it.
 var panicText = regexp.MustCompile(`(?ms)^(panic|fatal error): .*`)
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
@@ -87,7 +87,7 @@ func scheduleStacks(stacks string) string {
 	return strings.Join(kept, "\n\n")
 }
 
-// volatile matches the parts of a stack that differ between runs, such as addresses.
+// volatile matches the parts of a stack that differ between runs, and are therefore replaced.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -110,7 +110,7 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ends its process even without a competitor.
+// endedAlone returns the result for a strategy that ends its process even with a single driver.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
@@ -119,8 +119,8 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf converts steps to moments without a state, because the process that knew the state has
-// ended.
+// momentsOf converts steps to moments. The moments contain no state, because the process that knew
+// the state has ended.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that do more harm in a search than on real servers. A search with Fault may
-// find the failures that are expected for As.
+// Wider lists faults that do more harm in a search than on real servers. A search with the fault in
+// Fault may also find the failures that are expected for the fault in As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that store their locks on this backend
@@ -62,8 +62,8 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder returns the expected verdict on the order, without regard to the lock's other
-// properties.
+// expectedOrder returns the verdict to expect if only the order counts, and not the other
+// properties of the lock.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -90,8 +90,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains the expected verdicts on the order and on all properties. An empty verdict means
-// that nothing is expected.
+// claims contains the expected verdict on the order, and the one on all properties. An empty
+// verdict means that there is no expectation.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -112,7 +112,7 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 }
 
 // faultsOfStep returns the faults that can produce a step. For example, a slow database looks like
-// a partition. It returns an empty name if the step is no fault.
+// a partition. If the step is not a fault, the only name in the result is "".
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -159,8 +159,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the unexpected failures. It keeps the shortest failure of each property, and
-// the shortest unexpected one.
+// judgeClaims marks the unexpected failures. If byClaim is set, it keeps only the shortest failure
+// of each property and the shortest unexpected one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {

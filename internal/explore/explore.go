@@ -51,13 +51,13 @@ type Config struct {
 	Nodes     int // the number of Redis servers of a Redlock; default: 3
 	Stock     int // the number of units of the order; default: 1
 	Instances int // the number of instances that the actors are distributed over; default: 2
-	// SecondTry assigns the first two actors to the same driver, so that this driver tries twice.
+	// SecondTry assigns the first two actors to the same driver, which tests a second attempt.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command is the command line of a child process that calls Work. If Command is nil, all
-	// schedules run in this process, and a strategy can then crash it.
+	// Command is the command line of a child process that calls Work. If it is nil, all schedules
+	// run in this process, which a strategy can then crash.
 	Command []string
 	Workers int // default: 1
 	// Patience is how much real time one schedule may take. After that, the search considers the
@@ -65,12 +65,12 @@ type Config struct {
 	Patience time.Duration
 	// First stops the search at the first failure.
 	First bool
-	// Everything makes the search continue after the shortest failures. It then finds one failure
-	// for each combination of a property and a set of faults.
+	// Everything makes the search look for one failure for each combination of a property and a set
+	// of faults. Otherwise, it looks for one failure for each property.
 	Everything bool
 
-	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that the
-	// optimizations do not change the result.
+	// NoMerge and NoReduce turn off optimizations, so that tests can show that the search finds the
+	// same failures without them.
 	NoMerge  bool // do not merge equal states
 	NoReduce bool // try independent calls in every order
 
@@ -86,7 +86,7 @@ const (
 	DefaultNodes  = 3
 )
 
-// These are the maximum values in a Config.
+// A Config with values above these limits is invalid.
 const (
 	MaxActors      = 4
 	MaxNodes       = 7
@@ -144,8 +144,8 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a search that ran out of time. The result of such a search may differ
-// from run to run.
+// TimeOver is the Reason of a search that ran out of time. Because time ran out, the result may
+// differ from run to run.
 const TimeOver = search.TimeOver
 
 // Level counts the schedules that have a certain number of preemptions and faults.
@@ -154,7 +154,7 @@ type Level = search.Level
 // Moment is one step of a replay, together with the state after that step.
 type Moment = sim.Moment
 
-// Bubble runs a function in virtual time, in a bubble of testing/synctest.
+// Bubble runs a function in virtual time, with the help of testing/synctest.
 type Bubble = sim.Bubble
 
 // Result is the result of a search for one strategy.
@@ -313,8 +313,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts one worker, or several child processes. If some of them cannot be started, it
-// returns an error and also the others, to be closed.
+// startWorkers starts a worker in this process or several child processes. If some children cannot
+// start, it returns an error together with all workers, so that the caller can close them.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) ([]worker, error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -358,7 +358,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find prefers the user's own strategies to those in the registry.
+// find returns a strategy by its name. The user's own strategies come before the registry's.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil

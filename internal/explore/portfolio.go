@@ -10,8 +10,7 @@ import (
 	"grablab/internal/grab"
 )
 
-// Usual returns the settings of the first search that `loadgen explore` runs if the user sets no
-// limits.
+// Usual returns the settings with which `loadgen explore` begins if the user sets no limits.
 func Usual() Config {
 	return Config{
 		Actors: DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
@@ -26,8 +25,8 @@ type Part struct {
 	Config Config
 }
 
-// Portfolio returns the further searches of a series, for users who set no limits. Each search
-// takes only seconds, and reaches schedules that a single short search misses.
+// Portfolio returns the searches that follow the first one if the user sets no limits. Each of them
+// takes only seconds, and reaches schedules that one short search would miss.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -61,10 +60,10 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio runs the search cfg for each strategy, followed by the further searches in parts.
-// A further search reports only new failures.
+// SearchPortfolio runs the search cfg for each strategy, followed by the searches of its Portfolio.
+// These report only failures that no earlier search has found.
 //
-// All searches of one strategy share a time limit, and the first search may use two thirds of it.
+// All searches of one strategy share a time limit, and the first may use two thirds of it.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
@@ -112,7 +111,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// endedProcess reports whether the strategy ended its process. Further searches would then show
+// endedProcess reports whether the strategy ended its process. If so, further searches would show
 // nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
@@ -129,8 +128,8 @@ func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
-// newFailures returns the failures that r does not contain yet. An unexpected failure is also new
-// if r contains only expected failures of the same property.
+// newFailures returns the failures that r does not contain yet. An unexpected failure also counts
+// as new if r contains only expected failures of the same property.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

@@ -31,8 +31,8 @@ type confirmer struct {
 
 type findingID struct{ property, kind string }
 
-// failures replays what the search has found. If settled is true, it skips failures for which the
-// search may still find a shorter schedule. It returns an error if a failure cannot be reproduced.
+// failures replays and returns the failures that the search has found. If settled is true, it skips
+// those for which a shorter schedule is still possible. It fails if one cannot be reproduced.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -79,8 +79,8 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce runs the schedule of a failure several times. It does not run a schedule that ended its
-// process.
+// reproduce runs the schedule of a failure several times, to confirm it. It does not do so if the
+// schedule ended its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -114,7 +114,7 @@ func modeOf(set sim.Setting, v search.Violation) string {
 	return mode.ID
 }
 
-// mark sets Broken in every moment from the given step on.
+// mark sets Broken in each moment, which is true from the given step on.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step

@@ -1,5 +1,5 @@
-// Package bubble runs a program in virtual time. Go allows virtual time only in tests (see
-// testing/synctest), so the package runs a function as a test.
+// Package bubble runs a program in virtual time. It runs the program as a test, because Go allows
+// virtual time only in tests (see testing/synctest).
 package bubble
 
 import (

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A form describes how a kind of step is written, and which fault it belongs to.
+// A form describes the syntax of one kind of step, and the fault that injects such a step.
 type form struct {
 	text  string        // the syntax; words in angle brackets stand for values, and all others are written as they are
 	fault catalog.Fault // the fault that injects the step; empty if the step is no fault
@@ -50,7 +50,7 @@ var forms = []form{
 	NodeClock:      {"<target> clock <jump>", catalog.NodeClock, 0},
 }
 
-// Fault returns the fault that injects steps of this kind. It returns "" if they are no faults.
+// Fault returns the fault that injects steps of this kind, or "" if such steps are no faults.
 func (k Kind) Fault() catalog.Fault { return forms[k].fault }
 
 // Shows returns the facts that steps of this kind add to the explanation of a failure.

@@ -44,7 +44,8 @@ func word(at func(*Schedule) *string) field[Schedule] {
 	return fieldAt(at, unchanged, func(word string) (string, error) { return word, nil })
 }
 
-// span returns the field of a duration, which must be more than 0. A zero duration is not printed.
+// span returns a field for a duration, which must be more than 0. It does not print a zero
+// duration.
 func span(at func(*Schedule) *time.Duration) field[Schedule] {
 	print := func(d time.Duration) string {
 		if d <= 0 {

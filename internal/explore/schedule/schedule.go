@@ -52,7 +52,7 @@ type Actor struct {
 	As       string // the earlier actor whose driver tries again; if empty, this actor has a driver of its own
 }
 
-// DB is the name of the database in a schedule. Locks is the name of all lock servers together.
+// DB is the name of the database in a schedule, and Locks stands for all lock servers together.
 const (
 	DB    = "db"
 	Locks = "locks"

@@ -4,12 +4,12 @@ package search
 // process.
 type Fingerprint uint64
 
-// EmptyFingerprint is the initial value of every fingerprint.
+// EmptyFingerprint is the fingerprint of nothing, with which the hash of every state begins.
 const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211
 
-// Text adds a text and a terminator to the hash.
+// Text adds a text to the hash, and a terminator that keeps adjacent texts apart.
 func (f Fingerprint) Text(t string) Fingerprint {
 	for i := range len(t) {
 		f = (f ^ Fingerprint(t[i])) * fnvPrime

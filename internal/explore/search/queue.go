@@ -6,7 +6,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// job is a schedule to execute. It repeats the first n steps of an earlier schedule and continues
+// job is a schedule to execute. It repeats the first n steps of the schedule in base, and continues
 // with the step then.
 type job struct {
 	base  *prefix // nil for the first schedule, which has no given steps
@@ -15,7 +15,7 @@ type job struct {
 	least uint16 // no failure is possible before the schedule has this many steps
 }
 
-// prefix lists the steps of a schedule that was already executed.
+// prefix lists the steps of an executed schedule, whose beginning other jobs may repeat.
 type prefix []stepID
 
 // stepID is the index of a step in a stepTable.
@@ -27,7 +27,7 @@ type stepTable struct {
 	ids   map[schedule.Step]stepID
 }
 
-// id returns the number of a step, and adds a new step to the table.
+// id returns the number of a step. It adds the step to the table if it is new.
 func (t *stepTable) id(step schedule.Step) stepID {
 	id, ok := t.ids[step]
 	if !ok {
@@ -63,7 +63,7 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether any queued job could lead to a failure in fewer steps.
+// shorter reports whether any queued job could lead to a failure in fewer than this many steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

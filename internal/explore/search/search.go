@@ -140,8 +140,8 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before their traces are processed. It does not depend on
-// the number of workers, so neither does the result.
+// batch is how many schedules are executed before their traces are processed. It is a fixed number,
+// so that the result does not depend on the number of workers.
 const batch = 256
 
 // round executes the next batch of schedules and processes the traces in order. After a hang, it
@@ -234,12 +234,12 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn records the violations in the trace of a job. It also queues the schedules that branch off
-// from the trace.
+// learn records the violations in the trace of a job, and queues the schedules that branch off from
+// the trace.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The last given step waits for a timer, but no timer was due.
+		// The last step of the job waits for a timer, but no timer was due.
 		return
 	}
 	l.run++
@@ -267,8 +267,8 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder queues one schedule for each element of orders. That schedule takes the step First before
-// the step at index At.
+// reorder queues one schedule for each element of orders. In that schedule, the step First comes
+// before the step at index At.
 func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {

@@ -18,8 +18,8 @@ type Task struct {
 // Worker executes schedules.
 type Worker interface {
 	Execute(Task) (*Trace, error)
-	// Update passes newly visited states to the worker. An execution ends when it reaches a visited
-	// state.
+	// Update passes newly visited states to the worker. When an execution reaches one of them, it
+	// ends, because its continuation is already known.
 	Update(Visited)
 }
 
@@ -42,14 +42,14 @@ type Transition struct {
 	Cost Cost
 }
 
-// BranchPoint is a state in which several steps can come next.
+// BranchPoint is a state from which the schedule can continue with different steps.
 type BranchPoint struct {
 	State       Fingerprint
 	Transitions []Transition
 	ToGo        int // a lower bound on the number of further steps before a property can break
 }
 
-// Reorder asks the search to try another order, with the step First before the step at index At.
+// Reorder asks the search to try a schedule that takes the step First before the step at index At.
 type Reorder struct {
 	At    int
 	First schedule.Step

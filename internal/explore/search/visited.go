@@ -1,7 +1,7 @@
 package search
 
 // Visited contains the states that executions have reached. The search explores such a state again
-// only at a lower cost or after fewer steps.
+// only if it reaches the state at a lower cost or in fewer steps.
 type Visited map[Fingerprint]Visit
 
 // Visit records the costs at which executions reached a state, and the smallest number of steps.
@@ -19,7 +19,7 @@ func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 
 func bit(c Cost) uint32 { return 1 << (int(c.Preemptions)*(MaxFaults+1) + int(c.Faults)) }
 
-// Add marks a state as explored at this cost and at every higher cost.
+// Add records that executions have explored a state at this cost, and thus at every higher cost.
 func (v Visited) Add(state Fingerprint, c Cost, steps int) {
 	visit, ok := v[state]
 	if !ok || steps < int(visit.Steps) {
