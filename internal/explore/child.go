@@ -218,8 +218,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning of its input, because it contains the first stack
-// of a panic, which is the most useful one.
+// head is a writer that keeps only the beginning of its input, because the first stack of a panic is
+// the most useful one.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

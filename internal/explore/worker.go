@@ -26,7 +26,7 @@ type local struct {
 }
 
 // newLocal creates a worker in this process. If given is nil, cfg sets the number of actors. The
-// search may use the same map for visited.
+// search and the worker may share the map visited.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -35,9 +35,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// A lock with the driver's id as its token may fail if one driver tries twice, so test that.
-	// Several units reveal nothing new, and on one instance the two attempts could not be told
-	// apart.
+	// If the driver's id is the token of the lock, a second attempt of the same driver may fail, so
+	// test that. Several units reveal nothing new, and two attempts on one instance look alike.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}

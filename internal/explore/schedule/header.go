@@ -44,8 +44,7 @@ func word(at func(*Schedule) *string) field[Schedule] {
 	return fieldAt(at, unchanged, func(word string) (string, error) { return word, nil })
 }
 
-// span returns a field for a duration, which must be more than 0. It does not print a zero
-// duration.
+// span returns a field for a positive duration. It prints nothing if the duration is zero.
 func span(at func(*Schedule) *time.Duration) field[Schedule] {
 	print := func(d time.Duration) string {
 		if d <= 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient creates a Redis client without retries and background work, so that it sends the same
-// commands in every run.
+// newClient creates a Redis client that neither retries nor works in the background, so that it
+// sends the same commands in every run.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -71,8 +71,8 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 	})
 }
 
-// refuses reports whether the command is an EVALSHA whose script the server does not know. The
-// client then sends the full script immediately.
+// refuses reports whether the command is an EVALSHA whose script the server does not know. In that
+// case, the client sends the full script immediately.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false

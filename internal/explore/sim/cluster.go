@@ -42,7 +42,7 @@ func (set Setting) Schedule() schedule.Schedule {
 // locks reports whether the strategy uses a lock that excludes other drivers.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
-// units returns how many units the order sells. A Stock of 0 means one unit.
+// units returns how many units the order sells, which is one unless Stock is set.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
 // Bubble runs f in a testing/synctest bubble, which simulates time. It returns after all goroutines
@@ -61,14 +61,14 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // an extra instance that tries to grab the order at the end
 
-	// The method learn sets these fields when the cluster is created.
+	// learn sets these fields when the cluster is created.
 	renews       bool     // whether the lock renews its lease in the background
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 
-	// alsoCommutes is an additional rule for skipping schedules. It is nil, except in tests that
-	// check whether a wrong rule is noticed.
+	// alsoCommutes is an additional rule for skipping schedules. Only tests set it, to check that a
+	// wrong rule is noticed.
 	alsoCommutes func(last, next *call) bool
 }
 
@@ -121,7 +121,7 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and instances that a strategy needs. It takes the lock a few times to
+// New creates the servers and instances that a strategy needs. It also takes the lock twice, to
 // find out how the strategy behaves.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
@@ -187,8 +187,8 @@ func (inst *instance) connect(nodes []*node) error {
 // that round times incorrectly.
 const withinSecond = 500 * time.Millisecond
 
-// env returns everything that a strategy needs on one instance. Its tokens and random numbers are
-// the same in every run.
+// env returns everything that a strategy needs on one instance, with tokens and random numbers that
+// are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
@@ -274,7 +274,7 @@ func (n *redisServer) beginCounters() {
 	}
 }
 
-// findCounters looks for keys that contain a positive number.
+// findCounters records the keys with a positive number, which a released lock has left behind.
 func (n *redisServer) findCounters() {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -287,7 +287,7 @@ func (n *redisServer) findCounters() {
 	}
 }
 
-// These values identify the lock that the method learn takes. They occur nowhere else.
+// These values mark the lock that learn takes, so that it can be found on the servers.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

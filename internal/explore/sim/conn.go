@@ -45,7 +45,7 @@ func dial(n *redisServer, owner *instance) *conn {
 
 var errProtocol = errors.New("sim: this is not a valid Redis request")
 
-// Write runs all complete commands. It keeps an incomplete command for the next call.
+// Write runs all complete commands, and keeps an incomplete one for the next call.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.isClosed() {
 		return 0, net.ErrClosed
@@ -94,7 +94,7 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs the queued commands. If the server is down, it closes the connection instead.
+// subscribe runs the queued commands, or closes the connection if the server is down.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue

@@ -21,8 +21,8 @@ type enabledSteps struct {
 	commuted    bool // whether a step was left out because another schedule covers it
 }
 
-// transitions returns the steps that could come next. commuted is true if it left out a step that
-// another schedule already covers.
+// transitions returns the steps that could come next. commuted is true if it left out a step
+// because another schedule already covers that step.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -58,8 +58,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the name of the network that the call uses. The database and the lock servers
-// have separate networks.
+// network returns the name of the network that the call uses, because the database and the lock
+// servers have separate networks.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -99,7 +99,7 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next actor. The order of the starts does not matter, because actors
+// begins adds the start of the next actor. It ignores the actors after that one, because actors
 // differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
@@ -172,14 +172,14 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a reply that still arrives in time. It exposes clients that count the
-// TTL from the reply instead of from the request.
+// shortDelay is the delay of a reply that still arrives in time. It exposes clients that wrongly
+// count the TTL from the reply instead of from the request.
 const shortDelay = 10 * time.Millisecond
 
 // cutsLast is the maximum duration of a network partition, as a multiple of the TTL.
 const cutsLast = 2
 
-// sleepersLocked reports whether any actor may be waiting for a timer, such as its next renewal.
+// sleepersLocked reports whether any actor may wait for a timer, such as that of its renewal.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -208,7 +208,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds only faults that have an effect in the current state.
+// failures adds the faults that can come next, except those without an effect in this state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -274,8 +274,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds partitions between an instance and the database or the lock servers. They
-// matter only if the instance holds a lock or has a waiting call.
+// networkFailures adds partitions between an instance and the database or the lock servers, unless
+// the instance neither holds a lock nor has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })

@@ -18,15 +18,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the gRPC error for a broken connection. The etcd client retries some calls after
-// this error.
+// errEtcdLost is the gRPC error for a broken connection, after which the etcd client retries some
+// calls.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client returns a real etcd client for one instance. An interceptor answers its calls, so the
-// client needs no connection.
+// client returns a real etcd client for one instance. It needs no connection, because an
+// interceptor answers its calls.
 //
-// It replaces the client's watcher, because the original watcher has a goroutine that would stop
-// the simulated clock.
+// The client gets another watcher, because a goroutine of the original one would stop the simulated
+// clock.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -90,7 +90,7 @@ func asStatus(err error) error {
 
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
-// etcdKeepAlive is a stream of keep-alive requests. The server answers them one at a time.
+// etcdKeepAlive is a stream of keep-alive requests, which the server answers one at a time.
 type etcdKeepAlive struct {
 	ctx     context.Context
 	server  *etcdServer
@@ -123,7 +123,7 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is the capacity of a watch's channel, which is more than any client leaves unread.
+// mostResponses is the capacity of a watch's channel. No client leaves so many responses unread.
 const mostResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the returned channel when ctx
@@ -186,7 +186,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends new events to a watch. It panics if the client has too many unread events.
+// tellLocked sends new events to a watch. It panics if the channel of the watch is full.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return
@@ -209,8 +209,7 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// etcdWords splits a request into words. A key or a value is always one word, even if it contains
-// spaces.
+// etcdWords splits a request into words. Each key or value is one word, even if it contains spaces.
 func etcdWords(request any) []any {
 	switch r := request.(type) {
 	case *pb.LeaseGrantRequest:

@@ -24,10 +24,10 @@ type Limits struct {
 	Faults     []catalog.Fault // the kinds of faults that the execution may inject
 	Properties []string        // the properties to check
 	Reduce     bool            // skip steps that only reorder independent calls
-	// Visited reports whether the search already knows a state. If so, the execution ends. If
-	// Visited is nil, all states are new.
+	// Visited reports whether the search already knows a state, in which case the execution ends.
+	// If Visited is nil, all states count as new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
-	// Before is called before each step with the trace up to and including that step. It may be nil.
+	// Before, if not nil, is called before each step with the trace up to and including that step.
 	Before func(*search.Trace)
 }
 
@@ -40,8 +40,8 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// execution runs one schedule. It checks the properties after each step, when all goroutines are
-// blocked and their state is safe to read.
+// execution runs one schedule. It checks the properties after each step, because all goroutines are
+// blocked then and their state is safe to read.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -55,8 +55,8 @@ type execution struct {
 	stillLate bool          // whether a reply was late when the last short delay began
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals do
-	// not count as progress, because a holder whose work hangs can renew its lease forever.
+	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals are
+	// not progress, because a holder whose work hangs can renew its lease forever.
 	progressAt time.Duration
 
 	before  func(*search.Trace)              // Limits.Before
@@ -196,8 +196,8 @@ func (w *world) start(inst *instance) error {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// jitter returns a different number for each instance, so that timers of two instances never fire
-// at the same time.
+// jitter returns a different number for each instance, which keeps timers of two instances from
+// firing at the same time.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
 func (w *world) newToken(inst *instance) string {
@@ -207,8 +207,8 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix is the beginning of every token. It makes tokens recognizable among the arguments of
-// a command.
+// tokenPrefix begins every token, so that tokens can be recognized among the arguments of a
+// command.
 const tokenPrefix = "token-"
 
 type recorder struct{ inst *instance }
@@ -232,7 +232,7 @@ func (r recorder) Record(e history.Event) {
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
 // run executes the steps of a task and then chooses further steps until the schedule ends. An
-// impossible step ends the execution, except in a replay, which skips the step.
+// impossible step ends the execution, but a replay just skips it.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on, x.before = l.Reduce, l.Before
 	t := &search.Trace{Impossible: -1}
@@ -307,7 +307,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder notes in the trace which calls the search must also try before the last step.
+// reorder adds to the trace which calls the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -316,7 +316,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish restarts all servers that are down. It then checks what the actors have left on the
+// finish restarts all servers that are down, and then checks what the actors have left on the
 // servers.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
@@ -337,7 +337,7 @@ func (x *execution) finish() {
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule. All waiting calls fail.
+// stop ends the schedule, so that all waiting calls fail and all goroutines end.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false
@@ -360,7 +360,7 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element for which fits returns true, or nil.
+// find returns the first element for which fits returns true, or nil if there is none.
 func find[T any](list []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(list, fits); i >= 0 {
 		return list[i]

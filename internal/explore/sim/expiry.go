@@ -14,8 +14,8 @@ type expiry struct {
 	ended bool
 }
 
-// tick is a short delay after the end of a lease. It keeps this timer from firing at the same time
-// as a timer of a client.
+// tick is a short delay after the end of a lease. Without it, this timer could fire at the same
+// time as a timer of a client.
 const tick = 11 * time.Nanosecond
 
 // newExpiry starts a timer for a lease. If the lease is not renewed within ttl, the timer locks mu

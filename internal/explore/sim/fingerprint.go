@@ -39,7 +39,7 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns a hash of a server's state and its calls. The hash omits the server's name,
+// stateOfLocked returns a hash of a server's state and its calls. It omits the server's name,
 // because servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)

@@ -72,7 +72,7 @@ func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls defines a fixed order of calls, because their goroutines arrive in random order.
+// compareCalls sorts calls in a fixed order, because their goroutines arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
@@ -94,7 +94,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return err
 	}
 	err = errDown
-	// The etcd and ZooKeeper clients notice by themselves that the server is down.
+	// If c.lost is set, the client notices by itself that the server is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
@@ -117,7 +117,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 	return err
 }
 
-// unsent reports whether the client is still waiting for a connection, because the server is down.
+// unsent reports whether the client has not sent the call yet, because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
 // loss returns the error that the caller sees if the reply is lost.
@@ -133,8 +133,8 @@ func (g *gate) actorOf(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls of the last step. It sorts them by content first, because they
-// arrive in random order.
+// numberCalls numbers the calls that the last step has caused. It sorts them by content first,
+// because they arrive in random order.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,8 +157,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases handles actors that have acquired the lock again. Their new calls do not belong to
-// the release before that.
+// forgetReleases clears releasing in new calls whose actors have acquired the lock again, because
+// these calls do not belong to the earlier release.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,8 +202,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that becomes ready when the caller stops waiting. A database client
-// stops when its context ends, but go-redis only stops at a deadline.
+// patience returns a channel that becomes ready when the caller stops waiting. Database clients
+// stop when their context ends, but go-redis stops only at a deadline.
 func (c *call) patience() (over <-chan struct{}, stop func()) {
 	switch deadline, ok := c.ctx.Deadline(); {
 	case c.heedsContext():
@@ -218,8 +218,8 @@ func (c *call) patience() (over <-chan struct{}, stop func()) {
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
-// abandon removes a call whose caller has stopped waiting. It returns false if the call must
-// remain, for example because the process is paused.
+// abandon removes a call whose caller has stopped waiting. It returns false if the call must stay,
+// for example because its process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,8 +248,8 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked keeps a call after its caller has stopped waiting, because the call may still reach
-// the server. It drops transactions and calls through a broken network.
+// giveUpLocked keeps a call whose caller has stopped waiting, because the call may still reach the
+// server. It drops transactions, and calls through a broken network.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -316,8 +316,8 @@ func (g *gate) sleep(d time.Duration) bool {
 	}
 }
 
-// noteReply adds a reply to the hash of the state. The sum of the hashes does not depend on the
-// order of simultaneous replies.
+// noteReply adds a reply to the hash of the state. It adds up the hashes of replies, so the order
+// of simultaneous replies does not matter.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -339,8 +339,8 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint returns a hash of the call and its commands. Equal calls to different servers have
-// the same hash.
+// fingerprint returns a hash of the call and its commands. The hash does not depend on the server
+// to which the call goes.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
@@ -349,7 +349,7 @@ func (c *call) fingerprint() search.Fingerprint {
 }
 
 // subscribe blocks a subscription until the schedule lets it continue. It returns false if the
-// subscription need not wait.
+// subscription can continue at once.
 func (g *gate) subscribe(inst *instance, c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -364,15 +364,15 @@ func (g *gate) subscribe(inst *instance, c *call) bool {
 	return true
 }
 
-// withdraw removes a subscription whose client no longer waits for it.
+// withdraw removes a waiting subscription, because its client no longer needs it.
 func (g *gate) withdraw(c *call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 }
 
-// subscriberLocked returns the actor for which a process subscribes, which is the last one that
-// waits for the lock.
+// subscriberLocked returns the actor for which a process subscribes. This is the last of its actors
+// that waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOf(inst, 0)
 	for _, a := range g.world.actors {

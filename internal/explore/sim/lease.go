@@ -47,8 +47,8 @@ func (l *leaseBook) update(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked records which leases exist after a call. A release may also change the lease of
-// another actor, because it can hand the lock over.
+// noteLeasesLocked records which leases exist after a call. It looks at all actors, because a
+// release can hand the lock over to another actor.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -71,8 +71,8 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// The client may have lost its place in the queue. findLeasesLocked records the lease again
-		// if it still exists.
+		// The client may have lost its place in the queue, so forget its lease. findLeasesLocked
+		// records the lease again if it still exists.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
@@ -92,8 +92,8 @@ func (a *actor) noteAsked(now time.Duration) {
 	a.asked = now
 }
 
-// noteRenewalLocked records the effect of a renewal. It must run before the new end of the lease is
-// recorded, because it compares both ends.
+// noteRenewalLocked records the effect of a renewal. Call it before the new end of the lease is
+// recorded, because it compares the old end with the new one.
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a ZooKeeper server, each call renews the session of its instance, even if the reply is
 	// lost.
@@ -114,7 +114,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 }
 
 // noteBelief checks whether a holder believes that its lease lasts longer than it does on the
-// servers. believed is 0 if the event does not concern a lease.
+// servers. If believed is 0, the holder's event is not about a lease.
 func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	if believed == 0 {
 		return
@@ -130,8 +130,7 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. It recognizes such a call by the TTL among
-// its arguments.
+// extendsLease reports whether a call extends a lease, which shows in the TTL among its arguments.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -196,7 +195,7 @@ func (a *actor) lease(l serverLease) {
 	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
 }
 
-// tokenIn returns the token that an acquire sends, or "" if there is none.
+// tokenIn returns the token that an acquire sends, or "" if the call is no acquire or sends none.
 func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
@@ -231,8 +230,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still has its lock by the servers' clocks. An actor that is
-// releasing its lock has it as long as a majority of the servers stores it.
+// holds reports whether an actor still has its lock by the servers' clocks. During its release, an
+// actor has the lock as long as a majority of the servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -294,8 +293,8 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit gives an actor the recorded lease of another actor in the same process. A process can
-// hand over its lock without a remote call.
+// inherit gives an actor the recorded lease of another actor in the same process, because a process
+// can hand over its lock without a call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return

@@ -60,15 +60,15 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// unsupportedLua lists the names that luaHost does not support. A script that contains one of them
-// runs in miniredis.
+// unsupportedLua lists names that luaHost does not support. If a script contains one of them,
+// miniredis runs the script.
 var unsupportedLua = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. If the script does not compile, miniredis runs it.
+// learn compiles a script. If luaHost cannot run the script, learn leaves it to miniredis.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {

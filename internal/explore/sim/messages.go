@@ -8,8 +8,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides whether a published message arrives immediately, later, twice or never. Redis
-// itself delivers each message at most once, so a message can get lost.
+// messages decides whether a published message arrives immediately, later, twice or never. A
+// message can get lost because Redis delivers it at most once.
 //
 // Only copiesFor locks mu, because all goroutines are blocked while the other methods run.
 type messages struct {
@@ -24,8 +24,8 @@ type heldMessage struct {
 	text []byte
 }
 
-// end restores normal delivery. It returns false if no message was published since the disturbance
-// began.
+// end restores normal delivery. It returns false if no message was published that could have been
+// disturbed.
 func (m *messages) end() bool {
 	m.as = 0
 	return m.met > 0
@@ -33,8 +33,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// copiesFor returns how often a connection receives this output now: 0, 1 or 2 times. It keeps
-// output that must arrive later.
+// copiesFor returns how many copies of this output a connection receives now: 0, 1 or 2. It keeps
+// output that arrives later.
 func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 // epoch is the initial time of the clock in each bubble of testing/synctest.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a simulated lock server. All schedules use the same nodes, so each schedule begins with a
-// reset.
+// node is a simulated lock server. It is reset at the start of each schedule, because all schedules
+// use the same nodes.
 type node struct {
 	lockServer
 	name string
-	// cancels means that clients stop waiting for a reply when their context ends. Redis clients
-	// stop only at a deadline.
+	// cancels means that clients stop waiting for a reply when their context ends. Redis clients do
+	// not, because they stop only at a deadline.
 	cancels bool
 
 	drift     float64            // the fraction by which its clock is faster than the clients' clocks
@@ -31,11 +31,11 @@ type lockServer interface {
 	reset() // restores the initial state
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds to the fingerprint what can influence the server's future behavior but is not part
-	// of its contents.
+	// state adds everything to the fingerprint that can influence the server's future behavior and
+	// is not part of its contents.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf returns the remaining TTL of the lease with this value, or 0 if the lease never
-	// expires. If the server keeps a queue, only the first entry counts as a lease.
+	// expires. In a queue, only the first entry counts as a lease.
 	leaseOf(value string) (ttl time.Duration, ok bool)
 	timePassed()
 	disconnect() // closes the connections of its clients
@@ -70,7 +70,7 @@ func (n *node) now() time.Time {
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns how long it takes until the server's clock shows then.
+// until returns how much time passes until the server's clock shows the time then.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

@@ -37,8 +37,8 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// recordViolation records a violation of a property, with the facts that explain it. It keeps only
-// the first violation of each property.
+// recordViolation records a violation of a property and the facts that explain it. It ignores
+// further violations of the same property.
 func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -209,8 +209,8 @@ func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks that actors get the lock in the order in which they arrived. It skips the check
-// if a fault or a pause may have changed that order.
+// judgeOrder checks that actors get the lock in the order in which they arrived, unless a fault or
+// a pause may have changed that order.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -224,7 +224,7 @@ func (o *oracle) judgeOrder(a *actor) {
 }
 
 // mustSucceed reports whether an acquire has no reason to fail, because there was neither a fault
-// nor a long delay. Timers may fire a few nanoseconds early.
+// nor a long delay. It allows for timers that fire a little early.
 func (o *oracle) mustSucceed() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
@@ -234,8 +234,8 @@ func (o *oracle) mustSucceed() bool {
 // reply.
 func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
-// mayMissMessage reports whether a connected client may have missed a message because of a fault. A
-// client that an outage disconnected does not count, because it knows that messages may be missing.
+// mayMissMessage reports whether a fault may have cost a connected client a message. Clients that
+// an outage disconnected do not count, because they expect to have missed messages.
 func (s *causes) mayMissMessage() bool {
 	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
 }
@@ -247,8 +247,8 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It omits an
-// actor with a pending call, because the call may change its place in the queue.
+// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It leaves
+// out actors with a pending call, which may change their place in the queue.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -271,8 +271,8 @@ type lookedFor struct {
 	missing bool
 }
 
-// answerLocked records which leases a renewal found on the server. It runs when the client receives
-// the reply.
+// answerLocked records which leases a renewal found on the server. It runs only when the client
+// gets the reply, because a lost reply tells the client nothing.
 func (c *call) answerLocked() {
 	for _, l := range c.renewed {
 		l.actor.missingOn = slices.DeleteFunc(l.actor.missingOn, func(n *node) bool { return n == c.node })
@@ -319,8 +319,8 @@ func (o *oracle) judgeClaim(a *actor) {
 // neverSteps is the step count for an event that can never happen.
 const neverSteps = search.MaxSteps + 1
 
-// minSteps returns a lower bound on the number of steps before a property can break. Only the
-// one-winner property has a useful bound. For other properties, minSteps returns 1.
+// minSteps returns a lower bound on the number of steps before a property can break. The bound is 1
+// unless one-winner is the only property.
 func (o *oracle) minSteps(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
@@ -357,8 +357,8 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors that have won. Two actors can have the same driver, so it
-// compares the instances too.
+// winners returns the names of the actors that have won. It also compares instances, because two
+// actors can have the same driver.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -372,7 +372,7 @@ func (a *actor) won(g order.Grab) bool {
 }
 
 // waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if a
-// pending call could still take or release the lock.
+// pending call could still change who has the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.isDisturbed() {
 		return nil // a disconnected client must first resume its session
@@ -399,8 +399,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether this server cannot grant a free lock. Either it still stores a
-// released lock, or the strategy has never used it.
+// keepsReleased reports whether a server cannot grant a free lock, because it still stores a
+// released lock or the strategy has never used it.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -429,8 +429,8 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor waits in a queue on the server. The first actor in the
-// queue may have the lock without knowing it.
+// waitsInQueue reports whether the actor waits in a queue on the server. If it is the first in the
+// queue, it may have the lock without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
@@ -455,7 +455,7 @@ func (o *oracle) judgeWait(waiters []*actor) {
 func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.paused() }
 
 // lingeringLocked returns the actors that still run although their clients have disconnected. It
-// omits actors that wait for a reply or for a new session.
+// leaves out actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
@@ -473,7 +473,7 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 }
 
 // stragglingLocked returns the actors that wait only for slow servers, although a quorum has
-// already answered. It omits actors with a competitor, because they may be pausing before another
+// already answered. It leaves out actors with competitors, which may be pausing before another
 // attempt.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
@@ -508,15 +508,15 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	}
 }
 
-// longestGoodbye limits how long a strategy may run after its client has disconnected. ZooKeeper
-// repeats its cleanup for several tenths of a second if a call was sent twice.
+// longestGoodbye limits how long a strategy may run after its client has disconnected. A ZooKeeper
+// lock needs several tenths of a second if it repeats its cleanup.
 const longestGoodbye = time.Second
 
 // longestPause is the longest time that a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks that all locks are free after all actors have ended. A lock that a failed call
-// left behind may remain until it expires.
+// judgeEnd checks that the lock is free after all actors have ended. A lock that a failed call left
+// behind may remain until it expires.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -547,8 +547,8 @@ func (o *oracle) judgeEnd() {
 	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters checks that all Redis keys expire. Locks from other authors are exempt, because
-// they may keep a fencing counter on purpose.
+// judgeCounters checks that all Redis keys expire. It skips locks from other authors, because they
+// may keep a fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -561,8 +561,8 @@ func (o *oracle) judgeCounters() {
 	}
 }
 
-// judgeReleases checks that released locks are no longer stored. A release that failed counts only
-// if the strategy promises to retry it.
+// judgeReleases checks that servers no longer store released locks. It also checks locks whose
+// release failed, if the strategy promises to retry the release.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -594,8 +594,8 @@ func (o *oracle) judgeRemains() {
 // probeTries is how many times judgeEnd waits for one TTL and then tries to grab the order again.
 const probeTries = 3
 
-// probeUntilTaken tries grabs with new drivers until one is told that the order is taken. told
-// reports whether that answer is correct. If it is wrong, left is the number of units that remain.
+// probeUntilTaken grabs with new drivers until one is told that the order is taken. told reports
+// whether that is true. If it is not, left is the number of units that remain.
 func (o *oracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -631,8 +631,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue checks that servers store nothing that a release should have removed. It does
-// nothing once a lock may have expired.
+// judgeResidue checks that servers store nothing that a release should have removed. After one TTL,
+// it does nothing, because a lock may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return

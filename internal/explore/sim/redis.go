@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// redisServer simulates a Redis server. It runs miniredis without a socket.
+// redisServer simulates a Redis server with miniredis, but without a socket.
 type redisServer struct {
 	*node
 	redis *miniredis.Miniredis
@@ -75,8 +75,8 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// noteWatchLocked tracks which clients use WATCH. Their next EXEC fails if another client has
-// written.
+// noteWatchLocked keeps track of clients that use WATCH, because their next EXEC fails if another
+// client has written.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -102,7 +102,7 @@ func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(len(n.touched))).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(len(n.messages.held)))
 }
 
-// timePassed discards the cached contents, because some keys may have expired.
+// timePassed discards the cached contents, which may include keys that have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -66,8 +66,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could also have arrived before the last step, because
-// the two use different servers.
+// arrivesEarlier reports whether the search can skip the late arrival of a call here, because the
+// call could also have arrived before the last step.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target {
 		return false
@@ -94,8 +94,8 @@ func (r *reducer) equalLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, the
-// hash covers calls to the database and all SUBSCRIBE commands.
+// pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, these
+// are calls to the database and SUBSCRIBE commands.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {

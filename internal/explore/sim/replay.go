@@ -24,7 +24,7 @@ type Moment struct {
 	Made     int           // the number of steps made so far
 }
 
-// A Record says what happened in a replay.
+// A Record contains the steps of a replay and the violations that it found.
 type Record struct {
 	Moments []Moment
 	Broken  []search.Violation

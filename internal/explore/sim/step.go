@@ -36,8 +36,8 @@ func (x *execution) prepare(s schedule.Step) {
 			}
 		}
 	}
-	// After a step without an actor, such as a server failure, a switch to any actor is free. The
-	// late arrival of a call does not count as a move of its actor.
+	// After a step without an actor, such as a server failure, it costs nothing to continue with
+	// any actor. The late arrival of a call does not count as a move of its actor.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
@@ -127,10 +127,10 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// forget deletes the data of a Redis server, because the server restarts, evicts all keys, or fails
-// over. It returns false if the server is of another kind, because such a server loses no data.
+// forget deletes the data of a Redis server that restarts, evicts all keys, or fails over. It
+// returns false for servers of other kinds, because they lose no data.
 //
-// A restart also ends the subscriptions. It keeps connections and scripts, because clients would
+// A restart also ends the subscriptions. Connections and scripts stay, because clients would
 // restore them immediately.
 func (x *execution) forget(n *node, by schedule.Kind) bool {
 	r, ok := n.lockServer.(*redisServer)
@@ -153,8 +153,8 @@ func (x *execution) forget(n *node, by schedule.Kind) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network. Messages that were delayed by the broken network
-// arrive then.
+// reaches reconnects an instance to a network. It also delivers the messages that were delayed
+// while the network was broken.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -164,8 +164,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// offset keeps the timers of two actors apart. If both fired at the same time, a select statement
-// would choose one at random.
+// offset keeps the timers of two actors apart. Otherwise, if both fired at the same time, a select
+// statement would choose one of them at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -210,7 +210,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor is still running. Otherwise, it returns false.
+// change calls f if the actor is running, and reports whether it is.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -241,7 +241,7 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces a dead process. It also ends the database sessions of the old process.
+// restart replaces a dead process, and ends the database sessions that the process had.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
@@ -305,11 +305,11 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the longest wait in a simulation, in TTLs. Waiting longer would change nothing.
+// horizon is the longest wait in a simulation, in TTLs. Longer waits would change nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
-// earlier, such as a renewal.
+// leaseEnd lets time pass until a lease has expired. It returns false if the step is impossible,
+// because an actor makes a call before that, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
@@ -348,8 +348,8 @@ func (x *execution) leaseEnd() bool {
 	return !x.leases.isKeptAlive(holder)
 }
 
-// timePassed lets all servers handle what has expired. It also updates leases that clients renew in
-// the background.
+// timePassed lets all servers handle what has expired, and records leases that ZooKeeper clients
+// have renewed in the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {
 		n.timePassed()

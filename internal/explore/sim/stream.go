@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stream is the half of a client's connection to a simulated server that carries the replies. It is
+// stream is the half of a client's connection that carries the replies of a simulated server. It is
 // a net.Conn, except for Write and Close. Only one goroutine may call Read at a time.
 type stream struct {
 	mu       sync.Locker // guards all fields
@@ -16,8 +16,8 @@ type stream struct {
 	closed   bool
 	deadline time.Time
 	news     chan struct{} // closed at the next change; nil unless a Read waits
-	// pausedLocked returns a channel while the client's process is paused, and otherwise nil. Read
-	// waits until the channel is closed or something changes. The field is nil if reads ignore pauses.
+	// pausedLocked returns a channel that Read waits for while the client's process is paused, or
+	// nil if the process runs. The field is nil if reads ignore pauses.
 	pausedLocked func() <-chan struct{}
 }
 
@@ -45,8 +45,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// awaitLocked unlocks mu and waits for a change, for the deadline, or for the end of a pause. It
-// locks mu again before it returns.
+// awaitLocked waits for a change, for the deadline, or for the end of a pause. It unlocks mu while
+// it waits.
 func (s *stream) awaitLocked(paused <-chan struct{}) {
 	news := make(chan struct{})
 	s.news = news

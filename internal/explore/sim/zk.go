@@ -17,8 +17,8 @@ import (
 
 // zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
 //
-// It differs from a real server in two ways. It ends each session exactly at its timeout, and it
-// never removes empty containers.
+// Unlike a real server, it ends each session exactly at its timeout, and never removes empty
+// containers.
 type zkServer struct {
 	*node
 
@@ -101,7 +101,7 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
 }
 
-// timePassed handles requests that waited while their process was paused.
+// timePassed handles requests that the server ignored while their process was paused.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until disconnected clients have reconnected. They try to reconnect once a second.
+// settle waits until disconnected clients have reconnected, which they try once a second.
 func (s *zkServer) settle() {
 	for i := 0; i < 20 && !s.settled(); i++ {
 		time.Sleep(100 * time.Millisecond)
@@ -331,8 +331,8 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event z
 	return told
 }
 
-// setWatchesLocked restores the watches of a reconnected client. It also reports the changes that
-// the client has missed.
+// setWatchesLocked restores the watches of a reconnected client, and reports the changes that the
+// client has missed.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
@@ -429,7 +429,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 }
 
 // leaseOf returns the remaining time of the session that owns the node with this value. ok is true
-// only if the node is first in its queue, because only that node owns the lock.
+// only if the node is first in its queue, and therefore owns the lock.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,8 +32,8 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 // The simulation takes any token in a string for the caller's own, so the path must not be a string.
 type zkPath string
 
-// around blocks a call until the simulation lets it continue. The ZooKeeper client needs this
-// wrapper, because its calls take no context.
+// around blocks a call until the simulation lets it continue. ZooKeeper calls need such a wrapper,
+// because they take no context.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -68,7 +68,7 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection to the simulated server. The server ignores the input while the
+// zkConn is a client's connection to the simulated server, which ignores the input while the
 // client's process is paused.
 type zkConn struct {
 	stream  // the server's mu guards it
@@ -140,8 +140,8 @@ func (c *zkConn) takeInLocked() {
 	}
 }
 
-// pausedLocked handles the input that has waited during a pause. If the process is still paused, it
-// returns the channel that is closed when the schedule ends.
+// pausedLocked handles input that arrived during a pause. If the process is still paused, it
+// returns a channel that is closed when the schedule ends.
 func (c *zkConn) pausedLocked() <-chan struct{} {
 	c.takeInLocked()
 	if c.stopped() {
@@ -159,7 +159,7 @@ func (c *zkConn) sendEventLocked(event zk.EventType, path string) {
 	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(int32(event)).int(connected).text(path))
 }
 
-// closeLocked closes the connection and removes its watches. It does not end the session.
+// closeLocked closes the connection and removes its watches, but does not end the session.
 func (c *zkConn) closeLocked() {
 	if c.closed {
 		return
@@ -203,7 +203,7 @@ func (b jute) bytes(v []byte) jute {
 }
 func (b jute) text(s string) jute { return append(b.int(int32(len(s))), s...) }
 
-// juteReader reads a message. It panics if the message is too short.
+// juteReader reads the parts of a message, and panics if the message is too short.
 type juteReader struct{ rest []byte }
 
 func (r *juteReader) take(n int) []byte {
