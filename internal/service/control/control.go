@@ -53,7 +53,7 @@ type Answer struct {
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error, so that clients can recognize it.
+// Code identifies an error, so that clients need not interpret its text.
 type Code string
 
 // These codes say what went wrong.
@@ -78,8 +78,8 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route describes a request of the control API: its method, its path, and the types of its body and
-// its reply.
+// route describes a request of the control API by its method, its path, and the types of its body
+// and its reply.
 type route[Request, Reply any] struct{ method, path string }
 
 // serve registers a handler that decodes the request, calls do, and encodes the reply.
@@ -112,8 +112,8 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client sends a request to the control API of an instance. It sends body as JSON and decodes the
-// reply into answer. It returns an error if the status is not 2xx.
+// Client sends a request to the control API of an instance. It sends body as JSON, decodes the
+// reply into answer, and returns an error if the status is not 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
 // SetHold sets a breakpoint. If the name is already in use, SetHold first removes the old
@@ -123,33 +123,32 @@ func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	return err
 }
 
-// Held returns the calls that have reached a breakpoint, even if they have continued since. It
+// Held returns the calls that have reached a breakpoint, including those that have continued. It
 // waits until there are n calls, but no longer than within.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that have reached each breakpoint. The map is keyed by the name of the
-// breakpoint.
+// Holds returns the calls that have reached each breakpoint, keyed by the name of the breakpoint.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets a stopped call continue, and returns the server's answer to it. If the breakpoint
-// holds no such call, the answer has the code NotHeld.
+// Release lets a stopped call continue, and returns the server's answer to it. If the call is not
+// stopped at the breakpoint, the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
 
-// RemoveHold removes a breakpoint, and its stopped calls continue.
+// RemoveHold removes a breakpoint and lets its stopped calls continue.
 func (c Client) RemoveHold(ctx context.Context, name string) error {
 	_, err := removeHold.call(ctx, c, name, struct{}{})
 	return err
 }
 
-// SetClock sets how far the clock of the locking strategies is ahead of the true time.
+// SetClock sets how far the clock that locking strategies see is ahead of the true time.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err
@@ -184,7 +183,7 @@ func (s *Server) Client() Client {
 	}
 }
 
-// page is an http.ResponseWriter that stores the response in memory.
+// page is an http.ResponseWriter that keeps the response in memory.
 type page struct {
 	bytes.Buffer
 	header http.Header

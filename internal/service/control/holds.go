@@ -12,20 +12,20 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint. It stops calls that grabs make to servers. A renewal for several orders
+// Hold is a breakpoint, which stops calls that grabs make to servers. A renewal for several orders
 // counts as one call for each order.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At says where calls stop. At the zero Point, calls stop before they are sent, until their
-	// deadline. At any other point, a stopped call ignores its context, as if its process were
-	// paused.
+	// At says where calls stop. If it is the zero Point, calls stop before they are sent, and their
+	// deadline still applies. At any other point, a stopped call ignores its context, as if its
+	// process were paused.
 	At Point `json:"at"`
-	// If Outcome is set, calls do not stop, but get this outcome at once. It may be Delivered or
-	// Refused.
+	// Outcome, if set, is the immediate outcome of the calls, which then do not stop. It may be
+	// Delivered or Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the stopped calls. Holds.Note is called for each of them.
+	// Strike means that a fault hits the stopped calls, so Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func ParsePoint(text string) (p Point, err error) {
 }
 
 // Call identifies a driver's call for an order. N counts the calls of the same phase and target,
-// from 1. A script that is sent again keeps its N. N is 0 for the end of a phase.
+// from 1, and is 0 for the end of a phase. A script that is sent again keeps its N.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -83,7 +83,7 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that has reached a breakpoint. It may have continued since then.
+// Held is a call that has reached a breakpoint, and may have continued since then.
 type Held struct {
 	Call
 	State State `json:"state"`
@@ -107,8 +107,8 @@ const (
 // Outcome says how a stopped call continues.
 type Outcome string
 
-// An Outcome says what happens to a request that a breakpoint has stopped. ReplyDelivered applies
-// if the breakpoint has stopped the reply. All others apply to requests that were not sent yet.
+// An Outcome says what happens to a call that a breakpoint has stopped. ReplyDelivered is for a
+// call whose reply is held back, and all others are for calls that were not sent yet.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
@@ -133,11 +133,11 @@ var (
 // Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero
 // value has no breakpoints.
 type Holds struct {
-	// Note is called before a call stops at a breakpoint with Strike set. It is never called
-	// concurrently. It may be nil.
+	// Note, if not nil, is called before a call stops at a breakpoint with Strike set. There are no
+	// concurrent calls of Note.
 	Note func(Call, Point)
-	// Ended is called when a call continues for which Note was called. It is not called if the call
-	// is refused. It may be nil.
+	// Ended, if not nil, is called when a call that was passed to Note continues, unless it is
+	// refused.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
@@ -177,8 +177,8 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a breakpoint, and its stopped calls continue. It returns ErrNoHold if there is no
-// such breakpoint.
+// Remove removes a breakpoint and lets its stopped calls continue. It returns ErrNoHold if there is
+// no such breakpoint.
 func (h *Holds) Remove(name string) error {
 	return h.withHold(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
@@ -218,7 +218,7 @@ func (h *Holds) withHold(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that have reached a breakpoint, even if they have continued since. It
+// Await returns the calls that have reached a breakpoint, including those that have continued. It
 // waits until there are n calls or ctx ends. It returns ErrNoHold if there is no such breakpoint.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
@@ -236,8 +236,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that have reached each breakpoint. The map is keyed by the name of the
-// breakpoint.
+// All returns the calls that have reached each breakpoint, keyed by the name of the breakpoint.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,7 +295,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. It sends the call, but waits first if a breakpoint stops it.
+// Do implements tap.Tap. It sends the call, but first waits as long as a breakpoint stops it.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -319,8 +318,8 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded waits while a breakpoint stops the grab at the end of a phase. Call it after each
-// phase.
+// PhaseEnded waits while a breakpoint stops the grab at the end of a phase. It must be called after
+// each phase.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
@@ -330,8 +329,8 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and checks whether a breakpoint stops it. It returns nil if the orders of the
-// call have no breakpoints.
+// begin counts a call and checks whether a breakpoint stops it. It returns nil if there are no
+// breakpoints for the orders of the call.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -352,8 +351,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked identifies a call, but leaves its number at 0. orders lists the call's orders that
-// have breakpoints. A renewal gets the first of these orders.
+// nameLocked identifies a call, but leaves its number at 0. orders lists those of its orders that
+// have breakpoints, and a renewal is named after the first of them.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -462,9 +461,9 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides what happens to a stopped call when its context ends. It returns the error for the
-// caller, or nil if the call stays stopped. A missed deadline ends a call that was not sent yet. A
-// cancellation ends only database statements.
+// leave decides what happens to a stopped call when its context ends. It returns nil if the call
+// stays stopped, and otherwise the error for the caller. A missed deadline ends any call that was
+// not sent yet, but a cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -481,8 +480,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain remembers a call whose script the client will send again. The second try then gets the
-// same number and outcome.
+// sendAgain remembers a call whose script the client will send again, so that the second try gets
+// the same number and outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -491,8 +490,8 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp reports whether a call failed because its caller stopped waiting. Other errors may be
-// normal replies, such as Nil of go-redis.
+// gaveUp reports whether a call failed because its caller stopped waiting. An error does not
+// suffice, because some errors are normal replies, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 // awaitReply stores the server's answer, and waits while a breakpoint holds it back. It returns the

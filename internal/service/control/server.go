@@ -12,7 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server runs in an instance and serves the control API.
+// Server serves the control API of the instance in which it runs.
 type Server struct {
 	Holds
 	instance string
@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance. At the start, the clock is ahead by ahead. The Server
-// records an event in r for each call that a fault hits.
+// NewServer returns a Server for an instance whose clock starts ahead of the true time by ahead.
+// The Server records an event in r for each call that a fault hits.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -46,7 +46,7 @@ func (s *Server) Record(e history.Event) {
 	}
 }
 
-// Orders returns a Store whose calls stop at breakpoints.
+// Orders wraps a Store, so that its calls stop at breakpoints.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)
@@ -57,7 +57,7 @@ func (s *Server) Orders(store order.Store) order.Store {
 	})
 }
 
-// Handler serves the control API under /lab/. It passes all other requests to next.
+// Handler serves the control API under /lab/, and passes all other requests to next.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	setHold.serve(mux, func(_ context.Context, name string, h Hold) (none struct{}, err error) {

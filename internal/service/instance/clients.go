@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// The pool is large enough for a burst of commands. The client opens minIdle of its connections
-	// in advance.
+	// The pool is large enough for a burst of commands, and the client opens minIdle of its
+	// connections in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -100,8 +100,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a Redis client. A Cluster client looks for promoted replicas every second
-// instead of every minute.
+// newRedis returns a Redis client. If it is a Cluster client, it looks for promoted replicas every
+// second instead of every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -112,7 +112,7 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 }
 
 // warm opens n connections of each Redis client in advance, so that the first calls need not wait
-// for a connection. It ignores errors.
+// for a connection. Errors do not matter here, so it ignores them.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

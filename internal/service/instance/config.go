@@ -29,8 +29,8 @@ type Config struct {
 	Instance string // name of the instance; empty means the port number
 	DB       string // database, in the form that order.Connect accepts
 	MaxConns int    // largest number of connections to the database
-	// MinIdle is the number of idle connections that each Redis client keeps. 0 means enough for a
-	// burst of requests.
+	// MinIdle is the number of idle connections that each Redis client keeps. If it is 0, the
+	// client keeps enough for a burst of requests.
 	MinIdle int
 
 	Redis          []string // addresses of one server, or of several nodes of one Cluster
@@ -66,14 +66,13 @@ func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 // DefaultDB is the address of the database in the project's docker compose file.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the maximum length of an instance name in bytes. The database column has the same
-// limit.
+// maxName is the maximum length of an instance name in bytes, and the size of its database column.
 const maxName = 64
 
-// hidden is the name of a flag that the help does not show, because only loadgen sets it.
+// hidden is the name of a flag that only loadgen sets, so the help does not show it.
 const hidden = "control"
 
-// newFlags sets cfg to its defaults and returns the flags that change it.
+// newFlags returns flags that change cfg, after it has set cfg to the defaults.
 func newFlags(cfg *Config) []flags.Flag {
 	*cfg = Config{
 		Addr: "127.0.0.1:8004", DB: DefaultDB, MaxConns: 64, Strategy: "setnx",
@@ -109,8 +108,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. For a missing flag, it uses the environment variable with
-// the same meaning. The error has one line and wraps ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance. If a flag is missing, the environment variable with the
+// same meaning counts. The error has one line and wraps ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {

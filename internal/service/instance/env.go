@@ -16,7 +16,7 @@ type Sent struct {
 	DB    atomic.Uint64 // number of statements to the database
 }
 
-// NewEnv returns the clients and settings that locking strategies need. It does not start the
+// NewEnv returns the clients and settings that locking strategies need, without starting the
 // service. If cfg.DB is empty, there is no database. close closes all clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store

@@ -44,8 +44,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process uses the address. The parent process can then
-// try another port.
+// ExitAddrInUse is the exit code if another process uses the address. It tells the parent process
+// to try another port.
 const ExitAddrInUse = 98
 
 // Main runs an instance until ctx ends or a signal arrives. The exit code is 0 for success, 1 for a
@@ -81,8 +81,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals returns the signals that ask a program to stop. It leaves out SIGHUP if the program
-// runs under nohup.
+// EndSignals returns the signals that ask a program to stop. These include SIGHUP, unless the
+// program runs under nohup.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -99,8 +99,8 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run serves an instance until ctx ends, and prints its address. Before it returns, it lets running
-// requests finish, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
+// Run prints the address of an instance and serves it until ctx ends. It then lets running requests
+// finish, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // go-redis has only one logger for all clients
 
@@ -177,8 +177,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
-// instance is no longer registered.
+// announce keeps an instance registered until ctx ends or stop is called. stop returns after the
+// instance has been removed from the registry.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -193,7 +193,7 @@ func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *
 	}
 }
 
-// listen listens on cfg.Addr. If the instance has no name, its name becomes the port number.
+// listen listens on cfg.Addr. If the instance has no name, it is named after its port.
 func listen(cfg *Config) (net.Listener, error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -221,7 +221,7 @@ func (p pooled) DB() *sql.DB { return p.pool.DB() }
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
 // newRecorder returns a recorder that writes to the file cfg.Events, and a function that closes the
-// file. If cfg.Events is empty, the recorder discards events.
+// file. If there is no file name, the recorder discards events.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -233,8 +233,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits the wait for the database. migrateTimeout limits the creation of tables,
-// which another instance may be doing.
+// connectTimeout limits the wait for the database. migrateTimeout is longer, because another
+// instance may be creating the tables.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -290,8 +290,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all servers. The instance counts as ready even if a
-// minority of the Redlock nodes is down.
+// readiness returns a function that pings all servers and reports whether the instance is ready. It
+// is ready even if a minority of the Redlock nodes is down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -359,8 +359,8 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs the messages of go-redis at debug level. Callers get the same errors as return
-// values.
+// toSlog logs the messages of go-redis at debug level, because callers get the same errors as
+// return values.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {

@@ -19,8 +19,8 @@ import (
 // DefaultEureka is the default address of a Eureka server.
 const DefaultEureka = "http://127.0.0.1:8761/eureka"
 
-// DefaultRenew is how often an instance renews its registration. Eureka servers expect this
-// interval.
+// DefaultRenew is how often an instance renews its registration by default. It is the interval that
+// Eureka servers expect.
 const DefaultRenew = 30 * time.Second
 
 const (
@@ -28,7 +28,7 @@ const (
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
-	// retryAfter is the longest pause before a failed registration is tried again.
+	// retryAfter limits the pause after a failed call for the registration of an instance.
 	retryAfter = 5 * time.Second
 	// maxReply limits the size of a reply in bytes.
 	maxReply = 16 << 20
@@ -39,7 +39,7 @@ const up = "UP"
 
 var errUnknown = errors.New("the server does not know this instance")
 
-// client opens a new connection for each call, because calls are rare.
+// client opens a new connection for each call, because calls are too rare to keep connections open.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 
 // Eureka is a client of a Eureka server. It is safe for concurrent use.
@@ -86,8 +86,8 @@ type port struct {
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. If the instance listens on all addresses, the data
-// contains the address from which this machine reaches the server.
+// registration returns the data to register. If the instance listens on all addresses, it registers
+// the one from which this machine reaches the Eureka server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -110,8 +110,8 @@ func (s Self) registration(server *url.URL) (registration, error) {
 
 func (s Self) renew() time.Duration { return cmp.Or(s.Renew, DefaultRenew) }
 
-// Announce keeps an instance registered until ctx ends, and then removes it. It repeats failed
-// calls after a pause.
+// Announce keeps an instance registered until ctx ends, and then removes it. If a call fails,
+// Announce pauses and then repeats the call.
 func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 	var registered *registration
 	for ctx.Err() == nil {

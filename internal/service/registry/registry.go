@@ -1,4 +1,4 @@
-// Package registry lists an instance in a service registry. It also finds instances through a
+// Package registry registers an instance in a service registry, and finds instances through a
 // registry or DNS. Start reading at Eureka and Source.
 package registry
 
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// portName is the name of the port in a Kubernetes service. Kubernetes creates SRV records only for
-// named ports.
+// portName is the name of the port in a Kubernetes service. The port needs a name, because
+// Kubernetes creates SRV records only for named ports.
 const portName = "http"
 
 // A Source is a place that lists instances, such as eureka:GRABSVC. The zero value lists none.

@@ -19,7 +19,7 @@ const Release = "0.3.0"
 // Unknown stands for a commit that cannot be determined.
 const Unknown = "unknown"
 
-// Line returns the output of the -version flag.
+// Line returns the line that the -version flag prints.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, info, Commit())
@@ -33,14 +33,14 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 	return fmt.Sprintf("%s %s, module %s, commit %s, %s %s/%s", program, Release, module, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Commit returns the commit of the source code, from the build information or from git. It ends in
-// "-dirty" if files have changed since.
+// Commit returns the commit of the source code, according to the build information or to git. It
+// ends in "-dirty" if files have changed since the commit.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped returns the commit in the build information, or "".
+// stamped returns the commit in the build information, or "" if there is none.
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +58,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, or "" outside of this project. A program
-// started with "go run" needs it.
+// fromGit returns the commit of the working directory, or "" outside of this project. It is for
+// programs started with "go run", whose build information contains no commit.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

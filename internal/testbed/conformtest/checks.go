@@ -81,8 +81,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks that a holder that lost its lock gets ErrLost from Release. This release must
-// not free the new holder's lock.
+// releaseLost checks that a holder that has lost its lock gets ErrLost from Release, and that this
+// release does not free the new holder's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -115,8 +115,8 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that a holder notices the loss of its lock, at the latest when it next renews
-// the lease.
+// lossKnown checks that a holder learns that it has lost its lock, at the latest when it next
+// renews the lease.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -133,8 +133,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the test dropped the reply")
 
-// unconfirmed checks a lease whose renewals get no reply. The lease must count as lost once it
-// expires, but not before.
+// unconfirmed checks that a lease whose renewals get no reply counts as lost once it has expired,
+// but not before.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -197,8 +197,8 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks an acquire whose reply is lost. The acquire must not return ErrBusy, because no
-// other client has the lock.
+// lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
+// client has the lock.
 func lostReply(t *trial) {
 	lease, err := t.disturbed(t.ctx, longTTL, func() error { return errCut })
 	switch {
@@ -251,8 +251,8 @@ func lateReply(t *trial) {
 	t.release(lease)
 }
 
-// disturbed acquires a lock, and calls reply for every reply from a server. reply may delay the
-// reply or replace it with an error.
+// disturbed acquires a lock. It calls reply whenever a server has replied, and reply may delay the
+// server's reply or return an error instead of it.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
 	t.release(t.acquire(p)) // acquire the lock once in peace, to load scripts and open connections
@@ -274,8 +274,8 @@ const (
 // their keys at different moments.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// watchLateness measures how much a busy machine delays this process, until stop is called.
-// lateness returns the sum of the delays so far.
+// watchLateness measures how much this process is delayed by other work on the machine, until stop
+// is called. lateness returns the sum of the delays so far.
 func watchLateness() (lateness func() time.Duration, stop func()) {
 	const nap = 10 * time.Millisecond
 	var sum atomic.Int64

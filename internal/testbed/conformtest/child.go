@@ -24,7 +24,7 @@ import (
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
 // job tells a child process which locks to test. The child acquires them in several goroutines, and
-// cancels some of its attempts.
+// cancels some of its attempts, as disconnecting clients do.
 type job struct {
 	Strategy, Spec string
 	Dir            string // folder in which each holder keeps a file while it holds a lock
@@ -37,7 +37,7 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// A report contains the observations of a child process, which prints it as JSON.
+// A report contains what a child process has observed, and is printed by the child as JSON.
 type report struct {
 	Held     int    // number of leases that were acquired
 	Overlaps int    // number of leases acquired while another worker held the same lock
@@ -46,15 +46,15 @@ type report struct {
 	Leaked   string // stack traces of goroutines that outlived the locker
 }
 
-// Main runs the tests of a package that uses the conformance suite. Call it from TestMain. The
-// suite also starts the test binary as a child process, in which Main calls open and find.
+// Main runs the tests of a package that uses the conformance suite. Call it from TestMain. It calls
+// open and find only in child processes, for which the suite starts the test binary again.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild checks whether the suite has started this process as a child. If so, it does the child's
-// work and exits. Call it in a TestMain that cannot use Main.
+// BeChild does the work of a child process and exits if the suite has started this process as a
+// child. Otherwise, it returns. Call it in a TestMain that cannot use Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -75,8 +75,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that clients in different processes never hold the same lock at once. It also
-// checks that a closed locker leaves no goroutine behind.
+// processes checks that clients in different processes never hold the same lock at once, and that a
+// closed locker leaves no goroutine behind.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -163,8 +163,8 @@ func (j job) run(s Subject) (total report) {
 	return total
 }
 
-// runOnce acquires a lock and releases it. In every fourth call, the client disconnects after a
-// millisecond.
+// runOnce acquires a lock and releases it. In every fourth call, it cancels the attempt after a
+// millisecond, like a client that disconnects.
 func (j job) runOnce(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

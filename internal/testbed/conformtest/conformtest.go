@@ -23,8 +23,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener opens clients for the servers that spec describes. The clients must call Replied after
-// every reply. The caller sets the TTL and Wait of the Env.
+// Opener opens clients for the servers that spec describes. It returns clients that call Replied
+// after every reply. The caller sets the TTL and Wait of the Env.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
 // Subject is a locking strategy to test, together with its servers.
@@ -33,18 +33,18 @@ type Subject struct {
 	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child contains command-line arguments for running the test binary as a child process. It may
-	// be empty.
+	// Child contains the command-line arguments with which the test binary starts as a child
+	// process. It may be empty.
 	Child []string
-	// Drop takes the lock of key away from its holder. It is nil if that is impossible.
+	// Drop takes the lock of key away from its holder. It is nil if the servers cannot do that.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key. It is nil if that is impossible.
+	// Left lists what the servers still store for key. It is nil if the servers cannot tell.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay on the servers after its client has disconnected. 0 means
-	// half a second.
+	// Settling is how long data may stay on the servers after its client has disconnected. The
+	// default is half a second.
 	Settling time.Duration
-	// Unseen means that the client does not call Replied when it renews a lease. The checks cannot
-	// disturb such renewals.
+	// Unseen means that the client does not call Replied when it renews a lease, so the checks
+	// cannot disturb its renewals.
 	Unseen bool
 }
 
@@ -75,9 +75,9 @@ var checks = []check{
 	{"contention", excludesOthers, contention, true},
 }
 
-// Conform runs every check that applies to a subject, each as a subtest. A check that the strategy
-// is known to fail must fail. Conform ignores the results of checks that the strategy fails only
-// sometimes.
+// Conform runs every check that applies to a subject, each as a subtest. If the strategy is known
+// to fail a check, the check must fail. Conform ignores the results of checks that the strategy
+// fails only sometimes.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -102,8 +102,8 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns an error if the check fails unexpectedly, or if it passes although fails says
-// that it must fail.
+// against returns an error if the check fails unexpectedly, or if it passes although fails lists
+// it.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -126,8 +126,7 @@ type result struct {
 // less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs most checks concurrently. Checks that need the whole machine run one by one at the
-// end.
+// runAll runs most checks concurrently, and then one by one those that need the whole machine.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -175,7 +174,7 @@ func (r *result) run(ctx context.Context, s Subject) {
 // process.
 func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires reports whether the lock becomes free by itself if its holder dies.
+// expires reports whether the lock becomes free after a while if its holder dies.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
@@ -185,11 +184,11 @@ func keepsLease(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// hasExpiry reports whether a lease ends at a certain time. Locks of a database session end with
-// the session instead.
+// hasExpiry reports whether a lease ends at a certain time. This is not the case for locks of a
+// database session, which end with the session.
 func hasExpiry(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
-// renews reports whether the client renews its lease. Such a client notices when it loses the lock.
+// renews reports whether the client renews its lease, and therefore notices when it loses the lock.
 func renews(s Subject) bool { return keepsLease(s) && hasExpiry(s) }
 
 // sparesOthers reports whether a late release leaves another client's lock alone.

@@ -47,7 +47,7 @@ func Servers(tb testing.TB) (nodes Nodes) {
 }
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
-// not installed, the test is skipped, or fails if GRABLAB_REQUIRE_SERVERS is 1.
+// not installed, the test is skipped. If GRABLAB_REQUIRE_SERVERS is 1, the test fails instead.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,8 +77,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server at addr is the process with this pid. Another process may have
-// taken the port.
+// answers reports whether the server at addr is the process with this pid, because another process
+// may have taken the port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -119,8 +119,7 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis opens clients for the Redis servers in spec, a list of addresses separated by commas.
-// It is an Opener.
+// OpenRedis is an Opener for Redis servers. spec is a list of their addresses, separated by commas.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {
@@ -147,7 +146,7 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// Token returns a new unique token for the Token field of an Env.
+// Token returns a new unique token. It is meant for the Token field of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
 // Subject returns a Subject that tests the strategy on these nodes.
@@ -171,7 +170,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// The counter of fencing tokens may outlive the lock.
+			// Ignore the counter of fencing tokens, because it may outlive the lock.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

@@ -11,13 +11,13 @@ import (
 
 type replyKey struct{}
 
-// onReply returns a context in which f runs after every reply, before the lock sees the reply. If f
-// returns an error, the lock gets this error instead.
+// onReply returns a context in which f runs after every reply and before the lock sees the reply.
+// If f returns an error, the lock gets this error instead of the reply.
 func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied must be called by a client after each reply. It may block. If it returns an error, the
+// Replied must be called by a client after each reply, and may block. If it returns an error, the
 // client must return this error instead of the reply.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {

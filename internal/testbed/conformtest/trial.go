@@ -14,8 +14,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. Its fatalf method ends the run and stops everything that the run has
-// started.
+// trial is one run of a check. fatalf ends the run and stops everything that it has started.
 type trial struct {
 	Subject
 	ctx  context.Context
@@ -46,8 +45,8 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a key that no other check uses. At the end of the check, the servers must not
-// store it any more.
+// addKey returns a key that no other check uses, and that the servers must not store any more at
+// the end of the check.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -103,7 +102,7 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 }
 
 // pair starts one process for a holder and one for another client. If the lock works only within a
-// process, both share one process.
+// process, both of them share one process.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -159,11 +158,11 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	return done
 }
 
-// drop takes the lock away from its holder.
+// drop takes the lock away from its holder, as if the server had lost it.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key. It waits for a while, because a
-// release may return before all servers have executed it.
+// nothingLeft checks that the servers store nothing for the key. It allows them some time, because
+// a release may return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

@@ -46,7 +46,7 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN hides the parser's error, which may include part of the password.
+// errDSN replaces the parser's error, which may include part of the password.
 var errDSN = fmt.Errorf("%w: use user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
 
 func kindOf(dsn string) (kind, error) {

@@ -1,5 +1,5 @@
-// Package ledger reads from the database of a service which driver won which order. The user
-// provides the query, which runs in a read-only transaction. Start reading at Open.
+// Package ledger reads from the database of a service which driver won which order. It uses a query
+// of the user, which runs in a read-only transaction. Start reading at Open.
 package ledger
 
 import (
@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// DB reads the winners of orders from the database of a service under test. It can also execute
+// DB reads the winners of orders from the database of a service under test, and can execute
 // statements there.
 type DB struct {
 	kind  kind
@@ -27,8 +27,8 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// These errors mean that the database address is invalid, that the query is unsuitable, or that the
-// database does not answer.
+// These errors mean that the database address is invalid, that the query is unsuitable, and that
+// the database does not answer.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
@@ -75,8 +75,8 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 
 const openTimeout = 10 * time.Second
 
-// Check returns an error if dsn or query is invalid. It does not connect to the database. An empty
-// query is valid.
+// Check returns an error if dsn or query is invalid. It does not connect to the database. query may
+// be empty.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
 	if err == nil && query != "" {
@@ -98,7 +98,7 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 }
 
 // ClockAhead returns how far this machine's clock is ahead of the database's clock. It asks several
-// times and uses the fastest answer, which is the most precise one.
+// times and uses the fastest answer, because that one is the most precise.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -142,12 +142,12 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed limits how many orders one query lists, because databases limit the parameters of a
-// statement.
+// mostListed limits how many orders one query lists, because databases limit the number of
+// parameters.
 const mostListed = 500
 
-// rows returns the winners that a query finds. It returns ErrQuery if a row is about an order that
-// is not between first and last.
+// rows returns the winners that a query finds. It returns ErrQuery if a row belongs to an order
+// outside of the range from first to last.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -208,5 +208,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a database driver. The driver also returns them as errors.
+// silent discards the log messages of a database driver, which it also returns as errors.
 var silent = log.New(io.Discard, "", 0)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// orderList is the placeholder for a list of order ids.
+// orderList is the placeholder that a query may contain for a list of order ids.
 const orderList = "{orders}"
 
 // mark returns the placeholder for the nth parameter of a query: $n in PostgreSQL, and ? elsewhere.
@@ -18,8 +18,8 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare converts the placeholders in the query to those of this database. The query must be a
-// single SELECT or WITH statement with two placeholders or {orders}.
+// prepare converts the placeholders in the query to those of this database. It returns an error
+// unless the query is a single SELECT or WITH statement with two placeholders or {orders}.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -73,15 +73,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words that may make a query return fewer rows than the table of winners has. Such a
-// query could hide that two drivers won the same order.
+// merging lists words that may make a query return fewer rows than there are wins. Such a query
+// could hide that two drivers won the same order.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
-// aggregates lists functions that combine rows even without GROUP BY.
+// aggregates lists functions that combine several rows into one, even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error if word may hide rows. before is the preceding word, and rest is
-// the text that follows.
+// refuseMerging returns an error if word may hide rows. It also looks at the word before it, and at
+// the text after it.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -102,8 +102,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the token, such as a word or a comment, at the beginning of text. The
-// result exceeds the length of text if the token is incomplete.
+// token returns the length of the first token of text, such as a word or a comment. If the token is
+// incomplete, the result exceeds the length of text.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

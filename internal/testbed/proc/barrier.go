@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Barrier holds a child process until Lift is called. The child then becomes its real program. If
-// this process dies first, the child exits.
+// Barrier holds a new child process until Lift is called, and the child then becomes its real
+// program. If this process dies first, the child exits.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -29,8 +29,8 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command returns the command that starts the child. The child runs self with the argument command,
-// which must call [PassBarrier]. After Lift, it becomes the program at path.
+// Command returns a command that runs self with the argument command. That process must call
+// [PassBarrier], so that it becomes the program at path after Lift.
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}

@@ -14,9 +14,8 @@ const (
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The system does not use this port for
-// outgoing connections, so a killed server can restart at the same address. Two callers may get the
-// same port.
+// FreeAddr returns a loopback address with a free port. The system does not use the port for
+// outgoing connections, so a killed server can restart there. Two callers may get the same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -34,7 +33,7 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Taken reports whether this process cannot listen on addr, because another process does.
+// Taken reports whether another process listens on addr, so that this process cannot.
 func Taken(addr string) bool {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

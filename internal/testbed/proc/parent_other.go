@@ -4,11 +4,11 @@ package proc
 
 import "os/exec"
 
-// EndWithParent does nothing, because this system has no such feature.
+// EndWithParent does nothing, because this system cannot signal a child when its parent ends.
 func EndWithParent(*exec.Cmd) {}
 
 // SetTitle does nothing, because a process cannot change its name on this system.
 func SetTitle(string) error { return nil }
 
-// BootID returns "", because this system has no such id.
+// BootID returns "", because this system has no id that changes with each boot.
 func BootID() string { return "" }

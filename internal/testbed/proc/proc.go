@@ -1,5 +1,5 @@
-// Package proc starts, recognizes and signals processes. It hides the differences between Linux and
-// macOS.
+// Package proc starts, recognizes and signals processes, and hides the differences between Linux
+// and macOS.
 package proc
 
 import (
@@ -43,11 +43,11 @@ func CPUTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// firstPassed is the file descriptor of the first file in ExtraFiles.
+// firstPassed is the file descriptor that a child process uses for the first of its ExtraFiles.
 const firstPassed = 3
 
-// Passed returns the n files that this process inherited through ExtraFiles of its parent. It keeps
-// them from the children of this process.
+// Passed returns the n files that this process inherited through ExtraFiles of its parent. The
+// children of this process do not inherit them.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {

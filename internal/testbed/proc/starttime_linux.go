@@ -14,8 +14,8 @@ func StartTime(pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	// The name in parentheses may contain spaces, so count the fields from its end. The start time
-	// is the 20th.
+	// Count the fields from the end of the name in parentheses, because it may contain spaces. The
+	// start time is the 20th.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false

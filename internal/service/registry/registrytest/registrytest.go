@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// jarEnv is the environment variable with the path of a Eureka server's jar file. examples/eureka
-// builds such a jar.
+// jarEnv is the environment variable with the path of a jar file that starts a Eureka server, such
+// as the one that examples/eureka builds.
 const jarEnv = "GRABLAB_EUREKA"
 
 // IsReal reports whether Start starts a real Eureka server.
