@@ -36,18 +36,18 @@ var FileSchema string
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is a flag with its value, read from a target file.
+// Setting is a flag and its value, as a target file sets them.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads flags of the run command from a target file in YAML or JSON. A key with several
-// values becomes several settings.
+// ReadExpectations reads a file of expected verdicts. For each strategy, the file has either one
+// verdict, or one for each fault.
 func ReadFile(path string) ([]Setting, error) { return read(path, parseFile) }
 
-// read parses a file. It puts the path in front of the errors of parse, which begin with
-// LINE:COLUMN.
+// read parses a file. It puts the path in front of errors from parse, so they begin with
+// PATH:LINE:COLUMN.
 func read[T any](path string, parse func(text []byte) ([]T, error)) ([]T, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -85,8 +85,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys whose values may refer to environment variables, as in ${NAME}. The
-// secrets then need not be in the file.
+// secrets lists the keys whose values may refer to environment variables, as in ${NAME}, so that
+// secrets need not be in the file.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -120,11 +120,11 @@ func compile(text string) *jsonschema.Schema {
 // place is a line and a column of a file, both counted from 1.
 type place struct{ line, column int }
 
-// String returns the place as LINE:COLUMN. Error messages begin with this text.
+// String returns the place as LINE:COLUMN, which is how error messages begin.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain has the form that a JSON decoder would return. node has the position
-// in the file. A member of a mapping also has its key.
+// value is a YAML value. plain contains it as a JSON decoder would return it, and node contains its
+// position in the file. A member of a mapping also has its key.
 type value struct {
 	node  ast.Node
 	plain any
@@ -143,7 +143,7 @@ func (v value) at() place { return placeOf(v.node) }
 
 func (v value) text() string { return fmt.Sprint(v.plain) }
 
-// target returns the YAML node without its anchor.
+// target returns the YAML node of the value, without an anchor that may precede it.
 func (v value) target() ast.Node {
 	if anchor, ok := v.node.(*ast.AnchorNode); ok {
 		return anchor.Value
@@ -151,8 +151,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or v itself if v is not a list. The elements of a YAML
-// alias have the position of the alias.
+// values returns the elements of a list, or v itself if v is not a list. If the list comes from a
+// YAML alias, its elements have the position of the alias.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -190,8 +190,8 @@ func (v value) members() []value {
 	return all
 }
 
-// find returns the value at a path of keys and indexes. If there is no such value, find returns the
-// last existing value on that path.
+// find returns the value at a path of keys and indexes. If the path leads nowhere, find returns the
+// last value on it that exists.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -206,7 +206,7 @@ func (v value) find(location []string) value {
 	return v
 }
 
-// parseYAML parses a YAML mapping and validates it against the schema. Errors begin with
+// parseYAML parses a YAML mapping and validates it against the schema. Each error begins with
 // LINE:COLUMN.
 func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	file, err := parser.ParseBytes(text, 0)
@@ -244,8 +244,8 @@ func syntaxError(err error) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence with the position of the error. For an
-// unknown key, it suggests a similar one.
+// explain converts a validation error into a sentence with the position of the error. If a key is
+// unknown, it suggests a similar one.
 func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]

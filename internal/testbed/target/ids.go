@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// IDs translates between order numbers and the order ids of a service. For an order that was never
-// added, it makes up a UUID that contains the number. IDs is safe for concurrent use.
+// IDs translates between order numbers and the order ids of a service. If an order was never added,
+// its id is a UUID that contains the number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
@@ -22,7 +22,7 @@ type IDs struct {
 // validID matches ids that need no escaping in a URL.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
-// Add numbers new orders consecutively, and returns the first number.
+// Add assigns consecutive numbers to new orders, and returns the first of these numbers.
 func (s *IDs) Add(ids []string) (first int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the service's id for an order.
+// Order returns the id that the service uses for the order with this number.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -72,7 +72,7 @@ func folded(id string) string {
 	return id
 }
 
-// These texts begin the ids that this program creates for orders and drivers. The UUIDs spell
+// These prefixes begin the ids that this program makes up for orders and drivers. The UUIDs spell
 // "order" or "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
@@ -88,8 +88,8 @@ func numberIn(prefix, id string) (int64, bool) {
 	return number, ok && err == nil
 }
 
-// DriverOf returns the number of a driver. id is the number itself, or a UUID or name that contains
-// it.
+// DriverOf returns the number of a driver. id may be the number itself, or a UUID or name that
+// contains the number.
 func DriverOf(id string) (int64, bool) {
 	if number, ok := numberIn(driverUUIDs, id); ok {
 		return number, true
@@ -116,11 +116,11 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests must use the order ids that the service has chosen.
+// NamesOrders reports whether requests must identify orders by the ids that the service has chosen.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source says where a response contains an id: in JSON, XML, the text or a header. A regular
-// expression may select a part of that place.
+// Source says where a response contains an id, which may be in JSON, XML, the text or a header. A
+// regular expression may select a part of that place.
 type Source struct{ test }
 
 // ParseSource parses the text of a Source, such as .data.id, .orders[*].id,

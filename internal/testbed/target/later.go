@@ -9,17 +9,17 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers before it knows the result. The client must then send
-// another request to get the result.
+// Later describes a service that answers before it knows the result, so that the client must ask
+// for the result with another request.
 type Later struct {
 	undecided Rule     // matches answers that do not contain the result
 	path      Template // where to ask, relative to the base URL; empty if from is set
 	from      Source   // where the answer contains the URL to ask
 }
 
-// ParseLater parses text of the form RULE -> PLACE. RULE matches answers that do not contain the
-// result. PLACE says where to ask for it: a path with {order} and {driver}, or a part of the answer
-// that contains a URL, such as header:Location.
+// ParseLater parses text of the form RULE -> PLACE. RULE matches answers without a result. PLACE
+// says where to ask for the result: a path with {order} and {driver}, or a part of the answer that
+// contains a URL, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -43,7 +43,7 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if an answer could match both Later and another rule.
+// checkLater returns an error if the rule in Later and another rule could match the same answer.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil

@@ -10,15 +10,15 @@ import (
 // requests again after a connection breaks, which could cause a second grab.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t. It selects HTTP/1.1, because HTTP/2 may send requests
-// again.
+// SendOnce returns a Sender that uses t. It switches t to HTTP/1.1, because HTTP/2 may send
+// requests again.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	return Sender{t}
 }
 
-// RoundTrip sends req in a form that the transport never repeats.
+// RoundTrip sends req in such a form that the transport never repeats it.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(req.Context()) // copy the request, because the caller keeps the original
 	req.GetBody = nil

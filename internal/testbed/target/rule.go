@@ -39,8 +39,8 @@ type Rule struct {
 	terms []term
 }
 
-// term is a part of a rule. It matches a reply that has one of its statuses and passes all of its
-// tests.
+// term is one of the alternatives in a rule. It matches a reply that has one of its statuses and
+// passes all of its tests.
 type term struct {
 	low, high int // range of statuses; 0 means any below 500
 	tests     []test
@@ -77,7 +77,7 @@ type step struct {
 // everyElement is the index for [*], which selects each element of an array.
 const everyElement = -2
 
-// ParseRule parses a rule. The comment on Rule describes the format.
+// ParseRule parses a rule in the format that the comment on Rule describes.
 func ParseRule(text string) (Rule, error) {
 	r := Rule{text: strings.TrimSpace(text)}
 	rest := text
@@ -100,8 +100,8 @@ func ParseRule(text string) (Rule, error) {
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf returns the source with which text begins, such as json:, and the text after it. It
-// returns false if there is none.
+// sourceOf returns the source with which text begins, such as json:, and the text that follows it.
+// It returns false if text begins with no source.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -191,7 +191,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	return rest, err
 }
 
-// beforeOperator splits text before the first =, ! or ~.
+// beforeOperator splits text before its first operator, which begins with =, ! or ~.
 func beforeOperator(text string) (name, rest string) {
 	n := strings.IndexAny(text, "=!~")
 	if n < 0 {
@@ -200,8 +200,8 @@ func beforeOperator(text string) (name, rest string) {
 	return strings.TrimSpace(text[:n]), text[n:]
 }
 
-// parseComparison parses the end of a test, such as ==0. text is the whole test, for error
-// messages.
+// parseComparison parses the operator and the value of a test, such as ==0. text is the whole test,
+// which error messages quote.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
 	operator, search := "", false
 	for _, o := range []string{"==", "!=", "!~", "~"} {
@@ -290,7 +290,7 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("each part of the path must be .NAME or [N]")
 }
 
-// decode parses a body that consists of a single JSON value. It returns false for any other body.
+// decode parses a body that must be a single JSON value, and returns false if it is not.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -390,8 +390,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps returns a status that makes both rules match, whatever else the reply contains. ok is
-// false if there is none.
+// overlaps returns a status for which both rules match, whatever else the reply contains. ok is
+// false if there is no such status.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the HTTP calls of a service, as flags or a file specify them. An empty field means
-// that the call is the same as in grabsvc.
+// Spec describes the HTTP calls of a service, as flags or a file specify them. If a field is empty,
+// the service uses the same call as grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -22,7 +22,7 @@ type Spec struct {
 }
 
 // Compile converts the Spec into a Shape for grabs and an Opening for orders. The Opening is nil if
-// the Spec does not describe one. Errors are *FieldErrors.
+// the Spec does not say how to open orders. Errors are *FieldErrors.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -41,7 +41,7 @@ func (spec Spec) IsOwn() bool {
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
 }
 
-// ParseMethod returns an HTTP method in upper case, or an error.
+// ParseMethod returns an HTTP method in upper case, or an error if text is no method.
 func ParseMethod(text string) (string, error) {
 	text = strings.ToUpper(text)
 	if !httpguts.ValidHeaderFieldName(text) {
@@ -68,7 +68,7 @@ func CheckHeader(text string) error {
 	return err
 }
 
-// CheckOpening returns an error if text is not a valid way to open orders.
+// CheckOpening returns an error if text does not describe a valid way to open orders.
 func CheckOpening(text string) error {
 	_, err := parseOpening([]string{text})
 	return err
@@ -168,7 +168,7 @@ func (o *Opening) call(text string) (err error) {
 // OpensMany reports whether one call can open several orders.
 func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
-// ByCall reports whether an HTTP call opens orders. Otherwise, SQL opens them.
+// ByCall reports whether orders are opened with an HTTP call instead of SQL.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and the body of the HTTP call that opens n orders.

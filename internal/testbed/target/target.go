@@ -22,10 +22,10 @@ type Target struct {
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for control calls
-	// FirstOrder is the id of the first order to use. It is 0 if an HTTP call opens the orders and
-	// returns their ids.
+	// FirstOrder is the id of the first order to use. If an HTTP call opens the orders and returns
+	// their ids, FirstOrder is 0.
 	FirstOrder int64
-	// ProbeDrivers is the id of the first driver for test requests after the load. 0 means
+	// ProbeDrivers is the id of the first driver for test requests after the load. The default is
 	// history.ProbeDriver.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
@@ -33,11 +33,11 @@ type Target struct {
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
 	// Idempotent means that all recorded wins of a driver for the same order count as one.
 	Idempotent bool
-	// Compensation limits how long the service may take to undo the win of a second driver. 0 means
-	// that it must never undo a win.
+	// Compensation limits how long the service may take to undo the win of a second driver. If it
+	// is 0, the service must never undo a win.
 	Compensation time.Duration
-	// Strategies lists the strategies to test, by their names in the service. Nil means all of
-	// them.
+	// Strategies lists the strategies to test, by their names in the service. If it is nil, the
+	// test covers all of them.
 	Strategies []string
 }
 
@@ -65,11 +65,11 @@ type Shape struct {
 	IDs    *IDs // order ids for the placeholder {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later says how to get the result if the service answers before it decides. It may be nil.
+	// Later, if not nil, says how to get the result from a service that answers before it decides.
 	Later *Later
-	// AssumesGrabbed means that the user gave no rule for wins, so the default rule applies.
+	// AssumesGrabbed means that the default rule for wins applies, because the user gave none.
 	AssumesGrabbed bool
-	// ReadsHeaders means that some rule reads a header of the reply.
+	// ReadsHeaders means that at least one rule reads a header of the reply.
 	ReadsHeaders bool
 	// sure matches replies that prove that the service wrote nothing.
 	sure Rule
@@ -92,18 +92,18 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default shape for a service other than grabsvc. It assumes that the service may have
-// written something before it replies with status 503.
+// Plain is the default shape for a service other than grabsvc. Such a service may have written
+// something before it replies with status 503.
 var Plain = must(Spec{}.shape())
 
-// Own is the shape of grabsvc. A reply with status 503 proves that grabsvc has written nothing.
+// Own is the shape of grabsvc, which has certainly written nothing if it replies with status 503.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = must(ParseRule("503")), "?wait=0"
 	return &s
 }()
 
-// must panics if a constant of this package is invalid.
+// must returns v, or panics if err shows that a constant of this package is invalid.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -132,8 +132,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
-// Request returns the path, body and header of the request with which a driver grabs an order. The
-// caller must not change header, because requests share it.
+// Request returns the path, body and header of the request with which a driver grabs an order.
+// Requests share header, so the caller must not change it.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -151,12 +151,12 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 // Fixed returns a copy of the headers that are the same in every grab request.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string for a request that does not wait for the lock. It returns "" if
-// the service has no such option.
+// TryOnce returns the query string that tells the service not to wait for the lock, or "" if the
+// service has no such option.
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody is how many bytes of a reply the program reads. A rule about the body never matches a
-// longer reply.
+// MaxBody is how many bytes of a reply the program reads. If a reply is longer, rules about its
+// body do not match.
 const MaxBody = 16 << 10
 
 // Meaning is the result of a grab according to its reply.
@@ -167,7 +167,7 @@ type Meaning struct {
 	Kind   string // kind of the error, if any
 }
 
-// Meaning interprets a reply. If exactly one rule matches, the result is the outcome of that rule.
+// Meaning interprets a reply. If exactly one rule matches, that rule determines the outcome.
 // Otherwise, the grab failed or timed out. Unsure is false if the reply proves that nothing was
 // written, as most 4xx statuses do.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
@@ -243,8 +243,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// field returns a function that stores the value of a field, or adds the name of the field to the
-// error.
+// field returns a function that stores the value of a field. If there is an error, the function
+// adds the name of the field to it.
 func field[T any](name string, into *T) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -256,7 +256,7 @@ func field[T any](name string, into *T) func(T, error) error {
 }
 
 // check returns an error if two of the user's rules contradict each other, or if requests do not
-// name the order. It removes default rules that contradict the user's rules.
+// name the order. If a default rule contradicts a rule of the user, check removes the default rule.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -312,5 +312,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the assumed length of a lease if a service does not report one.
+// DefaultLease is how long a lease is assumed to last if the service does not report it.
 const DefaultLease = 30 * time.Second

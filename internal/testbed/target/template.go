@@ -10,8 +10,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Template is a text with placeholders such as {order}. All other braces are plain text, so JSON
-// needs no escaping.
+// Template is a text with placeholders such as {order}. Other braces are plain text, so JSON needs
+// no escaping.
 type Template struct {
 	text  string // the original text
 	parts []part
@@ -83,7 +83,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text to b, and fills in the driver and the order.
+// grab appends the text to b, with the driver and the order in place of the placeholders.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

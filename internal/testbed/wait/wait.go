@@ -1,4 +1,4 @@
-// Package wait provides functions that sleep, or that poll until a condition is true.
+// Package wait provides functions that sleep or poll until a condition is true.
 package wait
 
 import (
@@ -29,7 +29,7 @@ func IsOver(c <-chan struct{}) bool {
 }
 
 // Until calls condition at intervals until it returns true or an error, or until the time within is
-// over. It returns the last result of condition. If ctx ends first, the error is the cause.
+// over. It returns the last result of condition, or the cause of ctx if ctx ends first.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()

@@ -89,7 +89,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells every tap that still waits for a reply that no reply will come.
+// abandon tells every tap that waits for a reply that none will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -98,7 +98,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that the user's tap function is handling.
+// tapped is a request whose fate the user's tap function is deciding.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -108,7 +108,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes the tap's call of send return err. Only the first call has an effect.
+// reply makes the call of send in the tap return err. Only the first call of reply has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 func (l *link) start(tap Tap, e Event) *tapped {
@@ -131,9 +131,9 @@ func (l *link) start(tap Tap, e Event) *tapped {
 	return t
 }
 
-// send asks the tap what to do with a request, before it sends any part of the request. flush sends
-// the data before the request. present reports whether the client is still connected. send returns
-// false if the link must be reset.
+// send asks the tap what to do with a request before any part of it is sent. flush sends the data
+// before the request, and present reports whether the client is still connected. send returns false
+// if the link must be reset.
 func (l *link) send(m message, flush func() error, present func() bool) bool {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -153,8 +153,8 @@ func (l *link) send(m message, flush func() error, present func() bool) bool {
 	return true
 }
 
-// awaitSend waits until the tap calls send. It returns false if the tap returns without that. It also
-// returns false when the client disconnects, so that the server learns about the disconnect at once.
+// awaitSend waits until the tap calls send. It returns false if the tap returns without that, or if
+// the client disconnects, so that the server learns about the disconnect at once.
 func (l *link) awaitSend(t *tapped, present func() bool) bool {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -195,7 +195,7 @@ func (l *link) deliver(m message, flush func() error, _ func() bool) bool {
 	}
 }
 
-// carrier copies data in one direction and finds messages in it.
+// carrier copies data in one direction of a link, and finds the messages in it.
 type carrier struct {
 	*link
 	scan     scanner
@@ -232,7 +232,7 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// forward sends as much of the received data as possible. It returns false if the carrier must
+// forward sends as much of the received data as possible. If it returns false, the carrier must
 // stop.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
@@ -289,8 +289,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. It reads for a millisecond, and keeps data
-// that arrives.
+// present reports whether the sender is still connected. It tries to read for a millisecond, and
+// keeps the data that arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -302,8 +302,8 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp switches to copying data without looking for messages. If err is a refusal, it sends the
-// refusal to the client, closes the connections and returns false.
+// giveUp makes the carrier copy data without looking for messages. If err is a refusal, giveUp
+// sends the refusal to the client, closes the connections and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
 	var refused *refusal
@@ -319,8 +319,8 @@ func (c *carrier) giveUp(err error) bool {
 	return true
 }
 
-// end passes the end of the stream on to the receiver. If the stream ended with an error, it resets
-// both connections.
+// end tells the receiver that the stream has ended. If the reason is an error, it resets both
+// connections.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

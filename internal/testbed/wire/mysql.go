@@ -20,8 +20,8 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // in MariaDB, progress reports that look like error packets
 
-	// unreadable lists server capabilities that would hide statements from the proxy. The proxy
-	// removes them from the server's greeting.
+	// unreadable lists server capabilities that would hide statements from the proxy, which
+	// therefore removes them from the server's greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps the MySQL commands without an SQL statement to their names.
+// commands maps the MySQL commands that contain no SQL statement to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -78,7 +78,7 @@ type packets struct {
 
 var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is a MySQL packet that has arrived at least in part.
+// packet is a MySQL packet of which at least the header has arrived.
 type packet struct {
 	seq       byte
 	size      int
@@ -86,8 +86,8 @@ type packet struct {
 	continues bool   // whether the packet continues the previous one
 }
 
-// next returns the packet at the beginning of data. ok is false if fewer than want bytes of the
-// payload have arrived.
+// next returns the packet at the beginning of data. ok is false if neither the whole packet nor
+// want bytes of its payload have arrived.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
@@ -105,15 +105,15 @@ func (p *packets) take(k packet) int {
 	return headerSize + len(k.payload)
 }
 
-// skip consumes the rest of a packet that take has consumed in part.
+// skip consumes the rest of a packet, after take has consumed its beginning.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
 	return n
 }
 
-// mysqlRequests finds the commands in a client's stream. It reads a command once its packet has
-// arrived or the buffer is full.
+// mysqlRequests finds the commands in a client's stream. It reads a command as soon as its packet
+// has arrived or the buffer is full.
 type mysqlRequests struct {
 	*session
 	packets
@@ -177,7 +177,7 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command describes the request in a command packet. It returns an error if the proxy does not
+// command describes the request in a command packet, or returns an error if the proxy does not
 // support the command.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
@@ -254,10 +254,10 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 	return p, nil
 }
 
-// maxAttributes is the largest number of query attributes in a statement that the proxy can read.
+// maxAttributes is the largest number of query attributes that the proxy accepts in a statement.
 const maxAttributes = 1 << 16
 
-// fixedSizes maps the types of binary values with a fixed size to that size.
+// fixedSizes maps the types whose binary values have a fixed size to that size.
 var fixedSizes = map[byte]uint64{
 	0x06: 0,          // NULL
 	0x01: 1, 0xf4: 1, // TINY, BOOL
@@ -266,8 +266,8 @@ var fixedSizes = map[byte]uint64{
 	0x05: 8, 0x08: 8, // DOUBLE, LONGLONG
 }
 
-// valueSize returns the size of the binary value at the beginning of p. A value without a fixed size
-// begins with its length.
+// valueSize returns the size of the binary value at the beginning of p. Unless its type has a fixed
+// size, the value begins with its length.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	if size, ok = fixedSizes[kind]; ok {
 		return size, true
@@ -277,8 +277,7 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), known && prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of a prepared statement. payload begins with the number of the
-// statement.
+// statement returns the name of a prepared statement, whose number is at the beginning of payload.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,7 +303,7 @@ type mysqlReplies struct {
 	last    byte // sequence number of the last packet
 }
 
-// errorBytes is how many bytes scan waits for in a reply's first packet, which may be an error.
+// errorBytes is how many bytes of a reply scan waits for, so that it can read an error message.
 const errorBytes = 512
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
@@ -332,8 +331,8 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 }
 
 // begins reports whether a reply begins with this packet. Sequence numbers have one byte, so number
-// 1 may also continue a reply of more than 255 packets. A client without other open requests has
-// seen the end of the reply before.
+// 1 after 0 may also continue a reply of more than 255 packets. It does not if the request is
+// alone, because the client has then seen the end of the reply before.
 func (s *mysqlReplies) begins(k packet) bool {
 	r, waits := s.first()
 	return waits && (k.seq == 1 && s.last != 0 || r.alone && uint32(k.seq) == s.mysql.next.Load())
@@ -391,13 +390,13 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// progress reports whether an error packet is really a progress report from MariaDB.
+// progress reports whether a packet that looks like an error is a progress report from MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
 // lengthIn returns the length-encoded number at the beginning of p, and how many bytes encode it.
-// size is 0 if p does not begin with such a number.
+// If p does not begin with such a number, size is 0.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// These codes begin the first message of a PostgreSQL client.
+// A PostgreSQL client begins its first message with one of these codes.
 const (
 	postgresVersion = 3 // the upper half of a version number
 	postgresCancel  = 80877102
@@ -38,7 +38,7 @@ func scanPostgres(s *session) (up, down scanner) {
 	return &postgresRequests{session: s, statements: map[string]string{}, portals: map[string]string{}}, &postgresReplies{session: s}
 }
 
-// postgresMessage is a message whose header has arrived.
+// postgresMessage is a message of which at least the header has arrived.
 type postgresMessage struct {
 	kind byte
 	size int    // length of the body in bytes
@@ -47,8 +47,8 @@ type postgresMessage struct {
 
 func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
 
-// postgresMessageIn returns the message at the beginning of data. Its type must be one of kinds. ok
-// is false if its header has not arrived yet.
+// postgresMessageIn returns the message at the beginning of data. ok is false if its header has not
+// arrived yet. kinds contains the message types that the proxy supports.
 func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, err error) {
 	if len(data) > 0 && strings.IndexByte(kinds, data[0]) < 0 {
 		return k, false, fmt.Errorf("%w: the proxy does not support messages of type %q", errPostgres, data[0])
@@ -64,9 +64,9 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 	return k, true, nil
 }
 
-// postgresRequests finds the requests of a client. A request is a simple query, or several messages
-// up to a Sync or a Flush. The proxy handles these messages together, because the server may not
-// answer before the last one.
+// postgresRequests finds the requests of a client. A request is a simple query, or all messages up
+// to a Sync or a Flush. These messages stay together, because the server may answer none of them
+// before the last one.
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
@@ -111,8 +111,8 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 }
 
-// logIn reads a message that a client sends before the login, such as a request for encryption or
-// the startup message. These messages have no type.
+// logIn reads a message that a client sends before the login, such as the startup message or a
+// request for encryption. Unlike later messages, it has no type.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
 		return 0, fmt.Errorf("%w: the client uses TLS, which the proxy cannot read: connect with sslmode=disable", errPostgres)
@@ -211,8 +211,8 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	return postgresHeader + len(k.body), m, nil
 }
 
-// reply reads a message from the server. If a reply begins with this message, the method returns
-// that reply. A message that only describes a later result does not begin a reply.
+// reply reads a message from the server, and returns it if a reply begins with it. A reply does not
+// begin with a message that only describes a later result.
 func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	switch {
 	case !s.ready:

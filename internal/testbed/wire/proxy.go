@@ -15,8 +15,8 @@ import (
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
-	// Pipe, if not nil, copies the data of a connection instead of Protocol. It returns when both
-	// directions have ended. ctx ends when the proxy resets the connection.
+	// Pipe, if not nil, copies the data of a connection, and Protocol is not used. It returns when
+	// both directions have ended. ctx ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
 	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -24,7 +24,7 @@ type Config struct {
 }
 
 // Proxy listens on a port of the loopback interface and forwards connections to one server. It is
-// safe for concurrent use, but only one of Refuse, Reopen and Close may run at a time.
+// safe for concurrent use, except that only one of Refuse, Reopen and Close may run at a time.
 type Proxy struct {
 	cfg        Config
 	addr       string
@@ -38,7 +38,7 @@ type Proxy struct {
 	unread string // why the proxy could not read the first unreadable connection; empty if it could read all
 }
 
-// Listen opens a proxy. The caller must close it.
+// Listen opens a proxy, which the caller must close.
 func Listen(cfg Config) (*Proxy, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
@@ -71,8 +71,8 @@ func (p *Proxy) Addr() string { return p.addr }
 // Server returns the server's name in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable explains why the proxy could not read a connection. It returns "" if the proxy could
-// read all connections.
+// Unreadable explains why the proxy could not read a connection, or returns "" if it could read all
+// of them.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,10 +88,10 @@ func (p *Proxy) Use(t Tap) {
 	p.tap.Store(&t)
 }
 
-// HangUp resets all connections. The proxy still accepts new ones.
+// HangUp resets all connections, but the proxy still accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
-// HangUpThen resets all connections and then calls then, before any new connection can begin.
+// HangUpThen resets all connections and calls then before any new connection can begin.
 func (p *Proxy) HangUpThen(then func()) {
 	p.mu.Lock()
 	links := slices.Collect(maps.Keys(p.links))
@@ -152,7 +152,7 @@ func (l *link) noteUnreadable(err error) {
 	l.proxy.cfg.Say(why)
 }
 
-// Reset closes a connection with a TCP reset (RST). Unsent data is lost.
+// Reset closes a connection with a TCP reset (RST), which discards unsent data.
 func Reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -28,8 +28,8 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take skips the part of the message that is in data, and returns its length. It stops at the end
-// of the message.
+// take consumes the part of the message that is in data, and returns its length. It stops at the
+// end of the message.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -65,7 +65,7 @@ func (v *values) take(data []byte) (n int, err error) {
 // isLine reports whether a value of this kind is a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string or an array. It records how much data belongs to the value.
+// open reads the first line of a string or an array, and records how much data follows.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
@@ -89,10 +89,10 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize limits a size in a message, so that a sum of sizes cannot overflow.
+// maxSize limits the sizes in a message, so that their sums cannot overflow.
 const maxSize = 1 << 40
 
-// sizeIn returns the number after the first byte of a line. It is -1 for a null value.
+// sizeIn returns the number that follows the first byte of a line. It returns -1 for a null value.
 func sizeIn(line []byte) (n int, ok bool) {
 	if len(line) == 0 {
 		return 0, false
@@ -112,8 +112,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds the commands in a client's stream. It reads a command once the whole command
-// has arrived or the buffer is full.
+// respRequests finds the commands in a client's stream. It reads a command as soon as the whole
+// command has arrived or the buffer is full.
 type respRequests struct {
 	*session
 	values
@@ -177,7 +177,7 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 const tlsHandshake = 0x16
 
 // command names a command with count arguments, and determines how many replies it gets. It returns
-// an error for a command that would prevent the proxy from matching replies to requests.
+// an error if the proxy could not match replies to requests after the command.
 func command(args [][]byte, count int) (m message, err error) {
 	m = message{kind: asks, text: commandText(args)}
 	switch verb, _, _ := strings.Cut(m.text, " "); verb {
@@ -221,11 +221,10 @@ func argIn(data []byte) (arg, rest []byte) {
 	return rest[:n:n], rest[min(n+len("\r\n"), len(rest)):]
 }
 
-// maxArgs is how many arguments the proxy reads to name a command.
+// maxArgs is how many arguments of a command the proxy reads to find a name for it.
 const maxArgs = 16
 
-// argsIn returns up to maxArgs arguments of a command. It leaves out arguments that have not arrived
-// yet.
+// argsIn returns up to maxArgs arguments of a command, but only those that have arrived completely.
 func argsIn(data []byte) (args [][]byte) {
 	for rest := data[bytes.IndexByte(data, '\n')+1:]; len(args) < maxArgs; {
 		var arg []byte
@@ -237,11 +236,11 @@ func argsIn(data []byte) (args [][]byte) {
 	return args
 }
 
-// respReplies finds the replies in a server's stream. The stream may also contain push messages.
+// respReplies finds the replies in a server's stream, which may also contain push messages.
 type respReplies struct {
 	*session
 	values
-	// subscribed is true if the client has subscribed to a channel. In RESP2, an array may then be
+	// subscribed is true if the client has subscribed to a channel. If so, an array in RESP2 may be
 	// a published message instead of a reply.
 	subscribed bool
 }
@@ -270,8 +269,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply at the beginning of data, or no message if there is no reply. known is
-// false if it needs more data to decide.
+// begin returns the reply that begins data, or no message if data begins with something else. known
+// is false if begin needs more data to decide.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -303,7 +302,7 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 }
 
 // kindOf returns the kind of a push message in lower case, or "" if data is not a push message.
-// known is false if it needs more data to decide.
+// known is false if kindOf needs more data to decide.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

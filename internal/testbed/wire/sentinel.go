@@ -11,16 +11,16 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SentinelMaster is the name of the only master that the Sentinels know. It is the same name as in
-// Redis's example sentinel.conf.
+// SentinelMaster is the name of the only master that the Sentinels know. It is also the name in the
+// sentinel.conf that comes with Redis.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. Some clients reject a Sentinel that knows no other
-// Sentinels.
+// sentinelCount is the number of Sentinels. One would suffice, but some clients reject a Sentinel
+// that knows no others.
 const sentinelCount = 3
 
 // Sentinels imitates Redis Sentinels that always report a Proxy as the master. They list no
-// replicas, because clients could use replicas to bypass the proxy.
+// replicas, because a client could bypass the proxy through a replica.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -28,7 +28,7 @@ type Sentinels struct {
 	misnamed   sync.Once
 }
 
-// ListenSentinels starts Sentinels that report this master. The caller must close them.
+// ListenSentinels starts Sentinels that report this master, which the caller must close.
 func ListenSentinels(master string, say func(text string)) (s *Sentinels, err error) {
 	s = &Sentinels{say: say}
 	if s.host, s.port, err = net.SplitHostPort(master); err != nil {
@@ -50,8 +50,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr returns the address of the first Sentinel. This Sentinel tells clients the addresses of the
-// others.
+// Addr returns the address of the first Sentinel, which tells clients the addresses of the others.
 func (s *Sentinels) Addr() string { return s.servers[0].Addr() }
 
 // Close stops the Sentinels and closes their connections.
@@ -67,7 +66,7 @@ type sentinelConn struct {
 	number int
 }
 
-// answer replies to a command. It returns false if miniredis should answer the command instead.
+// answer replies to a command, or returns false to let miniredis answer it.
 func (c sentinelConn) answer(command string, args []string) bool {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -174,7 +173,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel. It has the length of a Redis run id.
+// sentinelID returns the id of a Sentinel, which is as long as a real run id of Redis.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {

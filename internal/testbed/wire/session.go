@@ -30,7 +30,7 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[0], true
 }
 
-// pop removes and returns the oldest request without a reply. It returns false if there is none.
+// pop removes and returns the oldest request without a reply. ok is false if there is none.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,8 +41,8 @@ func (s *session) pop() (r request, ok bool) {
 	return r, true
 }
 
-// confirm counts one confirmation of the oldest request. last is true if the request needs no more
-// confirmations.
+// confirm counts one confirmation of the oldest request. last is true if the request waits for no
+// more confirmations.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

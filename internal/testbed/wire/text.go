@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// longest is the maximum length of a shortened text, in bytes.
+// longest is the maximum length in bytes to which short shortens a text.
 const longest = 80
 
-// short returns b as valid UTF-8 without control characters, shortened to 80 bytes.
+// short returns b as valid UTF-8, up to the first control character or to 80 bytes.
 func short(b []byte) string {
 	for i, c := range b {
 		if c < ' ' || c == 0x7f || i == longest {
@@ -25,14 +25,14 @@ func short(b []byte) string {
 // setOptions lists the options of SET that appear in a command's name.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
-// withSubcommand lists the commands that have a subcommand before the key.
+// withSubcommand lists the commands that begin with a subcommand instead of a key.
 var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER", "SENTINEL", "FUNCTION", "ACL"}
 
-// withoutKey lists the commands whose arguments are not keys. Some of their arguments are secret.
+// withoutKey lists the commands whose arguments are not keys, and may even be secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText returns a name for a Redis command: its verb and its first key. For SET, the name
-// also contains the options.
+// commandText returns a name for a Redis command, which consists of the verb and the first key. For
+// SET, it also contains the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -59,7 +59,7 @@ func commandText(args [][]byte) string {
 	return strings.Join(words, " ")
 }
 
-// scriptName returns the name of a function, or the first digits of a script's SHA-1.
+// scriptName returns the name of a function, or the first digits of the SHA-1 of a script.
 func scriptName(command string, arg []byte) string {
 	if !strings.HasPrefix(command, "EVAL") {
 		return short(arg)
@@ -70,17 +70,17 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the statement names in the name of a request.
+// Joint separates the names of the statements in a request that contains several statements.
 const Joint = " + "
 
-// maxStatements limits how many statements of one request get a name.
+// maxStatements limits how many statements of a request appear in its name.
 const maxStatements = 16
 
 // EmptyStatement is the name of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText names the SQL statements in a request. Each name consists of the verb and the first
-// table.
+// statementText names the SQL statements in a request. Each name usually consists of the verb and
+// the first table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -148,10 +148,10 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// ForUpdate ends the name of a SELECT that locks rows.
+// ForUpdate is the end of the name of a SELECT that locks rows.
 const ForUpdate = " FOR UPDATE"
 
-// DoBlock is the name of a DO statement, which executes a block of code in PostgreSQL.
+// DoBlock is the name of a DO statement, with which PostgreSQL executes a block of code.
 const DoBlock = "DO BLOCK"
 
 // locksRows reports whether the words of a SELECT contain FOR UPDATE or FOR NO KEY UPDATE.
@@ -179,12 +179,12 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists the schemas of system tables. A statement's name contains the schema instead
+// systemSchemas lists the schemas of system tables. Names of statements contain the schema instead
 // of such a table.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the table name that follows word, or the first table name if word is empty. It
-// skips words such as IGNORE.
+// after returns the first table name after word, or the first of all if word is empty. It skips
+// words that cannot be table names, such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -202,11 +202,11 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords limits how many words of a statement are read.
+// maxWords limits how many words of a statement the proxy reads to name it.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of a statement, without comments. rest is the
-// text after the semicolon, or nil if there is none.
+// nextStatement returns the first words and signs of a statement, but no comments. rest is the text
+// after the semicolon, or nil if there is no semicolon.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -254,7 +254,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 // $body$.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
-// wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
+// wordLen returns the length of the word at the beginning of sql, of which any part may be quoted.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
@@ -281,5 +281,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte separates names and numbers.
+// isSign reports whether a byte separates names and numbers, as a space does.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

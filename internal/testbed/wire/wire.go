@@ -38,7 +38,7 @@ type Event struct {
 // the connection waits until the tap lets the request pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
-// ErrGone means that the connection ended without a reply.
+// ErrGone means that no reply will come, because the connection has ended.
 var ErrGone = errors.New("wire: the connection has ended")
 
 // ReplyError is an error that the server sent as its reply.
@@ -47,7 +47,7 @@ type ReplyError struct{ Text string }
 // Error returns the text of the server's error.
 func (e *ReplyError) Error() string { return e.Text }
 
-// Protocol returns scanners for both directions of a new connection.
+// Protocol returns a scanner for each direction of a new connection.
 type Protocol func(*session) (requests, replies scanner)
 
 // These are the protocols that a proxy can read.
@@ -61,7 +61,7 @@ var (
 type scanner interface {
 	// scan consumes n bytes of data, at most up to the end of a message, and returns the message
 	// that begins data. If n is 0, scan needs more data. full means that the buffer has no room for
-	// more data. scan returns a *refusal if the proxy cannot serve the client.
+	// more. scan returns a *refusal if the proxy cannot serve the client.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
@@ -81,7 +81,7 @@ const (
 	replies
 )
 
-// request contains what the proxy remembers about a request until the reply arrives.
+// request contains what the proxy must remember about a request until the reply arrives.
 type request struct {
 	kind  byte // kind of the command, which each protocol defines
 	left  int  // number of confirmations that have not arrived yet
