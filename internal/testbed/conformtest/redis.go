@@ -119,7 +119,7 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis is an Opener for Redis servers. spec is a list of their addresses, separated by commas.
+// OpenRedis implements Opener for Redis servers. spec lists their addresses, separated by commas.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {
