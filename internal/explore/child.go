@@ -162,7 +162,7 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute runs a task. If the task ends its process, Execute finds the step and starts a new one.
+// Execute runs a task in the child process, and starts a new process if the task ends that one.
 func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	r, err := c.ask(request{Do: execute, Task: task})
 	if end, ok := errors.AsType[*endedError](err); ok {

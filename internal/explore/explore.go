@@ -144,8 +144,8 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a search that ran out of time. Because time ran out, the result may
-// differ from run to run.
+// TimeOver is the Reason of a search that ran out of time. The result of such a search may differ
+// from run to run.
 const TimeOver = search.TimeOver
 
 // Level counts the schedules that have a certain number of preemptions and faults.

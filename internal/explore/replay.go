@@ -114,7 +114,7 @@ func modeOf(set sim.Setting, v search.Violation) string {
 	return mode.ID
 }
 
-// mark sets Broken in each moment, which is true from the given step on.
+// mark sets Broken to true in each moment from the given step on, and to false before.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step

@@ -58,8 +58,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the name of the network that the call uses, because the database and the lock
-// servers have separate networks.
+// network returns the name of the network that the call uses. The database and the lock servers
+// have separate networks.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -274,8 +274,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds partitions between an instance and the database or the lock servers, unless
-// the instance neither holds a lock nor has a waiting call.
+// networkFailures adds partitions between an instance and the database or the lock servers, if the
+// instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })

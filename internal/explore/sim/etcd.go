@@ -298,8 +298,8 @@ var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 // limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether key is at least from and less than end. If end is empty, only the key
-// from is in the range, and if end is "\x00", there is no upper limit.
+// inRange reports whether key is at least from and less than end. If end is empty, the range
+// contains only the key from. If end is "\x00", the range has no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:

@@ -31,7 +31,7 @@ type lockServer interface {
 	reset() // restores the initial state
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds everything to the fingerprint that can influence the server's future behavior and
+	// state adds to the fingerprint everything that can influence the server's future behavior and
 	// is not part of its contents.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf returns the remaining TTL of the lease with this value, or 0 if the lease never

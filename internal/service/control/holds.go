@@ -351,7 +351,7 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked identifies a call, but leaves its number at 0. orders lists those of its orders that
+// nameLocked identifies a call, but leaves its number at 0. orders lists the call's orders that
 // have breakpoints, and a renewal is named after the first of them.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}

@@ -290,8 +290,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all servers and reports whether the instance is ready. It
-// is ready even if a minority of the Redlock nodes is down.
+// readiness returns a function that pings all servers and reports whether the instance is ready. An
+// instance is ready even if a minority of the Redlock nodes is down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {

@@ -23,8 +23,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener opens clients for the servers that spec describes. It returns clients that call Replied
-// after every reply. The caller sets the TTL and Wait of the Env.
+// Opener opens clients for the servers that spec describes. These clients must call Replied after
+// every reply. The caller sets the TTL and Wait of the Env.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
 // Subject is a locking strategy to test, together with its servers.

@@ -77,8 +77,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server at addr is the process with this pid, because another process
-// may have taken the port.
+// answers reports whether the server at addr is the process with this pid, and not another process
+// that has taken the port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()

@@ -208,5 +208,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a database driver, which it also returns as errors.
+// silent discards the log messages of a driver, because the driver also returns them as errors.
 var silent = log.New(io.Discard, "", 0)

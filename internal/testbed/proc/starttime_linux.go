@@ -14,7 +14,7 @@ func StartTime(pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	// Count the fields from the end of the name in parentheses, because it may contain spaces. The
+	// Count the fields after the name in parentheses, because the name may contain spaces. The
 	// start time is the 20th.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {

@@ -98,7 +98,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request whose fate the user's tap function is deciding.
+// tapped is a request that the user's tap function is handling.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send

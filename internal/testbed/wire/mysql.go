@@ -303,7 +303,7 @@ type mysqlReplies struct {
 	last    byte // sequence number of the last packet
 }
 
-// errorBytes is how many bytes of a reply scan waits for, so that it can read an error message.
+// errorBytes is how many bytes scan waits for at the start of a reply, which may be an error.
 const errorBytes = 512
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {

@@ -28,7 +28,7 @@ type Sentinels struct {
 	misnamed   sync.Once
 }
 
-// ListenSentinels starts Sentinels that report this master, which the caller must close.
+// ListenSentinels starts Sentinels that report this master. The caller must close the Sentinels.
 func ListenSentinels(master string, say func(text string)) (s *Sentinels, err error) {
 	s = &Sentinels{say: say}
 	if s.host, s.port, err = net.SplitHostPort(master); err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// longest is the maximum length in bytes to which short shortens a text.
+// longest is the maximum length of a shortened text, in bytes.
 const longest = 80
 
 // short returns b as valid UTF-8, up to the first control character or to 80 bytes.
@@ -254,7 +254,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 // $body$.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
-// wordLen returns the length of the word at the beginning of sql, of which any part may be quoted.
+// wordLen returns the length of the word at the beginning of sql, including its quoted parts.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
