@@ -60,8 +60,8 @@ type Config struct {
 	// run in this process, which a strategy can then crash.
 	Command []string
 	Workers int // default: 1
-	// Patience is how much real time one schedule may take. After that, the search considers the
-	// schedule hung. The default is 5 s.
+	// Patience is how much real time one schedule may take before the search considers it hung. The
+	// default is 5 s.
 	Patience time.Duration
 	// First stops the search at the first failure.
 	First bool

@@ -64,8 +64,8 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf describes the faults in a schedule, such as "a lease ends, crash". Failures with the same
-// faults form a group.
+// kindOf describes the faults in a schedule, such as "a lease ends, crash", so that failures with
+// the same faults form a group.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A header is a line above the steps. It consists of a name and one or more words.
+// A header is a line above the steps, which consists of a name and one or more words.
 type header struct {
 	name    string
 	example string

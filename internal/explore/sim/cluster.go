@@ -49,7 +49,7 @@ func (set Setting) units() int { return max(set.Stock, 1) }
 // of the bubble have ended.
 type Bubble func(f func())
 
-// Cluster contains the simulated servers and instances. It runs one schedule at a time.
+// Cluster contains the simulated servers and instances, and runs one schedule at a time.
 type Cluster struct {
 	Setting
 	// TokenIsDriver means that the lock uses the driver's id as its token. Such a lock cannot tell

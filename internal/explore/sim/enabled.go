@@ -83,7 +83,7 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls adds the waiting calls that could continue. It puts the calls of the previous actor first.
+// calls adds the waiting calls that could continue, beginning with those of the previous actor.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -135,8 +135,8 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps in which only time passes. If a call could continue instead, such a step
-// counts as a preemption or a fault.
+// time adds the steps in which only time passes. Such a step counts as a preemption or a fault if a
+// call could continue instead.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // the remaining goroutines never end, for example a renewal whose holder has died

@@ -31,7 +31,7 @@ type Limits struct {
 	Before func(*search.Trace)
 }
 
-// Execute runs the given steps. It then chooses further steps until every actor has ended.
+// Execute runs the given steps, and then chooses further steps until every actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -63,7 +63,7 @@ type execution struct {
 	observe func(s schedule.Step, made bool) // called after each step of a replay; otherwise nil
 }
 
-// theOrder is the id of the only order in the simulation. All actors try to grab it.
+// theOrder is the id of the only order in the simulation, which all actors try to grab.
 const theOrder = 1
 
 // An actor is one attempt by one driver to grab the order.
@@ -170,7 +170,7 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// start launches the process of an instance. It also replaces a process that has died.
+// start launches the process of an instance, or a new process if the old one has died.
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)

@@ -41,8 +41,8 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It blocks until a step of the schedule lets it continue. If the schedule
-// delays the reply, the call blocks a second time.
+// call is one remote call. It blocks until a step of the schedule lets it continue, and blocks a
+// second time if the schedule delays the reply.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
@@ -167,8 +167,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait blocks until the schedule decides the call, or until the call's context ends. A paused
-// process does not notice that its context has ended.
+// wait blocks until the schedule decides the call, or until the call's context ends. The end of the
+// context has no effect while the process is paused.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {

@@ -85,8 +85,8 @@ const (
 	askAtOnce = 8
 )
 
-// noteAsked detects clients that ask for the lock too often. It works like a leaky bucket, so old
-// requests stop counting after a while.
+// noteAsked keeps track of how often a client asks for the lock. It works like a leaky bucket, so
+// old requests stop counting after a while.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
@@ -156,7 +156,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether an argument of the call contains value.
+// names reports whether value occurs as a complete token in any argument of the call.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(slices.Concat(c.sent...), func(arg any) bool {
 		text, ok := arg.(string)
@@ -164,8 +164,8 @@ func (c *call) names(value string) bool {
 	})
 }
 
-// mentions reports whether text contains value as a complete token. For example, token-1-10 does
-// not mention token-1-1.
+// mentions reports whether text contains value as a complete token, so that token-1-10 does not
+// mention token-1-1.
 func mentions(text, value string) bool {
 	for value != "" {
 		_, rest, found := strings.Cut(text, value)

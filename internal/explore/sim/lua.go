@@ -15,9 +15,9 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the Lua scripts of a Redis server. It reuses one Lua state, because creating a state
-// for each run took half of the search time. Scripts with unsupported features run in miniredis
-// instead.
+// luaHost runs the Lua scripts of a Redis server, except those with unsupported features, which
+// miniredis runs. It reuses one Lua state, because creating one for each run took half of the
+// search time.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState

@@ -127,9 +127,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client counts the TTL from its request. If the reply was late or missing, the client
-		// may therefore report a loss too early. After a single lost reply, it still has time for
-		// another request.
+		// If the reply was late or missing, a client may report a loss too early, because it counts
+		// the TTL from its request. After a single lost reply, it still has time for another
+		// request.
 		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
 		}
@@ -203,8 +203,8 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the actor's lock, although no fault has occurred.
-// Such a lock excludes no one.
+// storesNothing reports whether no server stores the actor's lock although no fault has occurred,
+// which means that the lock excludes no one.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
@@ -617,7 +617,7 @@ func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// A lock may remain if the driver knows that its release failed.
+		// If the driver knows that its release failed, the lock may remain.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted

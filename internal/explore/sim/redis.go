@@ -132,8 +132,8 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove a
-// subscriber at the same time.
+// subscriberCount returns the number of subscribers. It needs the lock, because a timer may remove
+// a subscriber at the same time.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

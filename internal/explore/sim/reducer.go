@@ -81,8 +81,8 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step also arrived late
 }
 
-// isMirrored reports whether the call's server is in the same state as another server. If so, the
-// search tries the call on only one of the two (symmetry reduction).
+// isMirrored reports whether the call's server is in the same state as another server. If it is,
+// the search tries the call on only one of them (symmetry reduction).
 func (r *reducer) isMirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.equalLocked(n, c.node)

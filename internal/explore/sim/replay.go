@@ -30,8 +30,8 @@ type Record struct {
 	Broken  []search.Violation
 }
 
-// Replay executes the given steps and skips those that are impossible. It then chooses further
-// steps until every actor has ended.
+// Replay executes the given steps, but skips impossible ones. It then chooses further steps until
+// every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true

@@ -194,8 +194,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls f, which runs code of a strategy. It panics if that code ends its goroutine,
-// because the caller would otherwise wait forever.
+// unlessExited calls f, which runs code of a strategy. If that code ends its goroutine,
+// unlessExited panics, because the caller would otherwise wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -276,7 +276,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 }
 
 // nextTimer lets time pass until a call arrives or a grab ends. If other calls could continue, it
-// stops at the end of the next lease at the latest.
+// stops before the next lease ends.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()

@@ -123,7 +123,7 @@ func (c *zkConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeInLocked executes all complete requests and keeps an incomplete one.
+// takeInLocked executes all complete requests and keeps an incomplete one for later.
 func (c *zkConn) takeInLocked() {
 	for len(c.in) >= 4 && !c.closed && !c.stopped() {
 		end := 4 + int(binary.BigEndian.Uint32(c.in))

@@ -37,7 +37,7 @@ type Point struct {
 	After bool      `json:"after,omitempty"`
 }
 
-// String returns a text such as "before claim 1" or "after read".
+// String returns the point as a text, such as "before claim 1" or "after read".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -281,7 +281,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked lets a call continue. It returns false if the call is not stopped at this
+// releaseLocked lets a call continue, or returns false if the call is not stopped at this
 // breakpoint.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
@@ -430,8 +430,8 @@ func (l *hold) appliesTo(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until no breakpoint stops the call. It returns the context for sending the
-// call.
+// awaitRelease waits until no breakpoint stops the call, and then returns the context for sending
+// the call.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -494,7 +494,7 @@ func (h *Holds) sendAgain(c *call) {
 // suffice, because some errors are normal replies, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the server's answer, and waits while a breakpoint holds it back. It returns the
+// awaitReply stores the server's answer, waits while a breakpoint holds it back, and returns the
 // error that the caller gets.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()

@@ -209,7 +209,7 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that also returns its connection pool, for a lock that needs the pool.
+// pooled is a Store that also gives access to its connection pool, which some locks need.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -217,7 +217,7 @@ type pooled struct {
 
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err. Use it with defer.
+// closing calls close and adds its error to *err, so that a deferred call can report an error.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
 // newRecorder returns a recorder that writes to the file cfg.Events, and a function that closes the

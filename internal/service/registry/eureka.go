@@ -30,7 +30,7 @@ const (
 	callTimeout = 5 * time.Second
 	// retryAfter limits the pause after a failed call for the registration of an instance.
 	retryAfter = 5 * time.Second
-	// maxReply limits the size of a reply in bytes.
+	// maxReply limits how many bytes of a reply are read.
 	maxReply = 16 << 20
 )
 
@@ -42,7 +42,7 @@ var errUnknown = errors.New("the server does not know this instance")
 // client opens a new connection for each call, because calls are too rare to keep connections open.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 
-// Eureka is a client of a Eureka server. It is safe for concurrent use.
+// Eureka is a client of a Eureka server, and is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
 // ParseEureka returns a client for the Eureka server at a URL. A URL without a path means /eureka.

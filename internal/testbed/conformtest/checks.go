@@ -211,8 +211,8 @@ func lostReply(t *trial) {
 }
 
 // recovers checks that a process works again after an outage in which it got no reply to an
-// acquire. While another client has the lock, it must get ErrBusy. After that client's release, it
-// must get the lock. The same must hold after a second outage.
+// acquire. It must get ErrBusy while another client has the lock, and the lock after that client's
+// release. The check includes a second outage.
 func recovers(t *trial) {
 	holder, contender := t.pair(longTTL, 600*time.Millisecond)
 	for outage := range 2 {
@@ -270,8 +270,8 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long client i holds its key. The times differ, so that clients release
-// their keys at different moments.
+// contendedHold returns how long client i holds its key. Clients hold their keys for different
+// times, so that they do not release them all at once.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
 // watchLateness measures how much this process is delayed by other work on the machine, until stop

@@ -183,7 +183,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, which does not depend on the lock.
+	// Record the holder in the file system, because this does not depend on the lock.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

@@ -133,8 +133,8 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env with the client single for locks on one Redis, and the clients redlock for
-// Redlock. The caller sets its TTL and Wait.
+// EnvOf returns an Env in which locks on one Redis use the client single, and Redlock uses the
+// clients redlock. The caller sets its TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,

@@ -125,7 +125,7 @@ func (t *trial) acquire(l lock.Locker) lock.Lease {
 
 func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
 
-// excluded checks that another client cannot acquire the key. It returns how long the attempt took.
+// excluded checks that another client cannot acquire the key, and returns how long that took.
 func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
 	began := time.Now()
 	lease, err := contender.Acquire(ctx, t.key)
@@ -143,7 +143,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires the key in the background. The check fails if the key is free at once.
+// waiter acquires the key in the background, and fails the check if the key is free at once.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {

@@ -37,7 +37,7 @@ func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// Lift lets the child become its real program. It returns an error if the child cannot start that
+// Lift lets the child become its real program, or returns an error if the child cannot start that
 // program.
 func (b *Barrier) Lift() error {
 	if _, err := b.goWrite.Write([]byte{'\n'}); err != nil {

@@ -22,7 +22,7 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 	return cmd.SysProcAttr
 }
 
-// Signal sends a signal to the process group of pid.
+// Signal sends a signal to all processes in the process group that pid leads.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
 // KillRest kills the processes that remain in a process group after its leader has ended.

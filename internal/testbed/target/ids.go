@@ -106,8 +106,7 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of the order with this id. It returns false if there is no such
-// order.
+// NumberOf returns the number of the order with this id, or false if there is no such order.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)

@@ -43,7 +43,7 @@ func (l *link) reset() {
 	}
 }
 
-// connect connects to the server. It returns false if that fails or if the link has ended.
+// connect connects to the server, and returns false if that fails or the link has ended.
 func (l *link) connect() bool {
 	server, err := l.proxy.cfg.Dial(l.ctx)
 	l.mu.Lock()

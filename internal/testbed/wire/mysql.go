@@ -294,8 +294,8 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// mysqlReplies finds the replies in a server's stream. It recognizes the first packet of a reply by
-// its sequence number, which follows the number of the client's last packet.
+// mysqlReplies finds the replies in a server's stream. The first packet of a reply has the sequence
+// number that follows that of the client's last packet.
 type mysqlReplies struct {
 	*session
 	packets

@@ -136,7 +136,7 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	return size, nil
 }
 
-// request combines the collected messages into one request. last is the type of the final message.
+// request combines the collected messages into one request, whose final message has the type last.
 func (s *postgresRequests) request(last byte) (m message) {
 	var names []string
 	var prepared string

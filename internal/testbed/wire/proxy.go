@@ -18,7 +18,7 @@ type Config struct {
 	// Pipe, if not nil, copies the data of a connection, and Protocol is not used. It returns when
 	// both directions have ended. ctx ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
-	// Dial connects to the server. If it fails, the proxy resets the client's connection.
+	// Dial connects to the server. The proxy resets the client's connection if Dial fails.
 	Dial func(ctx context.Context) (net.Conn, error)
 	Say  func(text string) // takes messages for the user; nil discards them
 }
@@ -79,7 +79,7 @@ func (p *Proxy) Unreadable() string {
 	return p.unread
 }
 
-// Use installs a tap for later requests. If t is nil, requests pass without a tap.
+// Use installs a tap for later requests, or lets them pass without a tap if t is nil.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
