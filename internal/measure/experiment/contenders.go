@@ -104,8 +104,15 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// contendFor returns how long other drivers compete while the fault lasts. At one step of a service,
+// it is twice as long, because a lock may end late: a background task that removes old locks runs
+// only from time to time.
 func (s *strike) contendFor() time.Duration {
-	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
+	d := time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
+	if slices.ContainsFunc(s.contests, func(c *contest) bool { return !c.affectedFirst && s.in.bothOrders(c.point) }) {
+		d *= 2
+	}
+	return d
 }
 
 // awaitContenders waits until the other drivers have won every unit, have stopped before they
@@ -130,7 +137,9 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 				return true
 			case s.awaitsOther(c):
 				return false
-			case claimed(c.affected), !s.in.traits.unknownLock && (!s.in.outlasts() || s.in.competed(c)):
+			case claimed(c.affected) && !(s.in.traits.unknownLock && s.in.trail.changesAfter(c.point)):
+				return true
+			case !s.in.traits.unknownLock && (!s.in.outlasts() || s.in.competed(c)):
 				return true
 			}
 			s.sendAgain(c)

@@ -536,6 +536,26 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 	return before
 }
 
+// unlockCommands matches the Redis commands that release a lock in most services.
+var unlockCommands = regexp.MustCompile(`^\S+ (DEL|UNLINK|GETDEL|EVAL|EVALSHA|FCALL|PUBLISH|DISCARD|UNWATCH)\b`)
+
+// changesAfter reports whether a request of the user's service may still change something after the
+// point, apart from releasing its lock. For example, it may record the winner first, and close the
+// order with another write.
+func (t trail) changesAfter(p fault.Point) bool {
+	calls := t.calls[fault.Alone]
+	i := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
+	if i < 0 || p.After { // a call in the background may come at any time
+		i++
+	}
+	return slices.ContainsFunc(calls[i:], func(c control.Call) bool {
+		if c.Target == tap.DB {
+			return writes(c)
+		}
+		return !unlockCommands.MatchString(string(c.Phase))
+	})
+}
+
 // servicePoints returns the places at which a fault can be injected: before and after each remote
 // call of a request, and at each remote call in the background.
 func (t trail) servicePoints() []fault.Point {

@@ -234,6 +234,44 @@ func TestTrailOf(t *testing.T) {
 	}
 }
 
+// TestChangesAfter checks at which points of a grab a request has nothing left to do but to release
+// its lock.
+func TestChangesAfter(t *testing.T) {
+	calls := func(names ...string) trail {
+		t := trail{calls: map[fault.Role][]control.Call{}}
+		for _, name := range names {
+			c := control.Call{Phase: tap.Phase(name), N: 1}
+			if strings.HasPrefix(name, "mysql ") {
+				c.Target = tap.DB
+			}
+			t.calls[fault.Alone] = append(t.calls[fault.Alone], c)
+		}
+		return t
+	}
+	for _, tt := range []struct {
+		name  string
+		trail trail
+		at    string
+		after bool
+		want  bool
+	}{
+		{"before its last write", calls("redis SET lock:*", "mysql INSERT wins", "mysql UPDATE orders", "redis DEL lock:*"), "mysql UPDATE orders", false, true},
+		{"after its last write", calls("redis SET lock:*", "mysql INSERT wins", "mysql UPDATE orders", "redis DEL lock:*"), "mysql UPDATE orders", true, false},
+		{"between two writes", calls("redis SET lock:*", "mysql INSERT wins", "mysql UPDATE orders", "redis DEL lock:*"), "mysql INSERT wins", true, true},
+		{"before the status in Redis", calls("mysql INSERT wins", "redis SET closed:*", "redis EVALSHA 1a2b3c4 lock:*"), "mysql INSERT wins", true, true},
+		{"before the release", calls("mysql INSERT wins", "redis EVALSHA 1a2b3c4 lock:*"), "redis EVALSHA 1a2b3c4 lock:*", false, false},
+		{"before the commit", calls("mysql BEGIN", "mysql INSERT wins", "mysql COMMIT"), "mysql COMMIT", false, false},
+		{"before a read", calls("mysql INSERT wins", "mysql SELECT wins", "mysql SELECT RELEASE_LOCK"), "mysql SELECT wins", false, false},
+		{"after the end", calls("mysql INSERT wins"), "mysql INSERT wins", true, false},
+		{"at an unknown call", calls("mysql INSERT wins"), "mysql UPDATE orders", false, true},
+	} {
+		p := fault.Point{Point: control.Point{Phase: tap.Phase(tt.at), N: 1, After: tt.after}}
+		if got := tt.trail.changesAfter(p); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // A worker that waits for its next job after a grab does so for another grab.
 func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 	var calls []control.Call

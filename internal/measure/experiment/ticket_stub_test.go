@@ -45,6 +45,10 @@ import (
 //	            leaves 0 or 1, if it has refused another driver
 //	fenced      the write requires a larger fencing token, but no free ticket
 //	insists     repeats a write that failed
+//	no-wait     refuses a driver at once if another one has the lock
+//	two-steps   records the winner, and then closes the ticket with another statement
+//	in-redis    keeps the status of a ticket in Redis, and sets it after it has recorded the winner
+//	swept       sets no expiry; a background task removes old locks from time to time
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
 
@@ -97,6 +101,9 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 			}
 		}()
 	}
+	if o.is("swept") {
+		go o.sweep()
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /tickets", o.open)
 	mux.HandleFunc("POST /tickets/{id}/grab", o.serveGrab)
@@ -111,6 +118,19 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	})
 	fmt.Fprintln(stderr, http.ListenAndServe("127.0.0.1:"+*port, mux))
 	return 1
+}
+
+// sweep removes locks that are older than the TTL. A lock lives for at most 2.5 times the TTL.
+func (o *ticketOffice) sweep() {
+	ctx := context.Background()
+	for range time.Tick(o.ttl * 3 / 2) {
+		old := time.Now().Add(-o.ttl).UnixMilli()
+		keys, _ := o.kv.ZRangeByScore(ctx, "locks", &redis.ZRangeBy{Min: "0", Max: fmt.Sprint(old)}).Result()
+		for _, key := range keys {
+			o.kv.Del(ctx, key)
+			o.kv.ZRem(ctx, "locks", key)
+		}
+	}
 }
 
 func (o *ticketOffice) create() error {
@@ -208,14 +228,17 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		}
 		for end := time.Now().Add(8 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			ttl := o.ttl
-			if o.is("no-expiry") {
+			if o.is("no-expiry") || o.is("swept") {
 				ttl = 0
 			}
 			ok, err := o.kv.SetNX(ctx, key, token, ttl).Result()
+			if ok && o.is("swept") {
+				err = o.kv.ZAdd(ctx, "locks", redis.Z{Score: float64(time.Now().UnixMilli()), Member: key}).Err()
+			}
 			switch {
 			case err != nil:
 				return http.StatusInternalServerError
-			case !ok && time.Now().Before(end) && !o.is("flaky"):
+			case !ok && time.Now().Before(end) && !o.is("flaky") && !o.is("no-wait"):
 				continue
 			case !ok:
 				o.kv.Set(ctx, "refused:"+id, 1, 0)
@@ -239,6 +262,9 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	if n, _ := strconv.Atoi(id); o.is("guesses") && n%4 < 2 {
 		return o.write(id, driver, fence)
 	}
+	if o.is("in-redis") && o.kv.Exists(ctx, "closed:"+id).Val() == 1 {
+		return http.StatusConflict
+	}
 	var status int
 	if err := o.db.QueryRow("SELECT status FROM tickets WHERE id = ?", id).Scan(&status); err != nil {
 		return http.StatusNotFound
@@ -253,12 +279,29 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		}
 	}
 	time.Sleep(o.work)
+	if o.is("two-steps") || o.is("in-redis") {
+		return o.recordFirst(ctx, id, driver)
+	}
 	status = o.write(id, driver, fence)
 	if o.is("insists") && status == http.StatusInternalServerError {
 		time.Sleep(200 * time.Millisecond)
 		return o.write(id, driver, fence)
 	}
 	return status
+}
+
+// recordFirst records the winner, and closes the ticket in a second step.
+func (o *ticketOffice) recordFirst(ctx context.Context, id, driver string) int {
+	_, err := o.db.Exec("INSERT INTO winners (ticket_id, driver) VALUES (?, ?)", id, driver)
+	if err == nil && o.is("in-redis") {
+		err = o.kv.Set(ctx, "closed:"+id, 1, 0).Err()
+	} else if err == nil {
+		_, err = o.db.Exec("UPDATE tickets SET status = 1 WHERE id = ?", id)
+	}
+	if err != nil {
+		return http.StatusInternalServerError
+	}
+	return http.StatusOK
 }
 
 func (o *ticketOffice) write(id, driver string, fence int64) int {

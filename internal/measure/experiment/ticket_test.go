@@ -321,6 +321,31 @@ func TestFenceOfAService(t *testing.T) {
 	}
 }
 
+// A pause between the record of the winner and the step that closes the order lets a second driver win,
+// although the first one is in the ledger already.
+func TestPauseAfterTheRecord(t *testing.T) {
+	for kind, point := range map[string]string{
+		"two-steps": "before mysql UPDATE tickets 1",
+		"in-redis":  "before redis SET closed:* 1",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, kind+" no-wait", target.Spec{}, catalog.Pause)
+			strikeAt(t, &cfg, point)
+			checkTickets(t, cfg, catalog.Unsafe)
+		})
+	}
+}
+
+// A background task removes old locks only from time to time, so a lock may live longer than its TTL. At
+// one step, the pause is long enough for that.
+func TestPauseOutlivesSweptLock(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "swept no-wait", target.Spec{}, catalog.Pause)
+	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	checkTickets(t, cfg, catalog.Unsafe)
+}
+
 // If all drivers of an order without a fault fail, others grab it.
 func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
 	t.Parallel()
