@@ -11,8 +11,8 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue contains the callers of this process that wait for one key. A single entry in Redis stands
-// for all of them. A turn is the lifetime of such an entry: the process waits in Redis, gets the
+// queue contains the callers of this process that wait for one key. Redis has only a single entry
+// for all of them. The lifetime of this entry is a turn, in which the process waits in Redis, gets the
 // lease, and passes it from caller to caller.
 type queue struct {
 	*Locker

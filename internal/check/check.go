@@ -69,7 +69,7 @@ type Evidence struct {
 	Ledger []order.Grab // sorted by the time of the write
 	// NoLedger is the error that occurred when the ledger was read, or nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger, so that Told determines who has won.
+	// FromAnswers means that there is no ledger, so the winners are those in Told.
 	FromAnswers bool
 	// Foreign means that the ledger was read with the user's own query, in which a JOIN may repeat
 	// rows.

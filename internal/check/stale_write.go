@@ -53,7 +53,7 @@ func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found boo
 	return order.Grab{}, order.Grab{}, false
 }
 
-// sighting is a fencing token that the database had seen by the time t.
+// A sighting says that the database had seen a fencing token by the time t.
 type sighting struct {
 	t     time.Duration
 	fence uint64

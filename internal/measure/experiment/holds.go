@@ -74,8 +74,8 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write, so that the driver
-// that the fault hit can write first.
+// holdsContenders reports whether the other drivers must stop before they write. The driver that the
+// fault hits can then write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced

@@ -201,9 +201,9 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the remote calls of one request before and after its answer. It waits until the
-// request has written and makes no more calls, but not longer than a limit. took is how long it
-// waited after the answer.
+// listCalls sends one request, and returns the remote calls that the service makes for it before and
+// after its answer. It stops listening once the service has written the winner and has become quiet,
+// or after a time limit. took is how long it listened after the answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)

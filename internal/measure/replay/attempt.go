@@ -257,7 +257,8 @@ func releaseAs(as control.Outcome) execute {
 	return func(t *attempt, ctx context.Context, m move) (string, error) { return t.release(ctx, m, as) }
 }
 
-// release waits until a call of the actor has stopped, lets it continue, and waits for its answer.
+// release waits until the actor has stopped before a call. It then lets the call continue, and waits
+// for the reply.
 func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (string, error) {
 	call := t.call(m.actor, m.Step)
 	if err := t.await(ctx, m.actor, call); err != nil {

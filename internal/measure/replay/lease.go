@@ -62,8 +62,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records which lease a call has granted, renewed or released. before and after are the keys
-// on the server before and after the call, and since is when the call was sent.
+// note records which lease a call has granted, renewed or released. It finds this out by comparing
+// the keys on the server before and after the call. The call was sent at the time since.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:

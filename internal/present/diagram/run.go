@@ -546,8 +546,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the longest period without any event during a pause of the instance, because the
-// process was probably stopped in this period.
+// silence finds out when a process really stood still during a pause. It returns the longest period
+// in which the instance recorded no event.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From

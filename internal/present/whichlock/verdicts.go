@@ -53,8 +53,8 @@ func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 // Twice returns the faults under which two clients got the same order.
 func (p *page) Twice(name string) []string { return p.faults(name, isTwice) }
 
-// TwoInside returns the faults under which two clients held the lock at once, but did not both get
-// the order.
+// TwoInside returns the faults under which two clients held the lock at once, although only one of
+// them got the order.
 func (p *page) TwoInside(name string) []string { return p.faults(name, onlyTwoIn) }
 
 // Stuck returns the faults after which no client can get the order any more.

@@ -188,8 +188,8 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire with a cancelled context", err, context.Canceled)
 }
 
-// cancelledMidway checks that nothing stays on the servers if a client disconnects while it gets
-// the lock.
+// cancelledMidway checks that nothing is left on the servers if a client disconnects at the moment
+// at which it gets the lock.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()

@@ -84,8 +84,8 @@ type Target struct {
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that proxies stop the calls of an instance, so that they can also lose single
-	// replies.
+	// Wire means that the calls of an instance are stopped by proxies, which can also drop the reply
+	// to a single call.
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string

@@ -84,7 +84,8 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections calls each for every file, with the part that was read since the last call of Keep.
+// sections passes every file to the function each, reduced to the part that was read since the last
+// call of Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

@@ -359,8 +359,9 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have sent no database statement for the duration long. It
-// returns false if this takes longer than within, or if the instances have no proxies.
+// AwaitQuiet waits for a period of the given length in which the instances send no statement to the
+// database. It returns false if there is no such period before the time limit within, or if the
+// instances have no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false

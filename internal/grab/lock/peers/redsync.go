@@ -40,7 +40,7 @@ var redsyncOne = lock.Strategy{
 	New: newRedsync(),
 }
 
-// handedOver is the reason why a lock fails the tests in which the caller disconnects.
+// handedOver explains why these locks fail the tests in which the caller disconnects.
 const handedOver = "a caller that disconnects while the lock is granted still gets it, and must check its context"
 
 var redsync5ms = func() lock.Strategy {
