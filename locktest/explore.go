@@ -81,9 +81,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 		Actors: b.Actors, Preemptions: b.Preemptions, FaultCount: b.FaultCount,
 		Properties: b.Properties, TTL: b.TTL, Wait: b.Wait, Work: b.Work, Nodes: b.Nodes, Instances: b.Instances, Seconds: b.Time.Seconds(),
 	}
-	for _, f := range b.Faults {
-		cfg.Faults = append(cfg.Faults, catalog.Fault(f))
-	}
+	cfg.Faults = catalog.Map(b.Faults, func(f string) catalog.Fault { return catalog.Fault(f) })
 	if cfg.FaultCount == 0 && len(cfg.Faults) > 0 {
 		cfg.FaultCount = 1
 	}

@@ -160,7 +160,7 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
+	return catalog.Filter(lockbench.Cases, func(c lockbench.Case) bool { return slices.Contains(chosen, c.Name) }), nil
 }
 
 // parseSubjects parses a list of locks to measure, which may also contain the groups "ours",
@@ -168,11 +168,9 @@ func parseCases(text string) ([]lockbench.Case, error) {
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {
-		for _, c := range lockbench.Subjects() {
-			if word == "all" || word == "ours" && !c.Peer || word == "peers" && c.Peer {
-				found = append(found, c)
-			}
-		}
+		found = catalog.Filter(lockbench.Subjects(), func(c lockbench.Subject) bool {
+			return word == "all" || word == "ours" && !c.Peer || word == "peers" && c.Peer
+		})
 		if found != nil {
 			return found, nil
 		}

@@ -83,10 +83,7 @@ func (s *settings) problem(p experiment.Problem) string {
 // calls a fault can be injected.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
-	var rows [][2]string
-	for _, a := range p.Answers {
-		rows = append(rows, [2]string{a.Question, a.Answer + ": " + a.Meaning})
-	}
+	rows := catalog.Map(p.Answers, func(a experiment.SeenAnswer) [2]string { return [2]string{a.Question, a.Answer + ": " + a.Meaning} })
 	if p.Ledger != "" {
 		rows = append(rows, [2]string{"ledger", p.Ledger})
 	}

@@ -231,13 +231,7 @@ func explainProperty(p catalog.Property, note string) explanation {
 
 func explainStrategy(st lock.Strategy) explanation {
 	under := func(v catalog.Verdict) string {
-		var faults []string
-		for _, f := range catalog.RunFaults {
-			if expectedInRun(st, f) == v {
-				faults = append(faults, string(f))
-			}
-		}
-		return strings.Join(faults, ", ")
+		return catalog.Join(catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return expectedInRun(st, f) == v }), ", ", func(f catalog.Fault) string { return string(f) })
 	}
 	var breaks []string
 	for _, id := range st.Breaks {
@@ -261,11 +255,7 @@ func explainStrategy(st lock.Strategy) explanation {
 
 // checks lists the conformance tests that a strategy is known to fail, each with its reason.
 func checks(failing map[string]string) string {
-	var all []string
-	for _, check := range slices.Sorted(maps.Keys(failing)) {
-		all = append(all, fmt.Sprintf("%q (%s)", check, failing[check]))
-	}
-	return strings.Join(all, "; ")
+	return catalog.Join(slices.Sorted(maps.Keys(failing)), "; ", func(check string) string { return fmt.Sprintf("%q (%s)", check, failing[check]) })
 }
 
 // everyStrategy returns all strategies, including those of libraries and known-broken ones.

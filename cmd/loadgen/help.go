@@ -76,11 +76,9 @@ func runHelp(w io.Writer, topic string) {
 
 // helpSections returns tables of all flags of the run command, and of the names that they accept.
 func (s *settings) helpSections() (all []section) {
-	for _, g := range s.groups() {
-		all = append(all, section{g.title, flags.Rows(g.flags)})
-	}
+	all = catalog.Map(s.groups(), func(g flagGroup) section { return section{g.title, flags.Rows(g.flags)} })
 	title := func(s lock.Strategy) [2]string { return [2]string{s.Name, s.Title} }
-	faults := slices.DeleteFunc(slices.Clone(catalog.Faults), func(f catalog.FaultEntry) bool { return f.By&catalog.Run == 0 })
+	faults := catalog.Filter(catalog.Faults, func(f catalog.FaultEntry) bool { return f.By&catalog.Run != 0 })
 	return append(all,
 		section{"Scenarios", catalog.Map(experiment.Scenarios, func(sc experiment.Scenario) [2]string { return [2]string{sc.Name, sc.About} })},
 		section{"Strategies", catalog.Map(lock.Strategies, title)},

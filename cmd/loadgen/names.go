@@ -136,7 +136,7 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
+	return catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return slices.Contains(chosen, f) }), nil
 }
 
 // findFault returns the fault with this name. If the name is outdated, it keeps a note for the user

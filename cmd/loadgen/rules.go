@@ -88,13 +88,8 @@ var sentinelRules = []flags.Rule{
 }
 
 func flagsBut(names string) string {
-	var rest []string
-	for _, f := range defaults("").flags() {
-		if !slices.Contains(strings.Fields(names), f.Name) {
-			rest = append(rest, f.Name)
-		}
-	}
-	return strings.Join(rest, " ")
+	rest := catalog.Filter(defaults("").flags(), func(f flags.Flag) bool { return !slices.Contains(strings.Fields(names), f.Name) })
+	return catalog.Join(rest, " ", func(f flags.Flag) string { return f.Name })
 }
 
 // facts reports which of the named conditions in runRules, such as "a fault", are true.

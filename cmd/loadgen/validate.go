@@ -37,13 +37,7 @@ func (s *settings) chooseNames() error {
 	if !s.testsService() {
 		return s.unknownStrategy
 	}
-	words := s.strategyWords
-	for _, c := range s.Only {
-		if !slices.Contains(words, c.Strategy) {
-			words = append(words, c.Strategy)
-		}
-	}
-	for _, word := range words {
+	for _, word := range catalog.Distinct(slices.Concat(s.strategyWords, catalog.Map(s.Only, strategyOf))) {
 		switch word {
 		case "all":
 			s.Target.Strategies = nil
@@ -59,6 +53,8 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
+func strategyOf(c experiment.CellName) string { return c.Strategy }
+
 // chooseCells applies the -only flag to the strategies and faults. It also records the settings
 // that the user has chosen, because a fault must not change them.
 func (s *settings) chooseCells() error {
@@ -67,7 +63,7 @@ func (s *settings) chooseCells() error {
 		s.Workers = 1 // the servers of an external stack serve only one run at a time
 	}
 	if s.allFaults {
-		s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool { return !f.OnTopology(s.Stack.RunsRedis()) })
+		s.Faults = catalog.Filter(s.Faults, func(f catalog.Fault) bool { return f.OnTopology(s.Stack.RunsRedis()) })
 	}
 	if len(s.Only) == 0 {
 		return nil
@@ -82,12 +78,7 @@ func (s *settings) chooseCells() error {
 		return nil
 	}
 	if !s.given("strategies") {
-		var named []string
-		for _, c := range s.Only {
-			if !slices.Contains(named, c.Strategy) {
-				named = append(named, c.Strategy)
-			}
-		}
+		named := catalog.Distinct(catalog.Map(s.Only, strategyOf))
 		var err error
 		if s.Strategies, err = parseStrategies(strings.Join(named, ",")); err != nil {
 			return err

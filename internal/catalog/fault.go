@@ -113,13 +113,7 @@ func FindFault(name string) (f FaultEntry, note string, ok bool) {
 
 // FaultsBy lists the faults that the program can inject, in the order of Faults.
 func FaultsBy(program Programs) []Fault {
-	var names []Fault
-	for _, f := range Faults {
-		if f.By&program != 0 {
-			names = append(names, f.Name)
-		}
-	}
-	return slices.Clip(names)
+	return Map(Filter(Faults, func(f FaultEntry) bool { return f.By&program != 0 }), func(f FaultEntry) Fault { return f.Name })
 }
 
 // RunFaults lists the faults that `loadgen run` can inject. The first entry is NoFault.

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -70,4 +71,33 @@ func Shorten(text string, most int) string {
 		return string(runes[:most]) + "…"
 	}
 	return text
+}
+
+// Filter returns the items for which keep returns true. It returns nil if there are none.
+func Filter[T any](items []T, keep func(T) bool) (kept []T) {
+	for _, item := range items {
+		if keep(item) {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}
+
+// First returns the first item for which is returns true. It returns the zero value if there is
+// none.
+func First[T any](items []T, is func(T) bool) (first T) {
+	if i := slices.IndexFunc(items, is); i >= 0 {
+		return items[i]
+	}
+	return first
+}
+
+// Distinct returns each item once, in the order of the first occurrences.
+func Distinct[T comparable](items []T) (all []T) {
+	for _, item := range items {
+		if !slices.Contains(all, item) {
+			all = append(all, item)
+		}
+	}
+	return all
 }

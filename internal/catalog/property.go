@@ -2,7 +2,6 @@ package catalog
 
 import (
 	_ "embed"
-	"slices"
 )
 
 // These are the names of all properties.
@@ -72,11 +71,5 @@ func (p Property) Promise(units int) string {
 // PropertiesBy lists the properties that a user can select in a program. It omits properties that
 // are always checked.
 func PropertiesBy(program Programs) []string {
-	var names []string
-	for _, p := range Properties {
-		if p.By&program != 0 && !p.Always {
-			names = append(names, p.Name)
-		}
-	}
-	return slices.Clip(names)
+	return Map(Filter(Properties, func(p Property) bool { return p.By&program != 0 && !p.Always }), func(p Property) string { return p.Name })
 }

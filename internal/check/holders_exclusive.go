@@ -45,11 +45,7 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
 	}
-	spans := make([]Span, len(holds))
-	for i, h := range holds {
-		spans[i] = h.Span
-	}
-	return overlaps(spans, excludes)
+	return overlaps(catalog.Map(holds, func(h Hold) Span { return h.Span }), excludes)
 }
 
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -71,20 +72,12 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 
 // Pairs returns the attempts that wrote the rows of a ledger.
 func Pairs(ledger []order.Grab) []Pair {
-	pairs := make([]Pair, len(ledger))
-	for i, g := range ledger {
-		pairs[i] = Pair{g.Order, g.Driver}
-	}
-	return pairs
+	return catalog.Map(ledger, func(g order.Grab) Pair { return Pair{g.Order, g.Driver} })
 }
 
 // Rows converts the answers "grabbed" into the ledger rows that they promise.
 func Rows(told []Pair) []order.Grab {
-	rows := make([]order.Grab, len(told))
-	for i, p := range told {
-		rows[i] = order.Grab{Order: p.Order, Driver: p.Driver}
-	}
-	return rows
+	return catalog.Map(told, func(p Pair) order.Grab { return order.Grab{Order: p.Order, Driver: p.Driver} })
 }
 
 // WithoutRepeats returns the ledger without repeated rows. For each pair of an order and a driver,

@@ -307,20 +307,13 @@ func (b *builder) stuck() []history.Event {
 	if !ok {
 		return nil
 	}
-	var refused []history.Event
-	for _, e := range b.events {
-		if e.T >= holder.T && e.Op == history.Acquire && e.Kind == history.Fail && actorOf(e) != actorOf(holder) {
-			refused = append(refused, e)
-		}
-	}
-	var shown []history.Event
-	for _, e := range b.events {
+	refused := catalog.Filter(b.events, func(e history.Event) bool {
+		return e.T >= holder.T && e.Op == history.Acquire && e.Kind == history.Fail && actorOf(e) != actorOf(holder)
+	})
+	return withoutEmptyCalls(catalog.Filter(b.events, func(e history.Event) bool {
 		own := e == holder || e.T >= holder.T && actorOf(e) == actorOf(holder) && b.isShown(e)
-		if own || len(refused) > 0 && (e == refused[0] || e == refused[len(refused)-1]) {
-			shown = append(shown, e)
-		}
-	}
-	return withoutEmptyCalls(shown)
+		return own || len(refused) > 0 && (e == refused[0] || e == refused[len(refused)-1])
+	}))
 }
 
 // lastUnreleased returns the event with which a driver got a lock that it never released.

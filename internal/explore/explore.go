@@ -287,10 +287,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
 		defer cancel()
 	}
-	searchers := make([]search.Worker, len(workers))
-	for i, w := range workers {
-		searchers[i] = w
-	}
+	searchers := catalog.Map(workers, func(w worker) search.Worker { return w })
 	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]Failure{}}
 	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {

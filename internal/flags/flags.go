@@ -138,10 +138,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 	}
 	text := withoutContext(err).Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		var known []string
-		for _, f := range flags {
-			known = append(known, f.Name)
-		}
+		known := catalog.Map(flags, func(f Flag) string { return f.Name })
 		if near := catalog.Nearest(name, known); near != "" {
 			return fmt.Errorf("-%s: there is no such flag: did you mean -%s?", name, near)
 		}

@@ -115,11 +115,7 @@ func OneOf[S ~string](names ...S) Parser[S] {
 
 // Join joins names with commas.
 func Join[S ~string](names []S) string {
-	texts := make([]string, len(names))
-	for i, name := range names {
-		texts[i] = string(name)
-	}
-	return strings.Join(texts, ", ")
+	return catalog.Join(names, ", ", func(name S) string { return string(name) })
 }
 
 // Duration parses any duration.
@@ -190,9 +186,6 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 
 // Unknown returns an error for an unknown name, and suggests a similar name from known and groups.
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
-	names := slices.Clone(groups)
-	for _, k := range known {
-		names = append(names, string(k))
-	}
+	names := append(slices.Clone(groups), catalog.Map(known, func(k S) string { return string(k) })...)
 	return fmt.Errorf("there is no %s %q%s", kind, name, catalog.Hint(name, names, "; there are "+Join(known)))
 }

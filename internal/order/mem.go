@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"grablab/internal/catalog"
 )
 
 // Mem is a Store in memory, with which tests can run many schedules. It gives the same answers as a
@@ -207,13 +209,8 @@ func (m *Mem) rowsOf(id, driver int64) []Grab {
 	return m.grabsIf(func(g Grab) bool { return g.Order == id && g.Driver == driver })
 }
 
-func (m *Mem) grabsIf(keep func(Grab) bool) (grabs []Grab) {
-	for _, g := range m.grabs {
-		if keep(g) {
-			grabs = append(grabs, g)
-		}
-	}
-	return grabs
+func (m *Mem) grabsIf(keep func(Grab) bool) []Grab {
+	return catalog.Filter(m.grabs, keep)
 }
 
 func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {

@@ -124,11 +124,7 @@ var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced, Decrement, Unique}
 
 // GuardNames returns the names of all guards.
 func GuardNames() []string {
-	names := make([]string, len(Guards))
-	for i, g := range Guards {
-		names[i] = string(g)
-	}
-	return names
+	return catalog.Map(Guards, func(g Guard) string { return string(g) })
 }
 
 // ParseGuard returns the guard with the given name. Its error lists all names.

@@ -27,6 +27,8 @@ package schedule
 import (
 	"fmt"
 	"time"
+
+	"grablab/internal/catalog"
 )
 
 // Schedule is one sequence of events.
@@ -114,10 +116,5 @@ func (s Step) CallName() string { return fmt.Sprintf("%s %d %s", s.Phase, s.N, s
 
 // InstanceOf returns the number of an actor's instance, or 0 if there is no such actor.
 func (s Schedule) InstanceOf(actor string) int {
-	for _, a := range s.Actors {
-		if a.Name == actor {
-			return a.Instance
-		}
-	}
-	return 0
+	return catalog.First(s.Actors, func(a Actor) bool { return a.Name == actor }).Instance
 }

@@ -254,9 +254,7 @@ func (x *execution) learn() error {
 	case errors.Is(err, errNotTaken):
 		return nil // the first release did not free the lock; every schedule will show that
 	}
-	for _, e := range x.world.entries() {
-		x.cluster.residue = append(x.cluster.residue, e.key)
-	}
+	x.cluster.residue = catalog.Map(x.world.entries(), func(e entry) string { return e.key })
 	for _, n := range x.cluster.nodes {
 		if r, ok := n.lockServer.(*redisServer); ok {
 			r.findCounters()

@@ -255,7 +255,7 @@ func (m *enabledSteps) actorFailures(a *actor) {
 		m.fault(catalog.Hang, schedule.Step{Kind: schedule.Hangs, Actor: a.name})
 	}
 	if m.x.gate.enabledLocked(a) {
-		if first := find(m.x.world.actors, func(b *actor) bool {
+		if first := catalog.First(m.x.world.actors, func(b *actor) bool {
 			return b.inst == a.inst && m.x.gate.enabledLocked(b) && b.begun && !b.done && !b.hung
 		}); a == first {
 			m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})

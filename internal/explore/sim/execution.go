@@ -360,18 +360,10 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element for which fits returns true, or nil if there is none.
-func find[T any](list []*T, fits func(*T) bool) *T {
-	if i := slices.IndexFunc(list, fits); i >= 0 {
-		return list[i]
-	}
-	return nil
-}
-
 func (w *world) named(name string) *actor {
-	return find(w.actors, func(a *actor) bool { return a.name == name })
+	return catalog.First(w.actors, func(a *actor) bool { return a.name == name })
 }
 
 func (w *world) node(name string) *node {
-	return find(w.cluster.nodes, func(n *node) bool { return n.name == name })
+	return catalog.First(w.cluster.nodes, func(n *node) bool { return n.name == name })
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/tap"
@@ -130,7 +131,7 @@ func phaseOf(ctx context.Context) tap.Phase {
 // actorOf returns the actor that made a call. A call in the background has no driver, so it counts
 // as a call of the first actor on the instance.
 func (g *gate) actorOf(inst *instance, driver int64) *actor {
-	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
+	return cmp.Or(catalog.First(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
 // numberCalls numbers the calls that the last step has caused. It sorts them by content first,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/history"
 	"grablab/internal/tap"
 
@@ -183,12 +184,7 @@ func mentions(text, value string) bool {
 // until returns when the actor's lease on the server ends. It returns the zero Time if the actor
 // has no lease there.
 func (a *actor) until(n *node) time.Time {
-	for _, l := range a.leases {
-		if l.node == n {
-			return l.until
-		}
-	}
-	return time.Time{}
+	return catalog.First(a.leases, func(l serverLease) bool { return l.node == n }).until
 }
 
 func (a *actor) lease(l serverLease) {
@@ -222,10 +218,7 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	if quorum == 0 {
 		return 0
 	}
-	left := make([]time.Duration, len(a.leases))
-	for i, l := range a.leases {
-		left[i] = l.until.Sub(now(l.node))
-	}
+	left := catalog.Map(a.leases, func(l serverLease) time.Duration { return l.until.Sub(now(l.node)) })
 	slices.Sort(left)
 	return left[len(left)-quorum]
 }

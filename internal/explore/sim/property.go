@@ -360,11 +360,9 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 // winners returns the names of the actors that have won. It also compares instances, because two
 // actors can have the same driver.
 func (o *oracle) winners(ledger []order.Grab) []string {
-	names := make([]string, len(ledger))
-	for i, g := range ledger {
-		names[i] = cmp.Or(find(o.world.actors, func(a *actor) bool { return a.won(g) }), o.world.probe).name
-	}
-	return names
+	return catalog.Map(ledger, func(g order.Grab) string {
+		return cmp.Or(catalog.First(o.world.actors, func(a *actor) bool { return a.won(g) }), o.world.probe).name
+	})
 }
 
 func (a *actor) won(g order.Grab) bool {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 
 	"github.com/alicebob/miniredis/v2"
@@ -143,10 +144,6 @@ func (n *redisServer) subscriberCount() int {
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {
-		words := make([]string, len(args))
-		for i, a := range args {
-			words[i] = fmt.Sprint(a)
-		}
-		n.dispatch(peer, words, false)
+		n.dispatch(peer, catalog.Map(args, func(a any) string { return fmt.Sprint(a) }), false)
 	}
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/tap"
@@ -57,13 +58,7 @@ func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
 	}
-	var before []*call
-	for _, c := range r.alternatives {
-		if c.actor == r.last.actor && c.target == schedule.DB {
-			before = append(before, c)
-		}
-	}
-	return before
+	return catalog.Filter(r.alternatives, func(c *call) bool { return c.actor == r.last.actor && c.target == schedule.DB })
 }
 
 // arrivesEarlier reports whether the search can skip the late arrival of a call here, because the

@@ -19,12 +19,12 @@ func (x *execution) prepare(s schedule.Step) {
 	x.reducer.last, x.reducer.struck, x.reducer.alternatives, x.reducer.underway = nil, nil, x.reducer.alternatives[:0], x.reducer.underway[:0]
 	switch s.Kind {
 	case schedule.Call:
-		if x.reducer.last = find(x.gate.waiting, func(c *call) bool { return c.matches(s) }); x.reducer.last != nil {
+		if x.reducer.last = catalog.First(x.gate.waiting, func(c *call) bool { return c.matches(s) }); x.reducer.last != nil {
 			x.reducer.alternatives = append(x.reducer.alternatives, x.gate.waiting...)
 			x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 		}
 	case schedule.ArrivesLate:
-		x.reducer.last = find(x.gate.inFlight, func(c *call) bool { return c.matches(s) })
+		x.reducer.last = catalog.First(x.gate.inFlight, func(c *call) bool { return c.matches(s) })
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {

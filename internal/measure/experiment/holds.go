@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
@@ -186,11 +187,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 		cancel()
 	}
 	for _, c := range s.contests {
-		for _, h := range s.holds(c) {
-			if h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 {
-				all[c] = append(all[c], h)
-			}
-		}
+		all[c] = append(all[c], catalog.Filter(s.holds(c), func(h hold) bool { return h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 })...)
 	}
 	return all
 }

@@ -138,7 +138,7 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 
 func (in *injection) choosePoints() error {
 	all := in.trail.points()
-	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
+	in.points = catalog.Filter(all, in.fault.Reaches)
 	if in.w.cfg.At != nil {
 		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
@@ -199,11 +199,8 @@ func (w *worker) aim(ctx context.Context, keys []string) error {
 	return w.stack.Topology.Aim(ctx, keys)
 }
 
-func (in *injection) keys() (keys []string) {
-	for _, c := range in.aimed {
-		keys = append(keys, grab.Key(in.strategy.Name, c.order))
-	}
-	return keys
+func (in *injection) keys() []string {
+	return catalog.Map(in.aimed, func(c *contest) string { return grab.Key(in.strategy.Name, c.order) })
 }
 
 // prepareAgain prepares the fault anew, because some faults can be injected only once after each

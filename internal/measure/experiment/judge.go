@@ -91,7 +91,7 @@ func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
 // at lists the points that satisfy a condition, such as ": before acquire; after release". It
 // returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
-	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return !holds(p) })
+	points = catalog.Filter(points, holds)
 	if len(points) == 0 {
 		return ""
 	}

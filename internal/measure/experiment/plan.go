@@ -22,11 +22,7 @@ func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 
 // Plan returns the names of all tests of a run, one strategy after another.
 func (cfg Config) Plan() []CellName {
-	var plan []CellName
-	for _, s := range cfg.specs(nil) {
-		plan = append(plan, s.CellName)
-	}
-	return plan
+	return catalog.Map(cfg.specs(nil), func(s *cellSpec) CellName { return s.CellName })
 }
 
 // cellSpec describes a test that is still to run, and later stores its result.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,11 +93,8 @@ func (p *progress) say(format string, args ...any) {
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {
-		var cells []string
-		for _, o := range p.running {
-			cells = append(cells, o.cell)
-		}
-		line, detail = fmt.Sprintf("[%d/%d] %s", p.begun, p.total, strings.Join(cells, ", ")), ""
+		cells := catalog.Join(p.running, ", ", func(o *workerProgress) string { return o.cell })
+		line, detail = fmt.Sprintf("[%d/%d] %s", p.begun, p.total, cells), ""
 	}
 	if left, ok := p.timeLeftLocked(); ok {
 		line += fmt.Sprintf(", %v left", left.Round(time.Second))

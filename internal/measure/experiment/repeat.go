@@ -45,11 +45,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
 		from := len(all)
-		for _, s := range specs {
-			if s.times() <= round {
-				all = append(all, s)
-			}
-		}
+		all = append(all, catalog.Filter(specs, func(s *cellSpec) bool { return s.times() <= round })...)
 		if repeat > 1 {
 			random.Shuffle(len(all)-from, func(i, j int) { all[from+i], all[from+j] = all[from+j], all[from+i] })
 		}

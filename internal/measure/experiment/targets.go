@@ -72,9 +72,7 @@ func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
 		names = []string{Foreign}
 	case len(names) > 0:
 	case known:
-		for _, s := range cfg.Strategies {
-			names = append(names, s.Name)
-		}
+		names = catalog.Map(cfg.Strategies, func(s lock.Strategy) string { return s.Name })
 	default:
 		for _, s := range at.Strategies {
 			if s.Available {

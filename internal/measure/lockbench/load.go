@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
 )
 
@@ -42,11 +43,7 @@ func Load(path string) (*Result, error) {
 	if len(r.Config.Cases) == 0 {
 		return nil, fmt.Errorf("%w: %s has no cases, so it is not the result of a benchmark: name a file that loadgen bench has written", ErrNoBench, path)
 	}
-	for _, c := range Cases {
-		if slices.Contains(r.Config.Cases, c.Name) {
-			r.cases = append(r.cases, c)
-		}
-	}
+	r.cases = catalog.Filter(Cases, func(c Case) bool { return slices.Contains(r.Config.Cases, c.Name) })
 	if r.Slices, err = loadSlices(filepath.Join(filepath.Dir(path), SlicesFile)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoBench, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/stat"
 )
@@ -82,14 +83,8 @@ func newResult(cfg Config) *Result {
 		cases:    cfg.Cases,
 		failures: map[string]int{},
 	}
-	for _, c := range cfg.Cases {
-		res.Config.Cases = append(res.Config.Cases, c.Name)
-	}
-	for _, s := range cfg.Subjects {
-		if s.Name != Floor {
-			res.subjects = append(res.subjects, s)
-		}
-	}
+	res.Config.Cases = catalog.Map(cfg.Cases, func(c Case) string { return c.Name })
+	res.subjects = append(res.subjects, catalog.Filter(cfg.Subjects, func(s Subject) bool { return s.Name != Floor })...)
 	return res
 }
 
@@ -124,13 +119,8 @@ func (r *Result) add(measured []Slice, whole bool) {
 }
 
 // series returns all measurements of a lock in a case, in the order of the rounds.
-func (r *Result) series(strategy, name string) (of []Slice) {
-	for _, s := range r.Slices {
-		if s.Strategy == strategy && s.Case == name {
-			of = append(of, s)
-		}
-	}
-	return of
+func (r *Result) series(strategy, name string) []Slice {
+	return catalog.Filter(r.Slices, func(s Slice) bool { return s.Strategy == strategy && s.Case == name })
 }
 
 func (r *Result) row(subject Subject, c Case, of []Slice) Row {

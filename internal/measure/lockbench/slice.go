@@ -97,10 +97,7 @@ func measure(round int, t trace, subject Subject) Slice {
 // already waiting. across contains only the gaps between two processes. All holds must be of the
 // same key and sorted by acquire.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
-	asked := make([]time.Duration, len(holds))
-	for i, h := range holds {
-		asked[i] = h.Asked
-	}
+	asked := catalog.Map(holds, func(h Hold) time.Duration { return h.Asked })
 	slices.Sort(asked)
 	for i := range len(holds) - 1 {
 		freed := holds[i].Released

@@ -90,16 +90,10 @@ func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx,
 // Subjects returns everything that the benchmark measures by default: our own locks, the locks of
 // libraries, and Handover.
 func Subjects() []Subject {
-	var all []Subject
-	for _, s := range lock.Strategies {
-		if s.Excludes != catalog.NoExclusion {
-			all = append(all, Subject{Strategy: s})
-		}
-	}
-	for _, s := range slices.Concat(peers.Strategies, peers.WithOptions) {
-		all = append(all, Subject{s, true})
-	}
-	return append(all, handover)
+	locks := catalog.Filter(lock.Strategies, func(s lock.Strategy) bool { return s.Excludes != catalog.NoExclusion })
+	ours := catalog.Map(locks, func(s lock.Strategy) Subject { return Subject{Strategy: s} })
+	libraries := catalog.Map(slices.Concat(peers.Strategies, peers.WithOptions), func(s lock.Strategy) Subject { return Subject{s, true} })
+	return append(slices.Concat(ours, libraries), handover)
 }
 
 // Find returns the lock with this name. It also finds the floor and strategies without a lock,
@@ -119,9 +113,5 @@ func Find(name string) (Subject, error) {
 
 // Names returns the names of all Subjects.
 func Names() []string {
-	var names []string
-	for _, s := range Subjects() {
-		names = append(names, s.Name)
-	}
-	return names
+	return catalog.Map(Subjects(), func(s Subject) string { return s.Name })
 }

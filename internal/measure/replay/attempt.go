@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/grab"
 	"grablab/internal/history"
@@ -96,11 +97,7 @@ func (t *attempt) assign() {
 }
 
 func (t *attempt) named(name string) *actor {
-	i := slices.IndexFunc(t.actors, func(p *actor) bool { return p.Actor.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return t.actors[i]
+	return catalog.First(t.actors, func(p *actor) bool { return p.Actor.Name == name })
 }
 
 func (t *attempt) on(n int) []*actor {

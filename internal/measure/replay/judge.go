@@ -81,12 +81,7 @@ func byChecker(property, by string) func(*attempt, context.Context, check.Eviden
 func (t *attempt) holder(h check.Hold) *actor { return t.who(h.Driver, h.Instance) }
 
 func (t *attempt) who(driver int64, instance string) *actor {
-	for _, p := range t.actors {
-		if p.driver == driver && p.in.ID == instance {
-			return p
-		}
-	}
-	return nil
+	return catalog.First(t.actors, func(p *actor) bool { return p.driver == driver && p.in.ID == instance })
 }
 
 // leaseExclusive reports whether an actor got the lock while another actor held it and both leases

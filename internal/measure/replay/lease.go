@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/grab"
 	"grablab/internal/service/control"
@@ -139,12 +140,7 @@ func (t *attempt) latest(at time.Duration) []grant {
 // of the servers decides. If no lease is recorded, it is assumed to have begun with the actor's
 // last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
-	var left []time.Duration
-	for _, g := range t.latest(at) {
-		if g.actor == p {
-			left = append(left, g.until-at)
-		}
-	}
+	left := catalog.Map(catalog.Filter(t.latest(at), func(g grant) bool { return g.actor == p }), func(g grant) time.Duration { return g.until - at })
 	if len(left) == 0 {
 		return p.asked + t.Schedule.TTL - at
 	}

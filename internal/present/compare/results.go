@@ -20,11 +20,7 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
 	pair(c, old.Cells, now.Cells, nameOf, func(a, b experiment.Cell) {
-		for _, text := range settings(a, b) {
-			if !slices.Contains(c.Unlike, text) {
-				c.Unlike = append(c.Unlike, text)
-			}
-		}
+		c.Unlike = catalog.Distinct(append(c.Unlike, settings(a, b)...))
 		c.Cells++
 		if verdictText(a) != verdictText(b) {
 			c.Changes = append(c.Changes, Change{nameOf(a), verdictText(a), verdictText(b), b.Reason})

@@ -144,13 +144,9 @@ func schedule(mode string) string {
 }
 
 func brokenBy(mode string) string {
-	var names []string
-	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
-		if slices.Contains(s.Breaks, mode) {
-			names = append(names, s.Name)
-		}
-	}
-	return whichlock.QuoteNames(names)
+	all := slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken)
+	broken := catalog.Filter(all, func(s lock.Strategy) bool { return slices.Contains(s.Breaks, mode) })
+	return whichlock.QuoteNames(catalog.Map(broken, func(s lock.Strategy) string { return s.Name }))
 }
 
 // strikePoints says at which steps of a request a fault can be injected. It returns "" if all steps
@@ -186,10 +182,7 @@ type searchRow struct{ Faults, Strategy, Is, Why string }
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
-			names := make([]string, len(c.Faults))
-			for i, f := range c.Faults {
-				names[i] = string(f)
-			}
+			names := catalog.Map(c.Faults, func(f catalog.Fault) string { return string(f) })
 			is := "also finds what `run` finds under `" + string(c.As) + "`"
 			if c.As == catalog.NoFault {
 				is = "finds no failure"
@@ -206,10 +199,6 @@ func expected(s lock.Strategy, v catalog.Verdict) string {
 	if s.Expected(catalog.NoFault) == v {
 		under = append(under, "without any fault")
 	}
-	for _, f := range fault.Faults {
-		if f.Touches(s) && s.Expected(f.Name) == v {
-			under = append(under, string(f.Name))
-		}
-	}
-	return strings.Join(under, ", ")
+	matching := catalog.Filter(fault.Faults, func(f fault.Fault) bool { return f.Touches(s) && s.Expected(f.Name) == v })
+	return strings.Join(append(under, catalog.Map(matching, func(f fault.Fault) string { return string(f.Name) })...), ", ")
 }

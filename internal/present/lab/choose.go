@@ -33,10 +33,7 @@ type modeName struct {
 
 // choose returns the locks that suit the user, whose answers are part of the request path.
 func choose(r *http.Request) (any, error) {
-	var answers []string
-	for _, q := range whichlock.Questions {
-		answers = append(answers, r.PathValue(q.Name))
-	}
+	answers := catalog.Map(whichlock.Questions, func(q whichlock.Question) string { return r.PathValue(q.Name) })
 	f, err := whichlock.KnownFacts()
 	if err != nil {
 		return nil, err

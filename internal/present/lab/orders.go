@@ -246,11 +246,7 @@ func (o *orders) settle(ids []int64) {
 
 // find returns an order, or nil if it is no longer on the page.
 func (o *orders) find(id int64) *tile {
-	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
-	if i < 0 {
-		return nil
-	}
-	return o.tiles[i]
+	return catalog.First(o.tiles, func(t *tile) bool { return t.ID == id })
 }
 
 // record adds an event of an instance. If the incarnation number in the event is higher than
@@ -324,11 +320,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 
 // tokensOf removes the suffix "+" from the tokens of lock holders. The handoff strategy adds this
 // suffix while other drivers wait for the lock.
-func tokensOf(holders []string) (all []string) {
-	for _, h := range holders {
-		all = append(all, strings.TrimSuffix(h, "+"))
-	}
-	return all
+func tokensOf(holders []string) []string {
+	return catalog.Map(holders, func(h string) string { return strings.TrimSuffix(h, "+") })
 }
 
 // ledger records the rows that the database contains for an order. If there are no more rows than
@@ -339,10 +332,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 		if t == nil || len(rows) <= len(t.rows) {
 			return
 		}
-		t.rows, t.changed, t.Rows = rows, true, []string{}
-		for _, g := range rows {
-			t.Rows = append(t.Rows, fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance))
-		}
+		t.rows, t.changed = rows, true
+		t.Rows = catalog.Map(rows, func(g order.Grab) string { return fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance) })
 		was := t.State
 		if t.judge(); t.State == Double {
 			o.watch = id
@@ -438,9 +429,7 @@ func (o *orders) drawing(id int64) *diagram.Diagram {
 		if t.ByHand {
 			r.Names = map[int64]string{handDriver: driverName(handDriver), handDriver + 1: driverName(handDriver + 1)}
 		}
-		for _, k := range t.seen {
-			r.Keys = append(r.Keys, k.Key)
-		}
+		r.Keys = catalog.Map(t.seen, func(k seenKey) diagram.Key { return k.Key })
 		if t.Units > 1 {
 			r.Title += fmt.Sprintf(", %d units", t.Units)
 		}
@@ -451,9 +440,7 @@ func (o *orders) drawing(id int64) *diagram.Diagram {
 		if t.Open > 0 && t.dropped == 0 { // after a dropped event, the last events are missing
 			r.Until = o.clock()
 		}
-		for _, g := range t.rows {
-			r.Rows = append(r.Rows, check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token})
-		}
+		r.Rows = catalog.Map(t.rows, func(g order.Grab) check.Row { return check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token} })
 	})
 	if r == nil {
 		return nil

@@ -78,10 +78,7 @@ func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[
 
 // oversoldSentence names the winners of an order that was sold more often than it has units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
-	ids := make([]string, len(t.Rows))
-	for i, row := range t.Rows {
-		ids[i] = strings.TrimPrefix(row, "driver ")
-	}
+	ids := catalog.Map(t.Rows, func(row string) string { return strings.TrimPrefix(row, "driver ") })
 	if t.Units > 1 {
 		return say("oversold", "id", t.ID, "rows", len(t.Rows), "units", t.Units, "ids", join(ids, say))
 	}

@@ -217,14 +217,10 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	for _, f := range catalog.RunFaults {
 		c.Words[string(f)] = f.About()
 	}
-	for _, f := range Faults {
-		c.Faults = append(c.Faults, choiceOf(f))
-	}
+	c.Faults = catalog.Map(Faults, choiceOf)
 	if l.cfg.Explore != nil {
 		c.Explored = slices.Concat(l.cfg.Own, lock.Names())
-		for _, f := range catalog.FaultsBy(catalog.Explore) {
-			c.Searched = append(c.Searched, choiceOf(f))
-		}
+		c.Searched = catalog.Map(catalog.FaultsBy(catalog.Explore), choiceOf)
 	}
 	reply(w, c)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/fleet"
 )
 
@@ -90,10 +91,7 @@ func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
 
 func (s *state) setInstances(f *fleet.Fleet) {
 	s.locked(func() {
-		s.status.Instances = nil
-		for _, in := range f.Instances {
-			s.status.Instances = append(s.status.Instances, in.ID)
-		}
+		s.status.Instances = catalog.Map(f.Instances, func(in *fleet.Instance) string { return in.ID })
 	})
 }
 

@@ -11,12 +11,12 @@ import (
 
 // answer sums up a run in a few sentences, for the top of a report.
 func answer(run *experiment.Run) string {
-	cells := where(run.Cells, func(c experiment.Cell) bool { return c.Verdict != catalog.NA })
+	cells := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Verdict != catalog.NA })
 	if len(cells) == 0 {
 		return "Nothing has been measured."
 	}
 	of := func(v catalog.Verdict) []experiment.Cell {
-		return where(cells, func(c experiment.Cell) bool { return c.Verdict == v })
+		return catalog.Filter(cells, func(c experiment.Cell) bool { return c.Verdict == v })
 	}
 	unsafe, stuck, safe := of(catalog.Unsafe), of(catalog.Stuck), of(catalog.Safe)
 	sentences := []string{asExpectedSentence(run, cells)}
@@ -24,7 +24,7 @@ func answer(run *experiment.Run) string {
 	if isSale(run) {
 		twice, kept = "sold more units of an order than it has", "sold no more units of an order than it has"
 	}
-	if let := where(safe, func(c experiment.Cell) bool { return lockMark(c) != "" }); len(let) > 0 {
+	if let := catalog.Filter(safe, func(c experiment.Cell) bool { return lockMark(c) != "" }); len(let) > 0 {
 		kept += fmt.Sprintf(" (in %d of these, the lock still let two holders in)", len(let))
 	}
 	unknown := len(cells) - len(unsafe) - len(stuck) - len(safe)
@@ -47,7 +47,7 @@ func answer(run *experiment.Run) string {
 }
 
 func asExpectedSentence(run *experiment.Run, measured []experiment.Cell) string {
-	claimed, differ := len(where(run.Cells, isClaimed)), len(where(measured, differs))
+	claimed, differ := len(catalog.Filter(run.Cells, isClaimed)), len(catalog.Filter(measured, differs))
 	switch {
 	case claimed == 0:
 		return fmt.Sprintf("%s measured, and no verdict was expected.", catalog.Plural(len(measured), "cell was", "cells were"))

@@ -67,7 +67,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 				at, records = len(records), append(records, &cellRecord{name: name})
 			}
 			r := records[at]
-			r.all = distinct(append(r.all, string(c.Cell.Verdict)))
+			r.all = catalog.Distinct(append(r.all, string(c.Cell.Verdict)))
 			if len(r.all) == 1 || c.Cell.Verdict.WorseThan(r.verdict) {
 				r.verdict, r.reason = c.Cell.Verdict, c.Cell.Reason
 			}

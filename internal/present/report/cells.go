@@ -31,6 +31,6 @@ func (h Heat) Cell(name experiment.CellName) (any, bool) {
 		return nil, false
 	}
 	one := *h.Run
-	one.Cells = where(one.Cells, func(c experiment.Cell) bool { return c.Strategy == name.Strategy && c.Fault == name.Fault })
+	one.Cells = catalog.Filter(one.Cells, func(c experiment.Cell) bool { return c.Strategy == name.Strategy && c.Fault == name.Fault })
 	return newRunData(&one), len(one.Cells) > 0
 }

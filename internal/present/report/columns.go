@@ -117,7 +117,7 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 }
 
 func repeatedCells(cells []experiment.Cell) []experiment.Cell {
-	return where(cells, func(c experiment.Cell) bool { return len(c.Repetitions) >= 2 })
+	return catalog.Filter(cells, func(c experiment.Cell) bool { return len(c.Repetitions) >= 2 })
 }
 
 // peakColumns lists the columns for a search for the highest request rate that the service can

@@ -98,7 +98,7 @@ func benchCosts(c *compare.Comparison) []section {
 	for i, x := range c.Costs {
 		isOfCase := func(y compare.Cost) bool { return y.Where == x.Where }
 		if slices.IndexFunc(c.Costs, isOfCase) == i {
-			sections = append(sections, section{Title: x.Where + ": " + x.Figure, Table: tableOf(benchCostColumns, where(c.Costs, isOfCase))})
+			sections = append(sections, section{Title: x.Where + ": " + x.Figure, Table: tableOf(benchCostColumns, catalog.Filter(c.Costs, isOfCase))})
 		}
 	}
 	return sections

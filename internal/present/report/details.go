@@ -55,7 +55,7 @@ func struck(c experiment.Cell) string {
 	if !hasPoints(c) {
 		return count(c, c.Struck)
 	}
-	asPlanned := where(c.Points, func(p experiment.Point) bool { return p.Struck >= p.Strikes })
+	asPlanned := catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Struck >= p.Strikes })
 	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
@@ -78,8 +78,8 @@ func detailLegend(cells []experiment.Cell) []string {
 		"belief gap: the longest time for which a driver believed that it held the lock while another driver held it (-: no driver lost its lock or learned of the loss)",
 	}
 	lines = append(lines, lowerBoundLegend(cells)...)
-	run := where(cells, func(c experiment.Cell) bool { return c.Requests > 0 })
-	sizes := distinct(catalog.Map(run, func(c experiment.Cell) string {
+	run := catalog.Filter(cells, func(c experiment.Cell) bool { return c.Requests > 0 })
+	sizes := catalog.Distinct(catalog.Map(run, func(c experiment.Cell) string {
 		return fmt.Sprintf("%s and %s", catalog.Plural(c.Orders, "order", "orders"), catalog.Plural(c.Requests, "grab", "grabs"))
 	}))
 	if len(sizes) == 1 {

@@ -109,7 +109,7 @@ func compose(run *experiment.Run, full bool) document {
 		d.add(section{Lines: matrixLegend(run)})
 		shown := faultCells
 		if !full && len(faultCells) > fewCells {
-			shown = where(faultCells, isUnexpected)
+			shown = catalog.Filter(faultCells, isUnexpected)
 			named = slices.Concat(plainCells, shown)
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
@@ -139,31 +139,18 @@ func costSections(cells []experiment.Cell) []section {
 // fewCells is the largest number of results for which a short report still shows all details.
 const fewCells = 24
 
-func where[T any](list []T, is func(T) bool) []T {
-	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !is(x) })
-}
-
 // orZero returns *n, or 0 if n is nil.
-func orZero(n *int) int {
-	if n == nil {
-		return 0
-	}
-	return *n
-}
+func orZero(n *int) int { return *cmp.Or(n, new(int)) }
 
 // add appends the sections to the document, but leaves out empty ones.
 func (d *document) add(sections ...section) {
-	for _, s := range sections {
-		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
-			d.Sections = append(d.Sections, s)
-		}
-	}
+	d.Sections = append(d.Sections, catalog.Filter(sections, func(s section) bool { return len(s.Lines) > 0 || len(s.Table.Rows) > 0 })...)
 }
 
 // splitByFault separates the tests without a fault from the others, which it sorts by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
-	plainCells = where(run.Cells, func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
-	faultCells = where(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
+	plainCells = catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
+	faultCells = catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 	slices.SortStableFunc(faultCells, func(a, b experiment.Cell) int {
 		return cmp.Compare(slices.Index(catalog.RunFaults, a.Fault), slices.Index(catalog.RunFaults, b.Fault))
 	})

@@ -22,8 +22,8 @@ const maxFaultColumns = 9
 // matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
 // Strategies that are broken on purpose get tables of their own.
 func matrix(run *experiment.Run) []section {
-	strategies := where(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
-	broken := where(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
+	strategies := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
+	broken := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
 	const title = "Known-broken variants"
 	return append(matrixOf(strategies, "", ""), matrixOf(broken, title, title+": ")...)
 }
@@ -43,7 +43,7 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	}
 	var sections []section
 	for _, group := range catalog.FaultGroups {
-		here := where(faults, func(f catalog.Fault) bool { return f.Entry().Group == group })
+		here := catalog.Filter(faults, func(f catalog.Fault) bool { return f.Entry().Group == group })
 		if len(here) > 0 {
 			sections = append(sections, section{Title: prefix + string(group), Table: verdicts(cells, here)})
 		}
@@ -53,7 +53,7 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 
 // faultsOf returns the faults of these tests, in the order of the catalog.
 func faultsOf(cells []experiment.Cell) []catalog.Fault {
-	return where(catalog.RunFaults, func(f catalog.Fault) bool {
+	return catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 }
@@ -85,21 +85,21 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 // order.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
-	for _, c := range where(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy }) {
+	for _, c := range catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy }) {
 		seen = append(seen, mode(c))
 		for _, p := range c.Points {
 			seen = append(seen, p.FailureMode)
 		}
 	}
 	ids := catalog.Map(catalog.Modes, func(m catalog.Mode) string { return m.ID })
-	return where(ids, func(id string) bool { return slices.Contains(seen, id) })
+	return catalog.Filter(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
 // modesSeen lists the kinds of failure that each strategy showed, because strategies with equal
 // verdicts may fail in different ways.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
-	for _, strategy := range distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
+	for _, strategy := range catalog.Distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
 		if modes := ModesSeen(run, strategy); len(modes) > 0 {
 			s.Table.Rows = append(s.Table.Rows, []field{{Text: strategy}, {Text: strings.Join(modes, " ")}})
 		}
@@ -148,7 +148,7 @@ func lockMark(c experiment.Cell) string {
 // overlapCount returns at how many steps a fault let two clients hold the lock at once, or "" if
 // there is no such step.
 func overlapCount(c experiment.Cell) string {
-	if n := len(where(c.Points, overlapped)); n > 0 {
+	if n := len(catalog.Filter(c.Points, overlapped)); n > 0 {
 		return strconv.Itoa(n)
 	}
 	return ""
@@ -174,7 +174,7 @@ func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 
 // decidingPoints returns the steps at which the fault led to the verdict of the whole test.
 func decidingPoints(c experiment.Cell) []experiment.Point {
-	return where(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
+	return catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }
 
 func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
@@ -197,7 +197,7 @@ func matrixLegend(run *experiment.Run) []string {
 		{slices.ContainsFunc(run.Cells, hasPoints), fmt.Sprintf("unsafe 3/11: the fault struck at 11 points of a grab, and at 3 of them the order was %s; stuck and unknown are counted in the same way", tooOften(run))},
 		{momentary(run.Cells), momentLegend},
 	})
-	expected, differ := len(where(run.Cells, isClaimed)), len(where(run.Cells, differs))
+	expected, differ := len(catalog.Filter(run.Cells, isClaimed)), len(catalog.Filter(run.Cells, differs))
 	counted := fmt.Sprintf("%d of %s as expected for the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are"))
 	if differ > 0 {
 		counted += "; " + notExpected + " marks a cell that is not as expected, and is followed by the expected verdict"

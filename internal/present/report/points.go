@@ -90,7 +90,7 @@ const momentLegend = "these points are moments after a grab was sent, because it
 // with equal outcomes.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
-	for _, p := range where(c.Points, isEventful) {
+	for _, p := range catalog.Filter(c.Points, isEventful) {
 		i := slices.IndexFunc(outcomes, func(o pointOutcome) bool { return sameOutcome(o.Point, p) })
 		if i < 0 {
 			i = len(outcomes)

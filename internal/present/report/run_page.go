@@ -79,9 +79,9 @@ func newHeatMap(h Heat) heatMap {
 	m, run := heatMap{Heat: h}, h.Run
 	tested := catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })
 	struck := catalog.Map(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of them
-	m.Faults = distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
-	strategies := distinct(slices.Concat(h.Strategies, tested))
-	m.Strategies = slices.Concat(where(strategies, isNotBroken), where(strategies, isKnownBroken))
+	m.Faults = catalog.Distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
+	strategies := catalog.Distinct(slices.Concat(h.Strategies, tested))
+	m.Strategies = slices.Concat(catalog.Filter(strategies, isNotBroken), catalog.Filter(strategies, isKnownBroken))
 	for _, name := range m.Strategies {
 		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
 	}
@@ -89,7 +89,7 @@ func newHeatMap(h Heat) heatMap {
 		m.Rows[slices.Index(m.Strategies, c.Strategy)].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
 	}
 	count := func(class, text string, is func(experiment.Cell) bool) {
-		if n := len(where(run.Cells, is)); n > 0 {
+		if n := len(catalog.Filter(run.Cells, is)); n > 0 {
 			m.Filters = append(m.Filters, filter{class, text, n})
 		}
 	}
@@ -98,11 +98,7 @@ func newHeatMap(h Heat) heatMap {
 	}
 	count("let-in", twoInside+" two inside", letsTwoIn)
 	count("surprise", unexpected+" not as expected", differs)
-	for _, k := range marks {
-		if m.has(k.Sign) {
-			m.Legend = append(m.Legend, k)
-		}
-	}
+	m.Legend = append(m.Legend, catalog.Filter(marks, func(k mark) bool { return m.has(k.Sign) })...)
 	return m
 }
 
@@ -112,15 +108,6 @@ func (m heatMap) has(sign string) bool {
 			return c == nil && sign == "·" || c != nil && strings.Contains(c.Order+c.Lock, sign)
 		})
 	})
-}
-
-func distinct[T comparable](list []T) (all []T) {
-	for _, x := range list {
-		if !slices.Contains(all, x) {
-			all = append(all, x)
-		}
-	}
-	return all
 }
 
 // letsTwoIn reports whether two clients held the lock at once.
@@ -214,20 +201,16 @@ type runData struct {
 
 // figureColumns lists the columns that the details of a result may show.
 var figureColumns = slices.Concat(
-	where(detailColumns, func(c cellColumn) bool { return !c.Left }),
-	where(loadColumns, func(c cellColumn) bool {
+	catalog.Filter(detailColumns, func(c cellColumn) bool { return !c.Left }),
+	catalog.Filter(loadColumns, func(c cellColumn) bool {
 		return !c.Left && !slices.ContainsFunc(detailColumns, func(d cellColumn) bool { return d.heading == c.heading })
 	}),
 )
 
 func newRunData(run *experiment.Run) *runData {
-	d := &runData{numbers: map[string]int{}, Modes: map[string][]string{}, Cells: []cellData{}, Words: []string{}}
-	for _, c := range figureColumns {
-		d.Figures = append(d.Figures, strings.TrimSpace(c.Group+" "+c.Name))
-	}
-	for _, c := range run.Cells {
-		d.Cells = append(d.Cells, d.cell(run, c))
-	}
+	d := &runData{numbers: map[string]int{}, Modes: map[string][]string{}, Words: []string{}}
+	d.Figures = catalog.Map(figureColumns, func(c cellColumn) string { return strings.TrimSpace(c.Group + " " + c.Name) })
+	d.Cells = catalog.Map(run.Cells, func(c experiment.Cell) cellData { return d.cell(run, c) })
 	return d
 }
 
@@ -255,12 +238,8 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	if c.Sale != nil {
 		data.Sold = c.Sale.OverTime
 	}
-	for _, col := range figureColumns {
-		data.Figures = append(data.Figures, col.value(c))
-	}
-	for _, m := range findings(c, run.Config) {
-		data.Facts = append(data.Facts, catalog.Capital(m))
-	}
+	data.Figures = catalog.Map(figureColumns, func(col cellColumn) string { return col.value(c) })
+	data.Facts = catalog.Map(findings(c, run.Config), catalog.Capital)
 	for _, f := range failures(c.Errors) {
 		data.Facts = append(data.Facts, f+".")
 	}

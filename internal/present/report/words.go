@@ -37,7 +37,7 @@ func head(run *experiment.Run) []string {
 }
 
 func servers(e experiment.Environment) string {
-	all := where([]string{e.Redis, e.Database, e.ZooKeeper, e.Etcd}, func(s string) bool { return s != "" })
+	all := catalog.Filter([]string{e.Redis, e.Database, e.ZooKeeper, e.Etcd}, func(s string) bool { return s != "" })
 	return cmp.Or(strings.Join(all, ", "), "servers unknown")
 }
 
@@ -68,11 +68,11 @@ func loadLine(run *experiment.Run) string {
 	if len(run.Cells) == 0 {
 		return line
 	}
-	known := where(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
+	known := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
 	if len(known) == 0 {
 		return line + "; how the targets are set up is unknown"
 	}
-	all := distinct(catalog.Map(known, settings))
+	all := catalog.Distinct(catalog.Map(known, settings))
 	line = fmt.Sprintf("%s; %s, on-lost %s", line, all[0], known[0].OnLost)
 	switch len(all) {
 	case 1:
@@ -111,7 +111,7 @@ type remark struct {
 }
 
 func applying(remarks []remark) []string {
-	return catalog.Map(where(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
+	return catalog.Map(catalog.Filter(remarks, func(r remark) bool { return r.applies }), func(r remark) string { return r.text })
 }
 
 func costLegend(cells []experiment.Cell) []string {

@@ -149,22 +149,14 @@ var Guide = func() (g struct {
 //go:embed guide.json
 var guideText []byte
 
-func stackAnswers() (all []Answer) {
-	for _, s := range Guide.Stacks {
-		all = append(all, Answer{s.Name, s.Text})
-	}
-	return all
+func stackAnswers() []Answer {
+	return catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })
 }
 
 // FindStack returns the libraries of a programming language. For an unknown language, the list is
 // empty.
 func FindStack(name string) Stack {
-	for _, s := range Guide.Stacks {
-		if s.Name == name {
-			return s
-		}
-	}
-	return Stack{}
+	return catalog.First(Guide.Stacks, func(s Stack) bool { return s.Name == name })
 }
 
 // serversOf lists the servers that a user has, for each answer to the question about servers.

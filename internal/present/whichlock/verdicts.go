@@ -30,17 +30,13 @@ func (p *page) runOf(name string) *experiment.Run {
 }
 
 func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
-	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
+	return catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy })
 }
 
 // faults returns the faults under which a strategy's result satisfies a condition.
-func (p *page) faults(name string, matches func(experiment.Cell) bool) (names []string) {
-	for _, c := range p.cells(name) {
-		if c.Fault != catalog.NoFault && matches(c) {
-			names = append(names, string(c.Fault))
-		}
-	}
-	return names
+func (p *page) faults(name string, matches func(experiment.Cell) bool) []string {
+	matching := catalog.Filter(p.cells(name), func(c experiment.Cell) bool { return c.Fault != catalog.NoFault && matches(c) })
+	return catalog.Map(matching, func(c experiment.Cell) string { return string(c.Fault) })
 }
 
 func isTwice(c experiment.Cell) bool   { return c.Verdict == catalog.Unsafe }
@@ -101,13 +97,8 @@ func (p *page) EachBreaks(names []string) bool {
 }
 
 // LibraryNames returns the names of the tested libraries.
-func (p *page) LibraryNames() (names []string) {
-	for _, s := range lock.Peers {
-		if len(cellsOf(p.Libraries, s.Name)) > 0 {
-			names = append(names, s.Name)
-		}
-	}
-	return names
+func (p *page) LibraryNames() []string {
+	return catalog.Map(catalog.Filter(lock.Peers, func(s lock.Strategy) bool { return len(cellsOf(p.Libraries, s.Name)) > 0 }), func(s lock.Strategy) string { return s.Name })
 }
 
 // Names returns the names of the recommended strategies and of the tested libraries.

@@ -139,12 +139,7 @@ type reason struct {
 
 // first returns the first reason that applies, or other if none applies.
 func first(reasons []reason) string {
-	for _, r := range reasons {
-		if r.holds {
-			return r.why
-		}
-	}
-	return other
+	return cmp.Or(catalog.First(reasons, func(r reason) bool { return r.holds }).why, other)
 }
 
 // mistake is a wrong answer and the false belief behind it. figure is a number or the name of a
@@ -400,9 +395,7 @@ func readHanded(file, text string) (h scheduleLines, err error) {
 	if h.Schedule, err = schedule.Parse(text); err != nil {
 		return h, fmt.Errorf("%w: %s: %s", ErrAnswer, file, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
 	}
-	for _, s := range h.Steps {
-		h.lines = append(h.lines, s.String())
-	}
+	h.lines = catalog.Map(h.Steps, schedule.Step.String)
 	return h, nil
 }
 

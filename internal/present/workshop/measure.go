@@ -62,21 +62,11 @@ func noteCell(prefix string, c experiment.Cell, f Facts) {
 	if c.LatencySent != nil {
 		set("waited", strconv.FormatFloat(c.LatencySent.Max, 'f', 0, 64))
 	}
-	var unsafe []string
-	for _, p := range c.Points {
-		if p.Verdict == catalog.Unsafe {
-			unsafe = append(unsafe, p.Point)
-		}
-	}
-	set("unsafe", strings.Join(unsafe, "; "))
+	set("unsafe", catalog.Join(catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == catalog.Unsafe }), "; ", func(p experiment.Point) string { return p.Point }))
 }
 
 func threeCells(fault string) func(Outcome, Facts) error {
-	var each []func(Outcome, Facts) error
-	for _, strategy := range nineStrategies {
-		each = append(each, cell(fault+"."+strategy, strategy, fault))
-	}
-	return all(each...)
+	return all(catalog.Map(nineStrategies, func(strategy string) func(Outcome, Facts) error { return cell(fault+"."+strategy, strategy, fault) })...)
 }
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}

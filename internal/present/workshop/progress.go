@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
 )
 
@@ -143,12 +144,7 @@ func (p *Progress) Points() (points, of int) {
 
 // Next returns the number of the first unfinished exercise, or 0 if all are finished.
 func (p *Progress) Next() int {
-	for _, e := range Exercises {
-		if !p.stateOf(e).isDone() {
-			return e.Number
-		}
-	}
-	return 0
+	return catalog.First(Exercises, func(e Exercise) bool { return !p.stateOf(e).isDone() }).Number
 }
 
 // isSettled reports whether an answer is correct and final. A file is never final, because the user

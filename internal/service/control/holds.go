@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"grablab/internal/catalog"
 	"grablab/internal/tap"
 )
 
@@ -378,12 +379,7 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 }
 
 func (h *Holds) coveringLocked(order int64) *hold {
-	for _, l := range h.set {
-		if l.covers(order) {
-			return l
-		}
-	}
-	return nil
+	return catalog.First(h.set, func(l *hold) bool { return l.covers(order) })
 }
 
 // orderIn returns the order id between the braces of a key, such as 7 for "grab:NAME:{7}". It

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"grablab/handoff"
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/tap"
 
@@ -131,9 +132,5 @@ func (c *clients) warm(ctx context.Context, n int) {
 }
 
 func (c *clients) Close() error {
-	var errs []error
-	for _, closeClient := range c.closers {
-		errs = append(errs, closeClient())
-	}
-	return errors.Join(errs...)
+	return errors.Join(catalog.Map(c.closers, func(closeClient func() error) error { return closeClient() })...)
 }

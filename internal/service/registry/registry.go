@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"grablab/internal/catalog"
 )
 
 // portName is the name of the port in a Kubernetes service. The port needs a name, because
@@ -79,21 +81,13 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 // empty.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)
-	urls := make([]string, len(records))
-	for i, r := range records {
-		urls[i] = baseURL("http", strings.TrimSuffix(r.Target, "."), int(r.Port))
-	}
-	return urls, err
+	return catalog.Map(records, func(r *net.SRV) string { return baseURL("http", strings.TrimSuffix(r.Target, "."), int(r.Port)) }), err
 }
 
 // lookupHost returns a base URL for each IP address of a host.
 func lookupHost(ctx context.Context, host, port string) ([]string, error) {
 	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
-	urls := make([]string, len(addrs))
-	for i, addr := range addrs {
-		urls[i] = "http://" + net.JoinHostPort(addr, port)
-	}
-	return urls, err
+	return catalog.Map(addrs, func(addr string) string { return "http://" + net.JoinHostPort(addr, port) }), err
 }
 
 func baseURL(scheme, host string, port int) string {

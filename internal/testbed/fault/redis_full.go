@@ -26,11 +26,7 @@ var redisFull = Fault{
 
 func (t Target) evict(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
-		var errs []error
-		for _, server := range servers {
-			errs = append(errs, t.Stack.Evict(ctx, server))
-		}
-		return nil, errors.Join(errs...)
+		return nil, errors.Join(catalog.Map(servers, func(server string) error { return t.Stack.Evict(ctx, server) })...)
 	}
 }
 

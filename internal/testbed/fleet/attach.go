@@ -229,11 +229,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 
 // Names returns the names of the strategies that the instances have.
 func (f *Fleet) Names() []string {
-	names := make([]string, len(f.Strategies))
-	for i, s := range f.Strategies {
-		names[i] = s.Name
-	}
-	return names
+	return catalog.Map(f.Strategies, func(s Strategy) string { return s.Name })
 }
 
 // openByCall opens orders with the HTTP call from the -open-orders flag, and returns the first id.

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/order"
@@ -151,11 +152,7 @@ func (f *Fleet) Close() error {
 
 // URLs returns the base URLs of the instances.
 func (f *Fleet) URLs() []string {
-	urls := make([]string, len(f.Instances))
-	for i, in := range f.Instances {
-		urls[i] = in.URL
-	}
-	return urls
+	return catalog.Map(f.Instances, func(in *Instance) string { return in.URL })
 }
 
 // IDs returns the id of each instance, by its base URL.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
@@ -165,11 +166,7 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 		pairs = append(pairs, "{"+name+"}", values[name])
 	}
 	filled := func(words []string) []string {
-		out := make([]string, len(words))
-		for i, w := range words {
-			out[i] = strings.NewReplacer(pairs...).Replace(w)
-		}
-		return out
+		return catalog.Map(words, func(w string) string { return strings.NewReplacer(pairs...).Replace(w) })
 	}
 	words := filled(s.words)
 	return words[0], words[1:], filled(s.env), nil

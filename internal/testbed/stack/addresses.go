@@ -109,12 +109,7 @@ func (a *Addresses) places() []place {
 // place returns a pointer to the address of a server, or to the DSN of the database. It returns nil
 // if the stack does not run that server.
 func (a *Addresses) place(server string) *string {
-	for _, p := range a.places() {
-		if p.server == server {
-			return p.addr
-		}
-	}
-	return nil
+	return catalog.First(a.places(), func(p place) bool { return p.server == server }).addr
 }
 
 // IsPostgres reports whether the database is a PostgreSQL server.
@@ -133,11 +128,7 @@ func (s *Stack) Servers() []string {
 	if s.Kind == External {
 		return nil
 	}
-	var names []string
-	for _, p := range s.places() {
-		names = append(names, p.server)
-	}
-	return names
+	return catalog.Map(s.places(), func(p place) string { return p.server })
 }
 
 // address returns the address of a server, or an error if faults cannot be injected into it.

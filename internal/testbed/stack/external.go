@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"golang.org/x/sync/errgroup"
@@ -106,11 +107,7 @@ func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
 	}
-	addrs := make([]string, len(cfg.Sentinel))
-	for i, addr := range cfg.Sentinel {
-		addrs[i] = watchedName(cfg.SentinelMaster, addr)
-	}
-	return addrs
+	return catalog.Map(cfg.Sentinel, func(addr string) string { return watchedName(cfg.SentinelMaster, addr) })
 }
 
 // externals lists the flags with which the user gives the address of each kind of server.

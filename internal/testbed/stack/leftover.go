@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/proc"
 
 	"github.com/gofrs/flock"
@@ -81,11 +82,7 @@ func clearLeftovers(base string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, dir := range dirs {
-		errs = append(errs, clearLeftover(filepath.Join(base, dir)))
-	}
-	return errors.Join(errs...)
+	return errors.Join(catalog.Map(dirs, func(dir string) error { return clearLeftover(filepath.Join(base, dir)) })...)
 }
 
 func clearLeftover(dir string) error {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/wire"
 )
 
@@ -22,11 +23,7 @@ type Heals []Heal
 
 // All undoes all faults. If one cannot be undone, All still undoes the others.
 func (h Heals) All() error {
-	var errs []error
-	for _, heal := range h {
-		errs = append(errs, heal())
-	}
-	return errors.Join(errs...)
+	return errors.Join(catalog.Map(h, func(heal Heal) error { return heal() })...)
 }
 
 // Route is a proxy between a client and a server. It can have one fault at a time. It is safe for
@@ -178,11 +175,7 @@ func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 
 // Detours converts the routes to the type that Addresses.Via accepts.
 func (w Routes) Detours() []Detour {
-	detours := make([]Detour, len(w))
-	for i, r := range w {
-		detours[i] = r
-	}
-	return detours
+	return catalog.Map(w, func(r *Route) Detour { return r })
 }
 
 // Close closes all routes.

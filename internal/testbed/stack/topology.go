@@ -76,11 +76,8 @@ func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topo
 	return nil
 }
 
-func addrsOf(members []*member) (addrs []string) {
-	for _, m := range members {
-		addrs = append(addrs, m.addr)
-	}
-	return addrs
+func addrsOf(members []*member) []string {
+	return catalog.Map(members, func(m *member) string { return m.addr })
 }
 
 func (t *Topology) start(ctx context.Context) error {
@@ -469,10 +466,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 
 // version returns a text such as "Redis 7.0.15 (Cluster of 6)".
 func (t *Topology) version() string {
-	var infos []serverInfo
-	for _, m := range t.nodes {
-		infos = append(infos, m.info)
-	}
+	infos := catalog.Map(t.nodes, func(m *member) serverInfo { return m.info })
 	if t.Kind == catalog.RedisCluster {
 		return fmt.Sprintf("%s (Cluster of %d)", versions(infos), len(t.nodes))
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -21,10 +23,7 @@ type serverInfo struct {
 }
 
 func versions(infos []serverInfo) string {
-	all := make([]string, len(infos))
-	for i, info := range infos {
-		all[i] = info.version
-	}
+	all := catalog.Map(infos, func(info serverInfo) string { return info.version })
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), ", ")
 }

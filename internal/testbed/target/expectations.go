@@ -47,9 +47,5 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 }
 
 func faultNames() []string {
-	names := make([]string, len(catalog.RunFaults))
-	for i, f := range catalog.RunFaults {
-		names[i] = string(f)
-	}
-	return names
+	return catalog.Map(catalog.RunFaults, func(f catalog.Fault) string { return string(f) })
 }
