@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/grab"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/target"
@@ -103,12 +102,10 @@ func (service Target) run(ctx context.Context, dir string) ([]report.Case, error
 }
 
 func (service Target) config() (experiment.Config, error) {
-	cfg := experiment.Scenarios[0].Config
-	cfg.Scenario, cfg.Workers, cfg.OnLost, cfg.Stock, cfg.PerDriver = experiment.Scenarios[0].Name, 1, grab.Abort, 1, 1
+	cfg := experiment.Defaults(experiment.Scenarios[0].Name)
 	cfg.Instances, cfg.Seed, cfg.Budget, cfg.Together = len(service.URLs), uint64(time.Now().UnixNano()), 15*time.Minute, true
 	cfg.Orders, cfg.Drivers = cmp.Or(service.Orders, 50), cmp.Or(service.Drivers, 10)
 	cfg.Rate, cfg.Timeout = cmp.Or(service.Rate, cfg.Rate), cmp.Or(service.Timeout, cfg.Timeout)
-	cfg.Faults = []catalog.Fault{catalog.NoFault}
 	for _, name := range service.Faults {
 		f, _, ok := catalog.FindFault(name)
 		if !ok || f.Process == catalog.ProcessRuns {

@@ -178,17 +178,8 @@ const defaultWorkers = 4
 
 // defaults returns the settings that a scenario uses unless the user sets flags.
 func defaults(scenario string) *settings {
-	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
-	for _, sc := range experiment.Scenarios {
-		if sc.Name == scenario {
-			s.Config = sc.Config
-			s.Scenario = sc.Name
-		}
-	}
-	s.Stack.Kind, s.Instances, s.Workers = stack.Embedded, 2, defaultWorkers
+	s := &settings{Config: experiment.Defaults(scenario), format: "text", line: new(flags.Line), places: map[string]string{}}
+	s.Stack.Kind, s.Workers = stack.Embedded, defaultWorkers
 	s.Strategies, _ = parseStrategies("core")
-	s.Faults = []catalog.Fault{catalog.NoFault}
-	s.OnLost = grab.Abort
-	s.Stock, s.PerDriver = max(s.Stock, 1), 1
 	return s
 }

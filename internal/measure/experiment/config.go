@@ -142,6 +142,15 @@ var Scenarios = []Scenario{
 	}},
 }
 
+// Defaults returns the settings of a scenario, with defaults for everything that it leaves open.
+func Defaults(scenario string) Config {
+	s := catalog.First(Scenarios, func(s Scenario) bool { return s.Name == scenario })
+	cfg := s.Config
+	cfg.Scenario, cfg.Instances, cfg.OnLost, cfg.Stock, cfg.PerDriver = s.Name, 2, grab.Abort, cfg.units(), 1
+	cfg.Faults = []catalog.Fault{catalog.NoFault}
+	return cfg
+}
+
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
