@@ -74,12 +74,7 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
 	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
 		conn, err = net.Dial("unix", socket)
-		select {
-		case <-child.Done():
-			return true, nil
-		default:
-			return err == nil, nil
-		}
+		return err == nil || wait.IsOver(child.Done()), nil
 	})
 	return conn, err
 }

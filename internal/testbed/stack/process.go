@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/wait"
 )
 
 // Process is a child process in its own process group. If this program dies, a helper process (the
@@ -150,12 +151,10 @@ func (p *Process) Wait() error {
 
 // ExitCode returns the exit code, or -1 if the process is running or was killed by a signal.
 func (p *Process) ExitCode() int {
-	select {
-	case <-p.done:
+	if wait.IsOver(p.done) {
 		return p.cmd.ProcessState.ExitCode()
-	default:
-		return -1
 	}
+	return -1
 }
 
 // Signal sends a signal to the process group. It returns os.ErrProcessDone if the process has
