@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,34 @@ func TestRowsOutOfPlace(t *testing.T) {
 				}
 				if (err != nil) != (wrong != "") || err != nil && !strings.Contains(err.Error(), wrong) || err == nil && !reflect.DeepEqual(got, want) {
 					t.Errorf("order %d, driver %d after %d rows: %+v, %v; want %q", id, driver, at, got, err, wrong)
+				}
+			}
+		}
+	}
+}
+
+// TestEachOrderIsReadOnce gives every order one winner. Whatever range is asked for, and however many
+// queries that takes, each winner must come once.
+func TestEachOrderIsReadOnce(t *testing.T) {
+	dsn, db := databases["sqlite"](t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "PRAGMA synchronous = OFF") // no one needs the file after a crash
+	execute(t, db, "CREATE TABLE wins (order_id INTEGER, driver_id INTEGER)")
+	execute(t, db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1600) INSERT INTO wins SELECT i, i + 7 FROM n")
+	for _, where := range []string{"order_id IN ({orders})", "order_id BETWEEN ? AND ?"} {
+		d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE "+where+" ORDER BY order_id", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for _, first := range []int64{1, 2, 500, 501} {
+			for _, count := range []int{0, 1, 2, 499, 500, 501, 999, 1000, 1001} {
+				var want []order.Grab
+				for i := range int64(count) {
+					want = append(want, order.Grab{Order: first + i, Driver: first + i + 7})
+				}
+				if got, err := d.Ledger(t.Context(), first, count); err != nil || !slices.Equal(got, want) {
+					t.Errorf("%s: of %d orders from %d on: %d rows, %v", where, count, first, len(got), err)
 				}
 			}
 		}
