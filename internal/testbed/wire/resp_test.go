@@ -217,6 +217,40 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// The server confirms each channel of a subscription by itself. Whatever the kind of the subscription,
+// the next reply belongs to the next request.
+func TestConfirmations(t *testing.T) {
+	for _, kind := range []string{"", "P", "S"} {
+		for _, leave := range []string{"", " {c}1 {c}2"} {
+			t.Run(kind+"UNSUBSCRIBE"+leave, func(t *testing.T) {
+				p, said := redisProxy(t)
+				var rec recorder
+				p.Use(rec.tap)
+				conn, r := dial(t, p.Addr())
+				ask := func(command, last string) {
+					t.Helper()
+					g := rec.hold(strings.Join(strings.Fields(command)[:min(2, len(strings.Fields(command)))], " "), newGate(true))
+					close(g.let)
+					fmt.Fprintf(conn, "%s\r\n", command)
+					for line(t, r) != last {
+					}
+					await(t, "reply to "+command, g.held)
+				}
+				fmt.Fprint(conn, "HELLO 3\r\n")
+				for line(t, r) != "*0" { // modules, the last of what a server says of itself
+				}
+				ask(kind+"SUBSCRIBE {c}1 {c}2", ":2")
+				ask("GET first", "_")
+				ask(kind+"UNSUBSCRIBE"+leave, ":0")
+				ask("GET second", "_")
+				if errs := rec.failed(); len(errs) > 0 || len(said.all()) > 0 {
+					t.Errorf("errors %q; said %q", errs, said.all())
+				}
+			})
+		}
+	}
+}
+
 func dial(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
