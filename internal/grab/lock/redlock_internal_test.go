@@ -67,24 +67,28 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// A lease is lost when too many nodes lack its key. Those that are silent may have it.
+// A lease is lost when so many nodes lack its key that the rest is no majority. Those that are silent
+// may have it.
 func TestRedlockOutcome(t *testing.T) {
-	l := redlockOf(t, 5)
-	for foreign := range 6 {
-		for silent := range 6 - foreign {
-			errs := make([]error, 0, 5)
-			for range foreign {
-				errs = append(errs, &redsync.ErrNodeTaken{})
-			}
-			for range silent {
-				errs = append(errs, &redsync.RedisError{Err: errSilent})
-			}
-			got := l.outcome(false, errors.Join(errs...))
-			if lost := foreign >= 3; errors.Is(got, ErrLost) != lost {
-				t.Errorf("%d nodes lack the key, %d are silent: %v, want it lost: %v", foreign, silent, got, lost)
-			}
-			if quorum := foreign > 0 || silent < 3; foreign+silent > 0 && foreign < 3 && errors.Is(got, errNoQuorum) == quorum {
-				t.Errorf("%d nodes lack the key, %d are silent: %v, want a quorum: %v", foreign, silent, got, quorum)
+	for nodes := redlockMin; nodes <= 7; nodes++ {
+		l := redlockOf(t, nodes)
+		for foreign := range nodes + 1 {
+			for silent := range nodes + 1 - foreign {
+				var errs []error
+				for range foreign {
+					errs = append(errs, &redsync.ErrNodeTaken{})
+				}
+				for range silent {
+					errs = append(errs, &redsync.RedisError{Err: errSilent})
+				}
+				majority := func(without int) bool { return 2*(nodes-without) > nodes }
+				got := l.outcome(false, errors.Join(errs...))
+				if lost := !majority(foreign); errors.Is(got, ErrLost) != lost {
+					t.Errorf("of %d nodes, %d lack the key and %d are silent: %v, want it lost: %v", nodes, foreign, silent, got, lost)
+				}
+				if noQuorum := foreign == 0 && !majority(silent); errors.Is(got, errNoQuorum) != noQuorum {
+					t.Errorf("of %d nodes, %d lack the key and %d are silent: %v, want no quorum: %v", nodes, foreign, silent, got, noQuorum)
+				}
 			}
 		}
 	}
