@@ -448,6 +448,35 @@ func TestDeadHolder(t *testing.T) {
 	})
 }
 
+// A process that comes later does not overtake the queue, even if the holder has died.
+func TestNoOvertaking(t *testing.T) {
+	for _, tries := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tries once %t", tries), func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				p, q, late := b.process(), b.process(), b.process()
+				p.take()
+				first := q.wait()
+				if queued, err := b.node.ZMembers(key + ":queue"); err != nil || len(queued) != 1 {
+					b.Fatalf("queued are %q, %v", queued, err)
+				}
+				b.node.Del(key) // as if the lease had expired
+				var second <-chan *handoff.Lease
+				if !tries {
+					second = late.wait()
+				} else if _, err := late.TryAcquire(b.Context(), key); !errors.Is(err, handoff.ErrBusy) {
+					b.Errorf("the attempt returned %v, want ErrBusy", err)
+				}
+				b.unserved(second)
+				b.release(b.served(first))
+				if !tries {
+					b.release(b.served(second))
+				}
+				b.nothingLeft()
+			})
+		})
+	}
+}
+
 // A process that dies while it waits costs nothing, because the server reports that no one listens.
 func TestDeadWaiter(t *testing.T) {
 	inBubble(t, func(b *bubble) {
