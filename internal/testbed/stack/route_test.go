@@ -192,6 +192,53 @@ func TestStill(t *testing.T) {
 	eventually(t, func() bool { return straight.Del(t.Context(), key+"-gone").Val() == 1 }, "what was sent before the end is lost")
 }
 
+// Like data, the end of a connection does not pass in a direction that is stalled.
+func TestStillKeepsTheEnd(t *testing.T) {
+	for _, direction := range []stack.Direction{stack.BothWays, stack.ToServer, stack.ToClient} {
+		for _, by := range []stack.Direction{stack.ToServer, stack.ToClient} { // the way that the end has to go
+			t.Run(fmt.Sprintf("%v, end %v", direction, by), func(t *testing.T) {
+				r, straight, key := routeFixture(t)
+				c, other := dial(t, r.Addr), dial(t, r.Addr)
+				c.say("CLIENT SETNAME " + key)
+				c.hears("+OK\r\n")
+				id := func() (id string) { // of the connection at the server; "" if it has ended there
+					for client := range strings.Lines(straight.ClientList(t.Context()).Val()) {
+						if strings.Contains(client, " name="+key+" ") {
+							id, _, _ = strings.Cut(strings.TrimPrefix(client, "id="), " ")
+						}
+					}
+					return id
+				}
+				heal := struck(t)(r.Stall(direction))
+				held := direction == stack.BothWays || direction == by
+				if by == stack.ToServer {
+					c.Close()
+					if held {
+						other.hearsNothing()
+						if id() == "" {
+							t.Error("the server has learned of the end")
+						}
+						healed(t, heal)
+					}
+					eventually(t, func() bool { return id() == "" }, "the server does not learn of the end")
+				} else {
+					if n := straight.ClientKillByFilter(t.Context(), "ID", id()).Val(); n != 1 {
+						t.Fatalf("%d connections were ended", n)
+					}
+					if held {
+						c.hearsNothing()
+						healed(t, heal)
+					}
+					c.hearsTheEnd()
+				}
+				if !held {
+					healed(t, heal)
+				}
+			})
+		}
+	}
+}
+
 func TestDelay(t *testing.T) {
 	const latency, jitter = 120 * time.Millisecond, 20 * time.Millisecond
 	r, _, _ := routeFixture(t)
