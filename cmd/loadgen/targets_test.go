@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/stack"
@@ -97,6 +98,30 @@ func TestTargetFile(t *testing.T) {
 		if code != int(exitUsage) || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%q: exit %d, %q, want …%s…", text, code, &stderr, want)
 		}
+	}
+}
+
+// A flag may be set from an environment variable because its value is secret. Messages omit the
+// values of exactly these flags.
+func TestSecretFlagsAreNotInMessages(t *testing.T) {
+	const secret = "s3cret"
+	t.Chdir(t.TempDir())
+	t.Setenv("GRABLAB_TEST_SECRET", secret)
+	hidden := 0
+	for _, f := range defaults("").flags() {
+		write(t, "one.yaml", f.Name+": 'A: ${GRABLAB_TEST_SECRET}'")
+		lines, err := target.ReadFile("one.yaml")
+		expands := err == nil && strings.Contains(lines[0].Value, secret)
+		shows := strings.Contains(flags.Label(f.Name, "A: "+secret), secret)
+		if expands == shows {
+			t.Errorf("-%s: takes a secret from the environment is %v, but a message shows its value is %v", f.Name, expands, shows)
+		}
+		if !shows {
+			hidden++
+		}
+	}
+	if hidden == 0 {
+		t.Error("no flag is secret")
 	}
 }
 
