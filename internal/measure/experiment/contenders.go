@@ -41,9 +41,15 @@ func (s *strike) beginContest() {
 }
 
 // giveUp ends the test of an order for which the service reconnected too late to compete for the
-// lock. The paused driver may then continue.
+// lock. The paused driver may then continue. The contenders stay away, because they could win with an
+// expired lock.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
-	s.cancelStrike(c, fmt.Sprintf("the service did not reconnect to its servers within %v, so its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell)))
+	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
+	if c.atOther {
+		late = "code that runs when the service starts was not tested: the start took too long for a lock that expires after %v"
+	}
+	s.cancelStrike(c, fmt.Sprintf(late+": set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell)))
+	c.contenders = nil
 	return s.releaseDriver(ctx, c)
 }
 

@@ -19,6 +19,9 @@ type contest struct {
 	calls int // how many parallel calls are stopped where the fault hits
 	// affectedFirst means that the affected driver must write before its competitors may write.
 	affectedFirst bool
+	// atOther means that the affected driver is stopped at one instance while the other one is
+	// killed and starts again.
+	atOther bool
 
 	// These fields contain the requests of the drivers, in the order in which they are sent.
 	holder      *load.Request  // the driver that has the lock before the affected one, at the other instance; may be nil
@@ -50,7 +53,7 @@ type contest struct {
 
 // contest assigns the drivers of the nth order to their roles at random, based on the seed.
 func (in *injection) contest(n int, p fault.Point) *contest {
-	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
+	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p), atOther: in.atOther}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
 	targets := []string{in.struck.URL}
 	for _, o := range in.w.fleet.Instances {

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"grablab/internal/catalog"
@@ -172,6 +173,9 @@ func (in *injection) judgePoints(m *measured) {
 			m.missed = ". " + catalog.Capital(c.missed)
 		}
 	}
+	if slices.ContainsFunc(in.contests, func(c *contest) bool { return c.atOther && doubleGrabs(m.evidence, c.order) > 0 }) {
+		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and started again, and another driver won meanwhile: code that runs when an instance starts must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
+	}
 	for _, p := range in.points {
 		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
 	}
@@ -199,7 +203,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if c.point.String() != name {
 			continue
 		}
-		if c.affectedFirst && !c.repeated {
+		if (c.affectedFirst || c.atOther) && !c.repeated {
 			p.Strikes++
 		}
 		if c.struck {

@@ -27,6 +27,7 @@ const (
 	strikeTries      = 3                // how often to inject a fault into a service at the same point until it hits a driver
 	repeatedStrikes  = 6                // how many of these attempts may be repeated in one test
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
+	restartTTL       = 3 * time.Second  // the shortest lease while an instance restarts
 )
 
 // injection tests one strategy under one fault. It injects the fault at each step of a request,
@@ -47,7 +48,8 @@ type injection struct {
 	spare    int64 // an order that no result includes; a request for it shows whether a service works
 	began    time.Time
 
-	struck, other *fleet.Instance // the instance that the fault hits, and the other instance
+	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
+	atOther       bool            // whether the fault now hits the other instance
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are in use already
@@ -160,6 +162,10 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	for _, p := range in.points {
 		if in.bothOrders(p) {
 			again++
+		}
+		if in.testsStart(p) {
+			again++
+			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
 		}
 	}
 	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each injection also needs an order without the fault
@@ -378,9 +384,49 @@ func (in *injection) strikeAll(ctx context.Context) error {
 			}
 		}
 	}
+	for _, p := range in.points {
+		if in.testsStart(p) {
+			if err := in.strikeAtOther(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
 	err := in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the orders that were not needed
 	return err
+}
+
+// testsStart reports whether to inject the fault once more at this step, into the other instance.
+// When a service starts, it may delete locks or undo unfinished work, which may belong to a driver at
+// an instance that is still running.
+func (in *injection) testsStart(p fault.Point) bool {
+	return in.traits.reconnects && in.fault.Course == fault.Killed && p.Part == fault.Work && p.After
+}
+
+// ttlOfRestart returns the TTL with which a lock outlasts the restart of an instance. It is the
+// configured one if the run cannot set it.
+func (in *injection) ttlOfRestart() time.Duration {
+	cfg := in.w.cfg
+	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
+		return cfg.TTL
+	}
+	return max(cfg.TTL, restartTTL, 3*in.struck.StartTook)
+}
+
+// strikeAtOther stops a driver at the other instance and restarts the instance that the fault hits.
+// Then other drivers compete there before the lease of the stopped driver ends.
+func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
+	u := in.workload.setup
+	in.w.cfg.TTL = in.ttlOfRestart()
+	u.TTL, u.SameAddr = in.w.cfg.TTL, true
+	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
+		return err
+	}
+	f := in.fault
+	in.fault.Course, in.fault.ContendFor, in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
+	in.struck, in.other, in.atOther = in.other, in.struck, true
+	defer func() { in.fault, in.struck, in.other, in.atOther = f, in.other, in.struck, false }()
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
 }
 
 // bothOrders reports whether to inject the fault twice at this step, so that the delayed driver

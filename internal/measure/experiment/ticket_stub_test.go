@@ -50,6 +50,8 @@ import (
 //	in-redis    keeps the status of a ticket in Redis, and sets it after it has recorded the winner
 //	swept       sets no expiry; a background task removes old locks from time to time
 //	creates     creates its tables, in a way that fails if two instances do it at once
+//	clears      deletes all locks when it starts
+//	boots-late  needs two seconds to start
 const ticketCommand = "ticket"
 
 type ticketOffice struct {
@@ -93,6 +95,14 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	}
 	if *create {
 		return 0
+	}
+	if o.is("clears") {
+		for _, key := range o.kv.Keys(context.Background(), "ticket:*").Val() {
+			o.kv.Del(context.Background(), key)
+		}
+	}
+	if o.is("boots-late") {
+		time.Sleep(2 * time.Second)
 	}
 	if o.is("polls") {
 		go func() {

@@ -291,8 +291,39 @@ func TestMissedStrikesAreRepeated(t *testing.T) {
 			t.Errorf("%s: struck %d of %d", p.Point, p.Struck, p.Strikes)
 		}
 	}
-	if n := 2*len(run.Cells[0].Points) + 1; run.Cells[0].Orders <= n {
+	if n := 2*(len(run.Cells[0].Points)+1) + 1; run.Cells[0].Orders <= n {
 		t.Errorf("%d orders: no strike was repeated, so this test shows nothing", run.Cells[0].Orders)
+	}
+}
+
+// Code that runs when an instance starts may break the lock of a driver at the other instance. If the
+// instance starts so slowly that this lock may have expired, the verdict is unknown.
+func TestCrashTestsTheStart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		kind, ttl, why string
+		want           catalog.Verdict
+	}{
+		{"", "{ttl_ms}", "", catalog.Safe},
+		{"clears", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and started again", catalog.Unsafe},
+		{"clears boots-late", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and started again", catalog.Unsafe},
+		{"clears boots-late", "1000", "pass {ttl_ms} to the service", catalog.Unknown},
+	} {
+		t.Run(tt.kind+" "+tt.ttl, func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, tt.kind, target.Spec{}, catalog.Crash)
+			s := ticketService(t, tt.kind, tt.ttl)
+			s.Migrations = cfg.Service.Migrations
+			cfg.Service, cfg.TTL = &s, time.Second
+			strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+			c := checkTickets(t, cfg, tt.want).Cells[0]
+			if !strings.Contains(c.Reason, tt.why) {
+				t.Errorf("the reason is %q; want one with %q", c.Reason, tt.why)
+			}
+			if p := c.Points[0]; p.Strikes != 2 || tt.want != catalog.Unknown && p.Struck != 2 {
+				t.Errorf("struck %d of %d, want 2 of 2: one driver at each instance", p.Struck, p.Strikes)
+			}
+		})
 	}
 }
 

@@ -78,6 +78,7 @@ type Setup struct {
 	Timeout         time.Duration           // limit for one request
 	Control         bool                    // serve the control API
 	Routes          map[int]stack.Addresses // by index of the instance, the addresses of its proxies to the servers; may be nil
+	SameAddr        bool                    // let an instance keep its address if it must restart
 }
 
 func newFleet(token string) *Fleet {

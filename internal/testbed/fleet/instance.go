@@ -31,7 +31,8 @@ import (
 type Instance struct {
 	ID             string // name of the instance in reports: its port, or the target's host
 	URL            string
-	control.Client // controls the instance through Call
+	StartTook      time.Duration // how long the last start took; 0 if the user started it
+	control.Client               // controls the instance through Call
 
 	fleet    *Fleet
 	index    int
@@ -85,8 +86,10 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 		}
 	}
 	for try := 1; ; try++ {
-		if err := in.chooseAddr(); err != nil {
-			return err
+		if !u.SameAddr {
+			if err := in.chooseAddr(); err != nil {
+				return err
+			}
 		}
 		if in.exe, in.args, in.env, err = in.command(u); err != nil {
 			return err
@@ -242,6 +245,7 @@ func (in *Instance) arguments(u Setup) []string {
 }
 
 func (in *Instance) start(ctx context.Context) error {
+	began := time.Now()
 	p, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
 	if err != nil {
 		return fmt.Errorf("fleet: instance %s: %w", in.ID, err)
@@ -251,6 +255,7 @@ func (in *Instance) start(ctx context.Context) error {
 		_ = p.Stop(0)
 		return fmt.Errorf("fleet: instance %s: %w\n%s", in.ID, err, p.LogTail())
 	}
+	in.StartTook = time.Since(began)
 	return nil
 }
 
