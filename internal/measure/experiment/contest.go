@@ -53,7 +53,7 @@ type contest struct {
 
 // contest assigns the drivers of the nth order to their roles at random, based on the seed.
 func (in *injection) contest(n int, p fault.Point) *contest {
-	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p), atOther: in.atOther}
+	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
 	targets := []string{in.struck.URL}
 	for _, o := range in.w.fleet.Instances {

@@ -468,7 +468,7 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	s := strike{in: in}
 	for _, p := range points {
 		c := in.following(p)
-		c.affectedFirst = affectedFirst
+		c.affectedFirst, c.atOther = affectedFirst, in.atOther
 		s.contests = append(s.contests, c)
 	}
 	in.contests = append(in.contests, s.contests...)
