@@ -565,3 +565,41 @@ func TestEveryCaseOfALock(t *testing.T) {
 		}
 	}
 }
+
+// The answers are those of Holm's method, for every choice of up to four costs whose results have three
+// to seven values each. Larger values are better for every second cost.
+func TestHolm(t *testing.T) {
+	var choose func(sizes []int)
+	choose = func(sizes []int) {
+		c := new(Comparison)
+		for i, n := range sizes {
+			x := Cost{more: i%2 == 1}
+			for k := range n {
+				x.old, x.new = append(x.old, 100+float64(k)/10), append(x.new, 200+float64(k)/10)
+			}
+			c.Costs = append(c.Costs, x)
+		}
+		c.judge()
+		var ps []float64
+		for _, x := range c.Costs {
+			ps = append(ps, *x.P)
+		}
+		slices.Sort(ps)
+		shown := 0 // how many of the smallest p-values pass, each with one test fewer
+		for shown < len(ps) && ps[shown]*float64(len(ps)-shown) <= alpha {
+			shown++
+		}
+		for i, x := range c.Costs {
+			want := map[bool]Answer{false: Slower, true: Faster}[x.more]
+			if got := x.Answer == want; got != slices.Contains(ps[:shown], *x.P) || !got && (x.Answer == Slower || x.Answer == Faster) {
+				t.Errorf("%v values: cost %d with p %.4f of %.4f: %s", sizes, i, *x.P, ps, x.Answer)
+			}
+		}
+		if len(sizes) < 4 {
+			for n := 3; n <= 7; n++ {
+				choose(append(slices.Clone(sizes), n))
+			}
+		}
+	}
+	choose(nil)
+}
