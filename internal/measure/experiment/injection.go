@@ -50,6 +50,7 @@ type injection struct {
 
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
 	atOther       bool            // whether the fault now hits the other instance
+	usualLease    *float64        // the reported lease before strikeAtOther changed the TTL; nil if none
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are in use already
@@ -176,6 +177,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	in.workload.send = in.sending(in.strikeAll)
 
 	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
+	in.cell.LeaseMS = cmp.Or(in.usualLease, in.cell.LeaseMS)
 	if err := in.clear(ctx); err != nil {
 		in.w.dirty = true
 		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault could not be ended: %v", err))
@@ -418,7 +420,7 @@ func (in *injection) ttlOfRestart() time.Duration {
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	u := in.workload.setup
 	in.w.cfg.TTL = in.ttlOfRestart()
-	u.TTL, u.SameAddr = in.w.cfg.TTL, true
+	u.TTL, u.SameAddr, in.usualLease = in.w.cfg.TTL, true, in.cell.LeaseMS
 	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
 		return err
 	}
