@@ -352,6 +352,7 @@ var errorKinds = map[string]string{
 	load.Refused:     "found no instance that accepts a connection",
 	load.Reset:       "lost the connection to the instance before an answer arrived",
 	load.Timeout:     "got no answer from the instance in time",
+	load.Other:       "failed, but not by a timeout or a lost connection",
 	load.Interrupted: "had no answer when the load was stopped",
 }
 
