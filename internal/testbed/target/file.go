@@ -233,14 +233,38 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 
 var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
-// syntaxError shortens an error of the YAML parser to one line.
+const notAPair = "write a line as NAME: VALUE with a space after the colon, and indent the further lines of a long value"
+
+// remedies says how to correct common mistakes. says is a part of the YAML parser's message. The
+// first entry that applies is used.
+var remedies = []struct{ says, do string }{
+	{"non-map value", notAPair},
+	{"unexpected key name", notAPair},
+	{"mapping value is not allowed", "check the indentation of the next line, and put text that contains a colon and a space in quotes"},
+	{"value is not allowed", "check the indentation"},
+	{"'\t'", "indent with spaces instead of tabs"},
+	{"tab character", "indent with spaces instead of tabs"},
+	{"reserved character", "put the text in quotes"},
+	{"unexpected directive", "put the text in quotes"},
+	{"could not find end", "add the second quote"},
+}
+
+// syntaxError shortens an error of the YAML parser to one line, and says how to correct it.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
+		for _, r := range remedies {
+			if strings.Contains(m[2], r.says) {
+				return fmt.Errorf("%s: %s: %s", m[1], m[2], r.do)
+			}
+		}
 		return fmt.Errorf("%s: %s", m[1], m[2])
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return fmt.Errorf("1:1: %s", first)
 }
+
+// durations lists the keys whose values are durations.
+var durations = []string{"lease", "compensation"}
 
 var printer = message.NewPrinter(language.English)
 
@@ -259,8 +283,13 @@ func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationEr
 		return fmt.Errorf("%v: there is no key %q%s", where.find([]string{key}).keyAt, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""
-		if k.Got == "object" && slices.Contains(k.Want, "string") {
-			hint = ": put text that begins with a brace in quotes"
+		switch {
+		case k.Got == "object" && slices.Contains(k.Want, "string"):
+			hint = ": put text that begins with a brace, or contains a colon and a space, in quotes"
+		case k.Got == "number" && slices.Contains(durations, name):
+			hint = ": write a duration with a unit, such as 30s"
+		case name == "the file" && k.Got == "string":
+			hint = ": " + notAPair
 		}
 		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at(), name, k.Got, strings.Join(k.Want, " or "), hint)
 	default:
