@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/bits"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/measure/shard"
@@ -124,6 +126,16 @@ func TestBadResultAnywhere(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestUsageErrorOfAProcess prints errors of the user in one line, but quotes the output of a process line by
+// line.
+func TestUsageErrorOfAProcess(t *testing.T) {
+	var stderr bytes.Buffer
+	conclude(flags.Usage("a\nb. Its output ends with\n    x\n    y"), &stderr)
+	if want := "loadgen: a; b. Its output ends with\n    x\n    y\n"; stderr.String() != want {
+		t.Errorf("%q, want %q", &stderr, want)
 	}
 }
 

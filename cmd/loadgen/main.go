@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -60,12 +61,16 @@ func conclude(err error, stderr io.Writer) int {
 		return int(code)
 	case errors.Is(err, flags.ErrUsage):
 		text := withoutPrefix(err, flags.ErrUsage).Error()
-		fmt.Fprintf(stderr, "loadgen: %s\n", strings.ReplaceAll(text, "\n", "; "))
+		fmt.Fprintf(stderr, "loadgen: %s\n", unquotedBreak.ReplaceAllString(text, "; $1"))
 		return int(exitUsage)
 	}
 	fmt.Fprintf(stderr, "loadgen: %v\n", err)
 	return int(exitFailed)
 }
+
+// unquotedBreak matches a line break between two errors. It does not match the breaks in the quoted
+// output of a process, whose lines are indented.
+var unquotedBreak = regexp.MustCompile(`\n(\S)`)
 
 // withoutPrefix removes the text of sentinel from the beginning of err's message, if it is there.
 func withoutPrefix(err, sentinel error) error {

@@ -42,13 +42,14 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 func (startedService) open(ctx context.Context, w *worker, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
 		return &Problem{Key: "migrate", Text: err.Error()}
 	}
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
-		return &Problem{Key: "service", Text: err.Error()}
+		key := "service"
+		if status := new(fleet.StatusError); errors.As(err, &status) { // only the ready path is asked
+			key = "ready"
+		}
+		return &Problem{Key: key, Text: err.Error()}
 	}
 	t := w.cfg.Target
 	if err := w.fleet.Identify(ctx, t); err != nil {
@@ -99,7 +100,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 		return t, err
 	}
 	if t, err = w.listTrail(ctx, struck, first+1); err != nil {
-		return t, fmt.Errorf("experiment: the dry run of %s failed: %w", s.Name, err)
+		return t, fmt.Errorf("the dry run of %s failed: %w", s.Name, err)
 	}
 	held := first + 1 + int64(dryRuns)
 	expires, err := w.holdInWork(ctx, struck, held, &t, u.TTL)
@@ -211,7 +212,7 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64)
 		return nil, nil, 0, err
 	}
 	if err := g.result(); err != nil {
-		return nil, nil, 0, fmt.Errorf("a test grab failed: %w", err)
+		return nil, nil, 0, err
 	}
 	answered, limit := time.Now(), cmp.Or(w.cfg.Settle, minSettle)
 	calls, behind, err = g.listedFor(ctx, quietFor)

@@ -53,7 +53,11 @@ func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal)
 			return w, err
 		}
 	}
-	return w, cfg.subject().open(ctx, w, fleet.FirstPort+n*cfg.Instances)
+	err = cfg.subject().open(ctx, w, fleet.FirstPort+n*cfg.Instances)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return w, err
 }
 
 func (w *worker) newFleet(port int) *fleet.Fleet {

@@ -62,11 +62,12 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// do sends a request and returns the reply. If the status is not 2xx, it returns a *StatusError.
+// do sends a request and returns the reply. If the status is not 2xx, the error wraps a
+// *StatusError.
 func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) (Answer, error) {
 	a, err := f.send(ctx, method, url, body, header)
 	if err == nil && a.Status/100 != 2 {
-		err = statusError(a.Status, a.Body)
+		err = fmt.Errorf("%s %s: %w", method, url, statusError(a.Status, a.Body))
 	}
 	return a, err
 }

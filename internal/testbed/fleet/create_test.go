@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -35,5 +36,20 @@ func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 			t.Errorf("%s: %d, %v", answer, first, err)
 		}
 		target.Close()
+	}
+}
+
+// An error names the request that failed.
+func TestErrorsNameTheRequest(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	defer server.Close()
+	f := newFleet("")
+	in := &Instance{ID: "target", URL: server.URL, fleet: f}
+	f.Instances = []*Instance{in}
+	if _, err := f.Create(t.Context(), 3, 1); err == nil || !strings.Contains(err.Error(), "POST "+server.URL+"/orders: HTTP 500") {
+		t.Errorf("orders: %v", err)
+	}
+	if _, err := in.Grab(t.Context(), 7, 1); err == nil || !strings.Contains(err.Error(), "the test grab of order 7 at instance 1 failed: HTTP 500") {
+		t.Errorf("grab: %v", err)
 	}
 }

@@ -1,11 +1,14 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -101,6 +104,53 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 			if taken < time.Hour && err != nil || taken == time.Hour && !errors.Is(err, errPortTaken) {
 				t.Errorf("ours %v, taken for %v: %v", ours, taken, err)
 			}
+		}
+	}
+}
+
+// A service that does not start says why, with the lines of its output. A ready path that does not exist
+// ends the wait soon, and so does the end of the run.
+func TestServiceDoesNotStart(t *testing.T) {
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
+	stacktest.Check(t, err)
+	defer st.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := errors.New("the user stopped the run")
+	for _, tt := range []struct {
+		service, ready string
+		wants          string
+	}{
+		{exe + " " + Command + " -addr 127.0.0.1:{port} -strategy none -db " + st.DSN, "/nothing", `^instance 1 \(port \d+\): its ready path does not exist: GET http://127.0.0.1:\d+/nothing: HTTP 404: .*: correct ready`},
+		{"sh -c 'echo one; echo two; exit 3' {port}", "/readyz", `^instance 1 \(port \d+\): it exited before it was ready. Its output ends with\n    one\n    two$`},
+		{"cd shop && node shop.js {port}", "", `exec: "cd": .*: loadgen runs the command without a shell, so cd has no effect: use sh -c`},
+		{"sleep 600 {port}", "/readyz", `the user stopped the run`},
+	} {
+		service, err := ParseService(tt.service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		service.Ready = tt.ready
+		f := New(Config{Instances: 1, Say: t.Logf}, st, 0)
+		in := f.Instances[0]
+		if err := in.chooseAddr(); err != nil {
+			t.Fatal(err)
+		}
+		f.service, in.exe = &service, service.words[0]
+		for _, w := range service.words[1:] {
+			in.args = append(in.args, strings.ReplaceAll(w, "{port}", in.ID))
+		}
+		ctx := t.Context()
+		if strings.HasPrefix(tt.service, "sleep") {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, 100*time.Millisecond, stopped)
+			defer cancel()
+		}
+		began := time.Now()
+		if err := in.start(ctx); err == nil || !regexp.MustCompile(tt.wants).MatchString(err.Error()) || time.Since(began) > serviceTimeout/2 {
+			t.Errorf("%s: after %v: %v; want %s", tt.service, time.Since(began), err, tt.wants)
 		}
 	}
 }

@@ -248,12 +248,12 @@ func (in *Instance) start(ctx context.Context) error {
 	began := time.Now()
 	p, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
 	if err != nil {
-		return fmt.Errorf("fleet: instance %s: %w", in.ID, err)
+		return fmt.Errorf("%s (port %s): %w%s", in.Name(), in.ID, err, in.fleet.service.noShell())
 	}
 	in.proc = p
 	if err := in.awaitReady(ctx); err != nil {
 		_ = p.Stop(0)
-		return fmt.Errorf("fleet: instance %s: %w\n%s", in.ID, err, p.LogTail())
+		return fmt.Errorf("%s (port %s): %w%s%s", in.Name(), in.ID, err, in.fleet.service.noShell(), p.Quote())
 	}
 	in.StartTook = time.Since(began)
 	return nil
@@ -280,6 +280,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		within = serviceTimeout
 	}
+	run := ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -291,19 +292,47 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
+	since, says := time.Now(), ""
 	for {
 		err := in.askReady(ctx)
+		if line, missing := in.readyIsMissing(err); !missing || line != says {
+			since, says = time.Now(), line
+		}
 		switch {
 		case err == nil, errors.Is(err, errPortTaken):
 			return err
+		case run.Err() != nil:
+			return context.Cause(run)
 		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (proc.Taken(in.addr) || saysTaken(in.proc.LogTail()))):
 			return errPortTaken
 		case !in.alive():
-			return errors.New("it exited before it was ready: see its output for the reason")
-		case !wait.For(ctx, 20*time.Millisecond) && in.alive():
+			return errors.New("it exited before it was ready")
+		case time.Since(since) > missingFor:
+			return fmt.Errorf("its ready path does not exist: %w: correct ready", err)
+		case !wait.For(ctx, 20*time.Millisecond) && in.alive() && run.Err() == nil:
 			return fmt.Errorf("it was not ready in time: %w", err)
 		}
 	}
+}
+
+// missingFor is how long the ready path of a service may answer with status 404 while the service
+// prints nothing.
+const missingFor = 5 * time.Second
+
+// readyIsMissing reports whether err says that the ready path of a service does not exist. It also
+// returns the last line of the output that does not name this path, because the service may log
+// each request.
+func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
+	status := new(StatusError)
+	if !errors.As(err, &status) || status.Code != http.StatusNotFound || in.fleet.service == nil {
+		return "", false
+	}
+	for l := range strings.Lines(in.proc.LogTail()) {
+		if !strings.Contains(l, in.fleet.service.Ready) {
+			line = l
+		}
+	}
+	return line, true
 }
 
 // askReady returns nil if the instance is ready, or errPortTaken if another process answers on its
@@ -377,7 +406,7 @@ const (
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !proc.Taken(in.addr), nil })
 	if err == nil && !free {
-		err = fmt.Errorf("fleet: cannot restart instance %s: %w", in.ID, errPortTaken)
+		err = fmt.Errorf("cannot restart %s (port %s): %w: repeat the run", in.Name(), in.ID, errPortTaken)
 	}
 	if err != nil {
 		return err

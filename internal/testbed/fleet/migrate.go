@@ -41,10 +41,14 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command uses shell syntax, which has no effect without a shell.
-func (s Service) noShell() string {
+// noShell returns a hint if the command uses shell syntax, which has no effect without a shell. s may
+// be nil.
+func (s *Service) noShell() string {
+	if s == nil {
+		return ""
+	}
 	for _, w := range s.words {
-		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {
+		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";", "cd", "export"}, w) {
 			return fmt.Sprintf(": loadgen runs the command without a shell, so %s has no effect: use sh -c 'COMMAND'", w)
 		}
 	}
@@ -86,10 +90,10 @@ func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 	case <-p.Done():
 	case <-ctx.Done():
 		_ = p.Stop(0)
-		return fmt.Errorf("the command did not end within %v. Its output:\n%s", serviceTimeout, p.LogTail())
+		return fmt.Errorf("the command did not end within %v%s", serviceTimeout, p.Quote())
 	}
 	if err := p.Wait(); err != nil {
-		return fmt.Errorf("%w%s\n%s", err, m.command.noShell(), p.LogTail())
+		return fmt.Errorf("%w%s%s", err, m.command.noShell(), p.Quote())
 	}
 	return nil
 }

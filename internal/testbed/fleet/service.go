@@ -238,7 +238,11 @@ func (f *Fleet) IsService() bool { return f.service != nil }
 
 // Grab asks for an order on behalf of a driver that is not part of the load.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
-	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
+	outcome, err := in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
+	if err != nil {
+		err = fmt.Errorf("the test grab of order %s at %s failed: %w", in.fleet.Shape.OrderText(order), in.Name(), err)
+	}
+	return outcome, err
 }
 
 // AwaitGrab waits until the instance answers two rounds of simultaneous requests for an order
@@ -265,7 +269,7 @@ func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Dura
 		return answered == rounds, nil
 	})
 	if err == nil && !ok {
-		err = fmt.Errorf("fleet: instance %s does not answer grabs: %w", in.ID, cmp.Or(failed, errSilent))
+		err = fmt.Errorf("%s does not answer grabs: %w", in.Name(), cmp.Or(failed, errSilent))
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -241,3 +242,16 @@ func (p *Process) LogTail() string {
 	}
 	return string(bytes.TrimSpace(tail))
 }
+
+// Quote returns the last lines of the process's output as the end of an error message, with each
+// line indented. It returns "" if the process has printed nothing.
+func (p *Process) Quote() string {
+	lines := strings.Split(p.LogTail(), "\n")
+	lines = lines[max(0, len(lines)-quotedLines):]
+	if lines[len(lines)-1] == "" {
+		return ""
+	}
+	return ". Its output ends with\n    " + strings.Join(lines, "\n    ")
+}
+
+const quotedLines = 20
