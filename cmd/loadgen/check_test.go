@@ -26,6 +26,8 @@ func booth(t *testing.T) (targets string) {
 		defer mu.Unlock()
 		id, isGrab := strings.CutPrefix(r.URL.Path, "/booth/")
 		switch {
+		case strings.HasPrefix(r.URL.Path, "/broken/"):
+			w.WriteHeader(http.StatusInternalServerError)
 		case r.Method == http.MethodPost && id == "orders":
 			fmt.Fprintf(w, `{"id":%d}`, next)
 			next += 1000
@@ -56,6 +58,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"path: /booth/{order}\ngrabbed: json:.code==0\ntaken: json:.code==1\n", exitDone, "nothing to correct"},
 		{"grabbed: 200\npath: /boot/{order}\nmethod: PUT\n", exitUsage, "my.yaml:4:7: path: the first driver of a fresh order was answered with HTTP 404"},
+		{"path: /broken/{order}\nbody: x\n", exitUsage, "my.yaml:4:7: body: the first driver of a fresh order was answered with HTTP 500"},
 		{"path: /booth/{order}\n", exitUsage, "my.yaml: grabbed is not set: two drivers of order"},
 		{"path: /booth/{order}\ngrabbed: json:.code==0\ntaken: 409\n", exitUsage, `my.yaml:5:8: taken: the answer to a driver who comes too late matches no rule: HTTP 200 {"code":1}`},
 	} {
@@ -74,6 +77,17 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%s, %q: exit %d, want %d and …%s…\n%s", command[0], tt.rest, code, tt.exit, tt.says, says)
 			}
 		}
+	}
+}
+
+// Ctrl-C while check starts its servers is an interruption.
+func TestCheckInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	if code := exitOf(ctx, []string{"check", "-service", "sleep {port}"}, &stdout, &stderr); code != int(exitInterrupted) || stderr.String() != "interrupted\n" {
+		t.Errorf("exit %d: %s%s", code, &stdout, &stderr)
 	}
 }
 

@@ -160,7 +160,11 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	id, err := w.orders.Create(ctx, count, 1)
 	if err != nil {
-		p.add(open, "no order could be opened: %v: correct the call or the place of the id in its answer%s", err, w.noMigrations())
+		hint := ""
+		if status := new(fleet.StatusError); errors.As(err, &status) && status.Code >= 500 {
+			hint = w.noMigrations()
+		}
+		p.add(open, "no order could be opened: %v. Correct the call or the place of the id in its answer%s", err, hint)
 		return p
 	}
 	if err := w.lookFirst(ctx, id, 1); err != nil {
@@ -181,7 +185,11 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		if w.cfg.Target.ProbeDrivers == 0 && w.fleet.Shape.TellsDrivers() {
 			known = fmt.Sprintf(". If the service does not know driver %d, set probe-drivers to the first of several drivers that it knows", winner)
 		}
-		p.addLoser(m, open, known)
+		failing := "body"
+		if w.cfg.Service != nil {
+			failing = "service"
+		}
+		p.addLoser(m, open, failing, known)
 		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // a run without a fault may need only the ledger
 			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return w.hasRows(ctx, id, 1), nil })
 		}
@@ -217,13 +225,14 @@ func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
 		return
 	}
 	p.add("open-orders", "order %s could be grabbed, but the next one, %s, was answered with %s: open {count} orders with consecutive ids. "+
-		"If a call opens only one order, write {order_uuid} instead of {order} in path or body: the program then calls it for each order",
+		"If a call opens only one order, write {order_uuid} instead of {order} in path or body: the program then calls it for each order. "+
+		"The ledger-query then needs WHERE order_id IN ({orders}). Convert a numeric column: order_id::text in PostgreSQL, and CAST(order_id AS CHAR) in MySQL",
 		w.fleet.Shape.OrderText(id-1), w.fleet.Shape.OrderText(id), m.text)
 }
 
 // missingTable returns a hint if a database error says that a table is missing.
 func (w *worker) missingTable(err error) string {
-	for _, text := range []string{"doesn't exist", "does not exist", "no such table"} {
+	for _, text := range []string{"doesn't exist", `relation "`, "no such table"} {
 		if strings.Contains(err.Error(), text) {
 			return w.noMigrations()
 		}
@@ -264,9 +273,9 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 }
 
 // addLoser adds the problem that the first driver of a new order did not win. It derives the setting
-// to correct from the answer. open is the setting that opens orders. known is a hint for services
-// that accept only known drivers.
-func (p *Preflight) addLoser(m reply, open, known string) {
+// to correct from the answer. open is the setting that opens orders, and failing the one to name if
+// the service fails. known is a hint for services that accept only known drivers.
+func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
 	case m.outcome == grab.Taken || m.outcome == grab.Busy:
@@ -286,7 +295,7 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 	case m.status >= 400 && m.status < 500:
 		p.add("body", "%s: correct the body%s", says, known)
 	case m.status >= 500:
-		p.add("service", "%s: see the output of the service", says)
+		p.add(failing, "%s: see the output of the service", says)
 	case m.status == http.StatusAccepted:
 		p.add("later", "%s, which matches no rule: if the result comes later, set later to the place where the program can ask for it", says)
 	default:

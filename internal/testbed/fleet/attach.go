@@ -243,7 +243,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	}
 	id, err := strconv.ParseInt(strings.Join(ids, " "), 10, 64)
 	if err != nil || id < 1 || id > math.MaxInt64-int64(count) {
-		return 0, fmt.Errorf("fleet: the answer of %s has no order id at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), says)
+		return 0, fmt.Errorf("the answer of %s has no order id at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), says)
 	}
 	return id, nil
 }
@@ -261,7 +261,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 		g.Go(func() error {
 			ids, says, err := f.callToOpen(ctx, each)
 			if err == nil && len(ids) != each {
-				err = fmt.Errorf("fleet: %s should open %d orders, but its answer has %d ids at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), each, len(ids), says)
+				err = fmt.Errorf("%s should open %d orders, but its answer has %s at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), each, catalog.Plural(len(ids), "id", "ids"), says)
 			}
 			opened[i] = ids
 			return err
@@ -277,8 +277,8 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes one HTTP call that opens orders. It returns the new ids and a one-line summary
-// of the answer.
+// callToOpen makes one HTTP call that opens orders. It returns the new ids, and the answer as the end
+// of an error message.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -287,9 +287,13 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	}
 	a, err := f.do(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
 	if err != nil {
-		return nil, "", fmt.Errorf("fleet: %s %s: %w", f.open.Method, path, err)
+		return nil, "", err
 	}
-	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
+	says = OneLine(string(a.Body))
+	if f.open.DefaultBody {
+		says += fmt.Sprintf(". The call has no body, so %s was sent: if it opens only one order, write its body, for example {}", body)
+	}
+	return f.open.ID.In(a.Header, a.Body), says, nil
 }
 
 // KeepsLedger reports whether the instances can list the winners of this order.

@@ -150,7 +150,7 @@ func (o *Opening) call(text string) (err error) {
 	}
 	path, body, _ := strings.Cut(text, " ")
 	if body = strings.TrimSpace(body); body == "" {
-		body = ownOpenBody
+		body, o.DefaultBody = ownOpenBody, true
 	}
 	if !strings.HasPrefix(path, "/") {
 		return errOpening

@@ -52,8 +52,10 @@ type Opening struct {
 	Method string
 	Path   Template // path of the call; empty if SQL is used
 	Body   Template
-	ID     Source     // where the reply contains the id of the first order, or of each order
-	SQL    []Template // SQL statements, used instead of the call
+	// DefaultBody means that Body is the default, because the user gave none.
+	DefaultBody bool
+	ID          Source     // where the reply contains the id of the first order, or of each order
+	SQL         []Template // SQL statements, used instead of the call
 }
 
 // Shape describes what a grab request looks like and what the replies mean.
