@@ -39,7 +39,7 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stdout)
 	})
 	if err != nil {
-		return s.refusal(err)
+		return orInterrupted(s.refusal(err), stderr, "")
 	}
 	if failed == nil {
 		fmt.Fprintln(stdout, "nothing to correct")

@@ -127,7 +127,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 		}
 		found, err := s.try(ctx, stdout, tries)
 		if err != nil {
-			return err
+			return orInterrupted(err, stderr, "")
 		}
 		if found == nil {
 			fmt.Fprintf(stdout, "wrote %s. To test your service with it, run: loadgen run -target-file %[1]s\n", s.out)

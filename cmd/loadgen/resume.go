@@ -41,6 +41,19 @@ func isUntrusted(arg string, given []string) bool {
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
+// resumeCommand returns the command that resumes the run in the folder dir. It repeats the flags that
+// resume requires.
+func (s *settings) resumeCommand(dir string) string {
+	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+	command := "loadgen run -resume " + quote(dir)
+	for _, arg := range s.Args {
+		if isUntrusted(arg, nil) {
+			command += " " + quote(arg)
+		}
+	}
+	return command
+}
+
 // checkResume returns an error if this program cannot resume the run with the given flags.
 func (s *settings) checkResume(run *experiment.Run) error {
 	recorded := run.Config.Args // each has the form "-name=value"

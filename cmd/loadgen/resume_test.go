@@ -167,6 +167,20 @@ func TestResumeContradicted(t *testing.T) {
 	}
 }
 
+// An interrupted run says how many of its tests it has kept, and names the complete command that continues
+// it.
+func TestHowToContinue(t *testing.T) {
+	s := new(settings)
+	s.Args = []string{"-target-file=it's.yaml", "-seed=3", "-ledger-query=SELECT 1"}
+	run := &experiment.Run{Cells: []experiment.Cell{{Environment: new(experiment.Environment)}}, Planned: 3}
+	var stderr bytes.Buffer
+	err := s.conclude(run, context.Canceled, &folder{begun: true, path: "/r/x"}, io.Discard, &stderr)
+	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume '/r/x' '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1'` + "\n"
+	if err != exitInterrupted || stderr.String() != want {
+		t.Errorf("%v: %q, want %q", err, &stderr, want)
+	}
+}
+
 // A run is written down with the flags that make it what it is, and without
 // secrets.
 func TestArgs(t *testing.T) {

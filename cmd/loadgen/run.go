@@ -123,8 +123,8 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		return err
 	}
 	if err != nil {
-		return orInterrupted(err, stderr, ": the results of %d of %d tests are kept; to continue, use -resume %s",
-			len(run.Cells), max(len(run.Cells), len(s.Plan())), relative(out.path))
+		return orInterrupted(err, stderr, ": the results of %d of %d planned tests are kept; to continue, run: %s",
+			len(run.Cells), max(len(run.Cells), run.Planned), s.resumeCommand(relative(out.path)))
 	}
 	for _, ended := range run.Ended {
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)

@@ -33,6 +33,8 @@ type Run struct {
 
 	// Ended lists the servers that exited unexpectedly, with the time and the cause of each exit.
 	Ended []string `json:"-"`
+	// Planned is the number of all tests of the run, finished or not.
+	Planned int `json:"-"`
 }
 
 // Measured reports whether the run has measured at least one result, or had nothing to measure.

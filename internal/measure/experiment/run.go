@@ -107,6 +107,7 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.specs = r.cfg.specs(at)
+	r.run.Planned = len(r.specs)
 	for _, s := range r.specs {
 		if s.cell = r.cfg.excuse(s); s.cell == nil {
 			s.cell = r.cfg.Resume.finished(s.CellName)
