@@ -24,23 +24,24 @@ type kind struct {
 	// open returns a connection pool for reading, and a function that opens a pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
 
-	backslash bool // whether a backslash escapes the next character of a string
-	hash      bool // whether a # starts a comment
-	dollar    bool // whether $ quotes strings and starts placeholders
+	idAsText  string // expression that converts a numeric column order_id to text
+	backslash bool   // whether a backslash escapes the next character of a string
+	hash      bool   // whether a # starts a comment
+	dollar    bool   // whether $ quotes strings and starts placeholders
 }
 
 var (
 	mysqlKind = kind{
 		version: "SELECT VERSION()", now: "SELECT UNIX_TIMESTAMP(NOW(6))", open: openMySQL, backslash: true, hash: true,
-		product: order.ProductOf,
+		product: order.ProductOf, idAsText: "CAST(order_id AS CHAR)",
 	}
 	postgresKind = kind{
 		version: "SHOW server_version", now: "SELECT EXTRACT(EPOCH FROM clock_timestamp())", open: openPostgres, dollar: true,
-		product: func(v string) string { number, _, _ := strings.Cut(v, " "); return "PostgreSQL " + number },
+		product: func(v string) string { number, _, _ := strings.Cut(v, " "); return "PostgreSQL " + number }, idAsText: "order_id::text",
 	}
 	sqliteKind = kind{
 		version: "SELECT sqlite_version()", now: "SELECT (julianday('now') - 2440587.5) * 86400", open: openSQLite,
-		product: func(v string) string { return "SQLite " + v },
+		product: func(v string) string { return "SQLite " + v }, idAsText: "CAST(order_id AS TEXT)",
 	}
 )
 

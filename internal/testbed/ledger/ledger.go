@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -151,7 +152,7 @@ const mostListed = 500
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: the query failed: %w", err)
+		return nil, d.failed(err)
 	}
 	defer rows.Close()
 	if columns, err := rows.Columns(); err != nil || len(columns) != 2 {
@@ -165,22 +166,44 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 		}
 		number, isOrder := d.ids.NumberOf(id.V)
 		of, isDriver := target.DriverOf(driver.V)
+		_, swapped := d.ids.NumberOf(driver.V)
 		switch {
+		case d.ids.NamesOrders() && swapped && !isOrder:
+			return nil, fmt.Errorf("%w: the query returns the order %.60q and the driver %.60q, which is an order: select the order first, and then the driver", ErrQuery, id.V, driver.V)
 		case !id.Valid || !driver.Valid:
 			return nil, fmt.Errorf("%w: the driver of order %s is NULL: leave out rows without a driver, with AND driver IS NOT NULL", ErrQuery, id.V)
 		case !isDriver:
 			return nil, fmt.Errorf("%w: the query returns the driver %.60q: select whole numbers, or the text of {driver_uuid} or {driver_name}", ErrQuery, driver.V)
 		case !isOrder:
-			return nil, fmt.Errorf("%w: the query returns the order %.60q: select whole numbers or, with {order_uuid}, the ids that the service chose", ErrQuery, id.V)
+			return nil, fmt.Errorf("%w: the query returns the order %.60q: select whole numbers or, with {order_uuid}, the ids that the service chose%s", ErrQuery, id.V, d.numericHint(id.V))
 		case number < first || number > last:
 			return nil, fmt.Errorf("%w: the query returns order %s, although loadgen asked for %d to %d: add WHERE order_id BETWEEN ? AND ?", ErrQuery, id.V, first, last)
 		}
 		grabs = append(grabs, order.Grab{Order: number, Driver: of})
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("ledger: the query failed: %w", err)
+		return nil, d.failed(err)
 	}
 	return grabs, nil
+}
+
+// failed describes an error of the query. PostgreSQL refuses to compare a number with a text.
+func (d *DB) failed(err error) error {
+	hint := ""
+	if strings.Contains(err.Error(), "invalid input syntax for type") {
+		hint = d.numericHint("0")
+	}
+	return fmt.Errorf("ledger: the query failed: %w%s", err, hint)
+}
+
+// numericHint returns a hint if the query compares {orders} with a column that contains numbers. id
+// is a value of this column. MySQL takes the digits with which a text begins for a number, so the
+// query may return other orders.
+func (d *DB) numericHint(id string) string {
+	if _, err := strconv.ParseInt(id, 10, 64); err != nil || !strings.Contains(d.query, orderList) {
+		return ""
+	}
+	return fmt.Sprintf(". {orders} is a list of texts: for a numeric column, write %s IN ({orders})", d.kind.idAsText)
 }
 
 // Exec runs SQL statements of the user in one transaction, for example to open orders.

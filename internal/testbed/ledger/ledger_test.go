@@ -331,6 +331,45 @@ func TestBadLedgers(t *testing.T) {
 	}
 }
 
+// If the column of the orders is a number, the query must convert it, because {orders} is a list of
+// texts. The error says so, and also if the columns are swapped.
+func TestNumbersAsIDs(t *testing.T) {
+	shape, _, err := target.Spec{Path: "/{order_uuid}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shape.IDs.Add([]string{"101"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			dsn, db := fresh(t)
+			execute(t, db, "CREATE TABLE wins (order_id BIGINT, driver_id BIGINT)")
+			execute(t, db, "INSERT INTO wins (order_id, driver_id) VALUES (101, 7), (6, 8)")
+			column := map[string]string{"postgresql": "order_id::text", "mariadb": "CAST(order_id AS CHAR)", "sqlite": "CAST(order_id AS TEXT)"}[name]
+			hint := map[bool]string{true: "", false: "for a numeric column, write " + column + " IN ({orders})"}[name == "sqlite"]
+			for q, want := range map[string]string{
+				"SELECT order_id, driver_id FROM wins WHERE order_id IN ({orders})":       hint,
+				"SELECT order_id, driver_id FROM wins WHERE " + column + " IN ({orders})": "",
+				"SELECT driver_id, order_id FROM wins WHERE " + column + " IN ({orders})": "select the order first",
+			} {
+				d, err := ledger.Open(t.Context(), dsn, q, shape)
+				var rows []order.Grab
+				if err == nil {
+					rows, err = d.Ledger(t.Context(), 1, 2)
+					d.Close()
+				}
+				switch {
+				case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+					t.Errorf("%s: %v; want …%s…", q, err, want)
+				case want == "" && (err != nil || len(rows) != 1 || rows[0].Order != 1):
+					t.Errorf("%s: %v, %v", q, rows, err)
+				}
+			}
+		})
+	}
+}
+
 func TestExec(t *testing.T) {
 	for name, fresh := range databases {
 		t.Run(name, func(t *testing.T) {
