@@ -320,9 +320,21 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 		}
 	}
 	c.Environment = new(r.run.Environment)
+	if !r.cfg.runsOurs() && r.isUnsafe(s.Strategy) { // the fault does not explain what also happens without it
+		for i := range c.Points {
+			c.Points[i].FailureMode = ""
+		}
+	}
 	s.cell = &c
 	r.publishLocked()
 	return r.save(r.run)
+}
+
+// isUnsafe reports whether a strategy was found unsafe without a fault.
+func (r *runner) isUnsafe(strategy string) bool {
+	return slices.ContainsFunc(r.specs, func(s *cellSpec) bool {
+		return s.Strategy == strategy && s.Fault == catalog.NoFault && s.cell != nil && s.cell.Verdict == catalog.Unsafe
+	})
 }
 
 // publishLocked copies the finished results into the run, in the order of the result table. The

@@ -299,3 +299,18 @@ func TestTargetDatabase(t *testing.T) {
 		})
 	}
 }
+
+// A fault does not explain why a service of the user fails if it also fails without the fault.
+func TestModeOfAServiceThatNeedsNoFault(t *testing.T) {
+	for without, want := range map[catalog.Verdict]string{catalog.Unsafe: "", catalog.Safe: "F11"} {
+		r := newRunner(Config{Target: target.Target{URLs: []string{"http://h:1"}}}, func(*Run) error { return nil })
+		pause := &cellSpec{CellName: CellName{Foreign, catalog.Pause}}
+		r.specs = []*cellSpec{{CellName: CellName{Foreign, catalog.NoFault}, cell: &Cell{Verdict: without}}, pause}
+		if err := r.finish(pause, Cell{Points: []Point{{FailureMode: "F11"}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := pause.cell.Points[0].FailureMode; got != want {
+			t.Errorf("%s without a fault: explained by %q, want %q", without, got, want)
+		}
+	}
+}
