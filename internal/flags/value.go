@@ -154,7 +154,7 @@ func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
 		if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
-			return nil, errors.New("must be a list of names separated by commas, such as a,b,c")
+			return nil, errors.New("must be a list of names separated by commas without spaces, such as a,b,c")
 		}
 	}
 	return list, nil

@@ -46,7 +46,7 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case !cfg.byTime():
 		return nil
 	case !process[catalog.ProcessStopped] && !process[catalog.ProcessKilled]:
-		return fmt.Errorf("%w: -target-pid has no effect, because only the faults pause and crash affect a process: leave out this flag", fleet.ErrRefused)
+		return fmt.Errorf("%w: with -target-pid, only the faults pause and crash are possible: use one of them, or let loadgen start the service with -service", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: the fault pause must last longer than the lock of the service: add -lease D, the time after which that lock expires", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.strategies(at)) > 1:

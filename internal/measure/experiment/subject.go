@@ -202,7 +202,7 @@ func (s startedService) choosePoints(in *injection) error {
 type runningTargets struct{ foreignSubject }
 
 func (t runningTargets) excuse(of fault.Fault) string {
-	if of.NotForeign == "" && t.cfg.byTime() && of.Name.Entry().Process == catalog.ProcessRuns {
+	if of.NotForeign == "" && of.Name.Entry().Process == catalog.ProcessRuns {
 		return "this fault needs proxies around a service, and these targets have none: start the service with -service"
 	}
 	return of.NotForeign

@@ -17,6 +17,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
@@ -312,5 +313,21 @@ func TestModeOfAServiceThatNeedsNoFault(t *testing.T) {
 		if got := pause.cell.Points[0].FailureMode; got != want {
 			t.Errorf("%s without a fault: explained by %q, want %q", without, got, want)
 		}
+	}
+}
+
+// A fault that is impossible for running targets leads to advice that helps.
+func TestFaultsOfRunningTargets(t *testing.T) {
+	cfg := Config{Target: target.Target{URLs: []string{"http://h:1", "http://h:2"}}, Faults: []catalog.Fault{catalog.SlowDB}}
+	f, err := fault.Find(catalog.SlowDB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := cfg.subject().excuse(f); !strings.Contains(why, "start the service with -service") {
+		t.Errorf("the targets cannot have %s: %q", f.Name, why)
+	}
+	cfg.Target.PIDs = []int{4711, 4712}
+	if err := cfg.checkMoments(&fleet.Fleet{Foreign: true}); err == nil || !strings.Contains(err.Error(), "let loadgen start the service with -service") {
+		t.Errorf("%v", err)
 	}
 }
