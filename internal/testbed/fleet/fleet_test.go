@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -21,7 +23,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	stacktest.Main(m, stacktest.Command{Name: Command, Run: instance.Main})
+	stacktest.Main(m, stacktest.Command{Name: Command, Run: instance.Main}, stacktest.Command{Name: "chatty", Run: serveChatty})
+}
+
+// serveChatty answers each request with status 404, and logs it in two lines, as Python's http.server does.
+func serveChatty(_ context.Context, args []string, _, stderr io.Writer) int {
+	err := http.ListenAndServe("127.0.0.1:"+args[0], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(stderr, "[%v] code 404\n[%[1]v] GET %s 404\n", time.Now().UnixNano(), r.URL.Path)
+		http.NotFound(w, r)
+	}))
+	fmt.Fprintln(stderr, err)
+	return 1
 }
 
 // An instance whose port is taken by another process while it starts gets
@@ -124,6 +136,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 		wants          string
 	}{
 		{exe + " " + Command + " -addr 127.0.0.1:{port} -strategy none -db " + st.DSN, "/nothing", `^instance 1 \(port \d+\): its ready path does not exist: GET http://127.0.0.1:\d+/nothing: HTTP 404: .*: correct ready`},
+		{exe + " chatty {port}", "/nothing", `its ready path does not exist`},
 		{"sh -c 'echo one; echo two; exit 3' {port}", "/readyz", `^instance 1 \(port \d+\): it exited before it was ready. Its output ends with\n    one\n    two$`},
 		{"cd shop && node shop.js {port}", "", `exec: "cd": .*: loadgen runs the command without a shell, so cd has no effect: use sh -c`},
 		{"sleep 600 {port}", "/readyz", `the user stopped the run`},

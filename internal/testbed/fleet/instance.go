@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"grablab/internal/grab"
 	"grablab/internal/service/control"
@@ -320,8 +321,8 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 const missingFor = 5 * time.Second
 
 // readyIsMissing reports whether err says that the ready path of a service does not exist. It also
-// returns the last line of the output that does not name this path, because the service may log
-// each request.
+// returns the last line of the output, without lines that name this path and without digits, because
+// the service may log each request with its time.
 func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 	status := new(StatusError)
 	if !errors.As(err, &status) || status.Code != http.StatusNotFound || in.fleet.service == nil {
@@ -332,7 +333,12 @@ func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 			line = l
 		}
 	}
-	return line, true
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, line), true
 }
 
 // askReady returns nil if the instance is ready, or errPortTaken if another process answers on its
