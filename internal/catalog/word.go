@@ -45,9 +45,9 @@ type VerdictEntry struct {
 // Verdicts lists the possible verdicts on a strategy under a fault. The first one whose condition
 // is met applies.
 var Verdicts = []VerdictEntry{
-	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
-	{Unsafe, "the ledger has a double-grab, or a driver has more units than allowed"},
-	{Stuck, "no new driver can grab an order, or a unit of it, although the load has ended and the fault is healed"},
-	{Unknown, "not measured, or the run could not have exposed a failure. Perhaps only one instance answered, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. In your own service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
-	{Safe, "none of these"},
+	{NA, "the program did not run this cell, because the fault affects nothing that the strategy uses, or because the strategy cannot sell several units"},
+	{Unsafe, "according to the ledger, an order was grabbed too often, or a driver has more units than allowed"},
+	{Stuck, "an order, or a unit of it, is left, but no new driver can grab it, even after the end of the load and of the fault"},
+	{Unknown, "the program could not measure the cell, or the cell could not have shown a failure. For example, only one instance answered, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. If you test your own service, perhaps an answer hides a grab, or the service served too few requests for a race. A line below the table gives the reason"},
+	{Safe, "none of the other verdicts applies"},
 }

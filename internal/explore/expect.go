@@ -19,12 +19,12 @@ var Wider = []struct {
 	As    catalog.Fault
 	Why   string // the reason, as one sentence
 }{
-	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "in a search, a node may also restart while another driver holds some of the other nodes, and then this node decides who has the majority. In `run`, the holder has all nodes, and `amnesia` tests the bare majority"},
+	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "in a search, a node may also restart while another driver holds some of the other nodes, so that this node decides who gets the majority. In `run`, the holder has all nodes under this fault, and only `amnesia` tests a bare majority"},
 	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "the reason is the same as for `redis-restart`"},
 	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "the reason is the same as for `redis-restart`"},
-	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node may also jump while another driver holds some of the other nodes, as for `redis-restart`"},
-	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "any node may restart empty, whether or not the holder has it"},
-	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and then the server cannot tell this caller from a dead one. `run` delays only replies"},
+	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the reason is similar to that for `redis-restart`: the clock of a node may also jump while another driver holds some of the other nodes"},
+	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "in a search, any node may restart empty, even a node on which the holder has no lock"},
+	{catalog.Latency, lock.Redis, catalog.Crash, "in a search, a request may also arrive only after its caller has given up, and for the server this looks like a dead caller. In `run`, only replies are late"},
 }
 
 // Claimed returns the verdict that a search should reach for a strategy under a fault. It never

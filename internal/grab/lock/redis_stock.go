@@ -31,7 +31,7 @@ var redisStock = Strategy{
 	Claims: catalog.ClaimsOf("stock"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Partition, catalog.PartitionDB, catalog.SlowDB}, As: catalog.Crash,
-		Why: "in a search, the client is cut off until it has given up, and the unit that was reserved for it stays unsold. In `run`, the fault ends earlier",
+		Why: "in a search, the client is cut off until it has given up, so the unit that was reserved for it stays unsold. In `run`, the fault ends earlier",
 	}},
 	Excludes: catalog.NoExclusion,
 	Breaks:   []string{"F42", "F43"},

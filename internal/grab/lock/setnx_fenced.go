@@ -24,7 +24,7 @@ var setnxFenced = variant(setnx, Strategy{
 	Claims: catalog.ClaimsOf("setnx").Fenced(),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.NodeClock}, As: catalog.NoFault,
-		Why: "by the server's clock, the lease has ended. The fence refuses the write, and the lock does not promise to report a loss",
+		Why: "the lease has ended by the clock of the server, so no two leases are valid at once. The fence refuses the late write, and the lock does not promise to report a lost lease",
 	}},
 	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,

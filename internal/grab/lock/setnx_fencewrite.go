@@ -18,7 +18,7 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,
-		Why: "in a search, the replica lacks only the last token. The next holder gets the same token, and the database refuses one of the two. A counter that starts again is `redis-restart`",
+		Why: "in a search, the replica lacks only the last token, so the next holder gets the same token again, and the database refuses one of the two writes. For a counter that starts again from zero, a search has the fault `redis-restart`",
 	}},
 	Breaks: []string{"F34"},
 })

@@ -28,5 +28,5 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 // endlessIfSentTwice is the expected result if a lock without an expiry gets a request twice.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
-	"the second request is refused because of the first one, so the lock stays behind without a lifetime",
+	"Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without a lifetime",
 }}

@@ -50,7 +50,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"strikePoints": strikePoints,
 	"serversOf":    serversOf,
 	"expected":     expected,
-	"programs":     func(by catalog.Programs) string { return "`" + strings.Join(by.Commands(), "`, `") + "`" },
+	"programs":     func(by catalog.Programs) string { return quote(by.Commands()) },
 	"brokenBy":     brokenBy,
 	"modeLinks":    modeLinks,
 	"linkModes":    linkModes,
@@ -153,16 +153,21 @@ func brokenBy(mode string) string {
 // are possible.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
-		return " It can strike at every step.", nil
+		return " The fault can strike at every step.", nil
 	}
 	entry, err := fault.Find(f.Name)
 	if err != nil {
 		return "", err
 	}
 	if entry.Reach != nil {
-		return " It is impossible at some points: " + entry.Reach.Why + ".", nil
+		return " It cannot strike at every point, because " + entry.Reach.Why + ".", nil
 	}
 	return "", nil
+}
+
+// quote joins names in backquotes for use in a sentence.
+func quote[T ~string](names []T) string {
+	return catalog.List(catalog.Map(names, func(name T) string { return "`" + string(name) + "`" }))
 }
 
 // serversOf returns the name of the simulated servers in a search.
@@ -170,7 +175,7 @@ func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
 	}
-	return "one Redis"
+	return "a single Redis"
 }
 
 // searchRow is an entry of a table that says where a search and a run on real servers should have
@@ -183,11 +188,11 @@ func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
 			names := catalog.Map(c.Faults, func(f catalog.Fault) string { return string(f) })
-			is := "also finds what `run` finds under `" + string(c.As) + "`"
+			is := "also finds the failures that `run` finds under `" + string(c.As) + "`"
 			if c.As == catalog.NoFault {
 				is = "finds no failure"
 			}
-			rows = append(rows, searchRow{whichlock.QuoteNames(names), s.Name, is, c.Why})
+			rows = append(rows, searchRow{quote(c.Faults), s.Name, is, c.Why})
 		}
 	}
 	return rows

@@ -25,7 +25,7 @@ var redislockOnce = lock.Strategy{
 	Claims: catalog.ClaimsOf("check"),
 	InSearch: []lock.SearchClaim{{
 		Faults: []catalog.Fault{catalog.Latency}, As: catalog.NoFault,
-		Why: "without a deadline, the library gives up after one lease. In a search, its callers have no deadline, but a request to an instance has one",
+		Why: "in a search, the callers of the library have no deadline, so the library gives up after one lease. In `run`, each request to an instance has a deadline",
 	}},
 	Excludes: catalog.Global,
 	Waiter:   "is refused at once",
