@@ -187,7 +187,6 @@ type searchRow struct{ Faults, Strategy, Is, Why string }
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
-			names := catalog.Map(c.Faults, func(f catalog.Fault) string { return string(f) })
 			is := "also finds the failures that `run` finds under `" + string(c.As) + "`"
 			if c.As == catalog.NoFault {
 				is = "finds no failure"
