@@ -566,7 +566,7 @@ func TestEveryCaseOfALock(t *testing.T) {
 	}
 }
 
-// The answers are those of Holm's method, for every choice of up to four costs whose results have three
+// The answers agree with Holm's method, for every choice of up to four costs whose results have three
 // to seven values each. Larger values are better for every second cost.
 func TestHolm(t *testing.T) {
 	var choose func(sizes []int)
