@@ -19,7 +19,7 @@ var handoffStrategy = Strategy{
 	Name:     "handoff",
 	Title:    "first come, first served: a release passes the lock to the next waiter",
 	Family:   "redis",
-	Source:   "our own",
+	Source:   "the package handoff of this project",
 	Needs:    Redis,
 	Guard:    order.Fenced,
 	Fences:   true,

@@ -31,7 +31,7 @@ var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
 	Family:     "database",
-	Source:     "compare and set, by WHERE and affected rows",
+	Source:     "compare and set: the number of rows that a conditional UPDATE changed decides",
 	Needs:      SQL,
 	Guard:      order.Guarded,
 	FixedGuard: true,
@@ -50,7 +50,7 @@ var mysqlCAS = Strategy{
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
-	Source: "a unique key, by the duplicate-key error",
+	Source: "a unique key: the duplicate-key error of an INSERT decides",
 	Guard:  order.Unique,
 	Breaks: []string{"F33"},
 })

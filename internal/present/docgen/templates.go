@@ -56,10 +56,10 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"linkModes":    linkModes,
 	"numbered":     numbered,
 	"shownBy":      shownBy,
+	"knownFrom":    knownFrom,
 	"cell":         cell,
 	"item":         item,
 	"sentence":     catalog.Capital,
-	"join":         func(names []string) string { return strings.Join(names, ", ") },
 	"base":         path.Base,
 	"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
 }).ParseFS(templateFiles, "templates/*.tmpl"))
@@ -78,7 +78,7 @@ var modeID = regexp.MustCompile(`\bF\d+\b`)
 // linkModes turns the names of failure modes in a text, such as F12, into links.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
-func modeLinks(ids []string) string { return linkModes(strings.Join(ids, ", ")) }
+func modeLinks(ids []string) string { return linkModes(catalog.List(ids)) }
 
 // numbered turns the sentences of a text into a numbered list.
 func numbered(text string) string {
@@ -89,36 +89,39 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// shownBy turns a list such as "pause, slow, explorer" into a phrase that says how to see a failure
-// mode.
+// shownBy turns a list such as "pause, slow, explorer" into a phrase that says where a failure mode
+// appears.
 func shownBy(ways string) string {
-	var faults, others []string
+	var faults, places []string
 	for way := range strings.SplitSeq(ways, ", ") {
 		name, note, _ := strings.Cut(way, " (")
 		switch _, _, isFault := catalog.FindFault(name); {
 		case isFault:
 			faults = append(faults, "`"+name+"`")
 		case name == "load":
-			others = append(others, "a plain load")
+			places = append(places, "runs without any fault")
 		case name == "explorer" && note != "":
-			others = append(others, "the explorer ("+note)
+			places = append(places, "searches of the explorer ("+note)
 		case name == "explorer":
-			others = append(others, "the explorer")
+			places = append(places, "searches of the explorer")
 		case name == "conformance":
-			others = append(others, "a conformance test")
+			places = append(places, "a conformance test")
 		default:
 			return ways
 		}
 	}
 	if len(faults) > 0 {
-		word := "the fault "
+		word := "runs with the fault "
 		if len(faults) > 1 {
-			word = "the faults "
+			word = "runs with the faults "
 		}
-		others = slices.Insert(others, 0, word+catalog.List(faults))
+		places = slices.Insert(places, 0, word+catalog.List(faults))
 	}
-	return strings.Join(others, "; ")
+	return strings.Join(places, ", and in ")
 }
+
+// knownFrom turns the sources of a failure mode into a phrase.
+var knownFrom = strings.NewReplacer("; ", " and from ", "source articles", "the source articles", "SETNX page", "the SETNX page", "redis.io: ", "the redis.io page on ").Replace
 
 // version returns the version of a module that go.mod requires.
 func version(module string) (string, error) {
@@ -146,7 +149,7 @@ func schedule(mode string) string {
 func brokenBy(mode string) string {
 	all := slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken)
 	broken := catalog.Filter(all, func(s lock.Strategy) bool { return slices.Contains(s.Breaks, mode) })
-	return whichlock.QuoteNames(catalog.Map(broken, func(s lock.Strategy) string { return s.Name }))
+	return catalog.List(catalog.Map(broken, func(s lock.Strategy) string { return "`" + s.Name + "`" }))
 }
 
 // strikePoints says at which steps of a request a fault can be injected. It returns "" if all steps
@@ -197,12 +200,15 @@ func searchClaims() (rows []searchRow) {
 	return rows
 }
 
-// expected lists the faults under which a strategy should get this verdict.
+// expected says under which faults a strategy should get this verdict. It returns "" if there are none.
 func expected(s lock.Strategy, v catalog.Verdict) string {
-	var under []string
-	if s.Expected(catalog.NoFault) == v {
-		under = append(under, "without any fault")
-	}
 	matching := catalog.Filter(fault.Faults, func(f fault.Fault) bool { return f.Touches(s) && s.Expected(f.Name) == v })
-	return strings.Join(append(under, catalog.Map(matching, func(f fault.Fault) string { return string(f.Name) })...), ", ")
+	if len(matching) == 0 {
+		return ""
+	}
+	names := catalog.List(catalog.Map(matching, func(f fault.Fault) string { return "`" + string(f.Name) + "`" }))
+	if s.Expected(catalog.NoFault) == v {
+		return "even without any fault, and under " + names
+	}
+	return "under " + names
 }

@@ -36,7 +36,7 @@ var etcdMutex = lock.Strategy{
 	Excludes:     catalog.Global,
 	Waiter:       "watches the key just before its own",
 	Breaks:       []string{"F15", "F28", "F29", "F41"},
-	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s); kept alive by the client",
+	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s). The client keeps the lease alive",
 	Unexplorable: "goroutines of its client renew its leases and continue from one schedule to the next, so a search cannot control them",
 	New:          newEtcdMutex,
 }

@@ -30,7 +30,7 @@ var redislockOnce = lock.Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is refused at once",
 	Breaks:   []string{"F11", "F12", "F17", "F22", "F25", "F38", "F39", "F40"},
-	Lease:    "the ttl of Obtain; never extended",
+	Lease:    "the ttl of Obtain, which the library never extends",
 	Promises: lock.Promises{TriesOnce: true},
 	Fails: map[string]string{
 		"busy":                    waitsNot,

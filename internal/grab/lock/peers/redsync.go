@@ -33,7 +33,7 @@ var redsyncOne = lock.Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "tries again after 50 to 250 ms",
 	Breaks:   []string{"F11", "F17", "F22", "F38", "F39", "F40"},
-	Lease:    "WithExpiry (its default is 8 s); never extended",
+	Lease:    "WithExpiry (its default is 8 s). The library never extends the lease",
 	Fails: map[string]string{
 		"cancelled in the middle": handedOver,
 	},

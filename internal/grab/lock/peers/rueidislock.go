@@ -41,7 +41,7 @@ var rueidislockThree = lock.Strategy{
 	Excludes:     catalog.Global,
 	Waiter:       "is notified, and tries again",
 	Breaks:       []string{"F9", "F11", "F12", "F13", "F17", "F19", "F38", "F39", "F40"},
-	Lease:        "KeyValidity (its default is 5 s); extended at every half of it",
+	Lease:        "KeyValidity (its default is 5 s). The library extends the lease whenever half of this time has passed",
 	Unexplorable: "its own client uses sockets, so a search cannot control its steps",
 	Fails: map[string]string{
 		"unconfirmed renewals": "one extension without an answer ends the lock",
