@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,9 @@ type lesson struct {
 
 // intros explains in each language how to use the worksheet.
 var intros = map[string]string{
-	"en": "On this sheet you can note your answers to the twelve exercises. The first command starts all of them, and the\n" +
-		"second one starts exercise 1. First tick what you expect (☐), then run the exercise, and write your answer after the\narrow (→).",
+	"en": "On this sheet, you can note your answers to the twelve exercises of the workshop. The first command below lists all\n" +
+		"exercises, and the second one starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run\n" +
+		"the exercise, and write what you found after the arrow (→).",
 	"zh": "在这张纸上记录十二个练习的答案。第一条命令开始全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
 	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
 }
@@ -41,11 +43,17 @@ func lessonIn(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a text of an exercise. It fills in the values, and turns failure modes into links.
+// names matches the names of strategies, faults, properties and files in the texts of the exercises.
+// A watchdog is also the goroutine that renews a lease.
+var names = regexp.MustCompile(`(results/[\w/.-]+\.txt|run\.json|latency_sent_ms\.max|-clock-offset|-out\b|\b(?:setnx|redlock|watchdog|mysql|redis|lease|release|one)-[a-z-]+|\bsetnx\b|\bredlock\b|\bamnesia\b)|\b(watchdog)(,| is )`)
+
+// Say returns a text of an exercise. It fills in the values, marks names as code, and turns failure
+// modes into links.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
-	return linkModes(strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " "))
+	text := strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " ")
+	return linkModes(names.ReplaceAllString(text, "`$1$2`$3"))
 }
 
 // OptionsOf returns the letters of the options of an exercise.
