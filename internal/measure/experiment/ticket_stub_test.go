@@ -135,7 +135,7 @@ func (o *ticketOffice) sweep() {
 	ctx := context.Background()
 	for range time.Tick(o.ttl * 3 / 2) {
 		old := time.Now().Add(-o.ttl).UnixMilli()
-		keys, _ := o.kv.ZRangeByScore(ctx, "locks", &redis.ZRangeBy{Min: "0", Max: fmt.Sprint(old)}).Result()
+		keys, _ := o.kv.ZRangeArgs(ctx, redis.ZRangeArgs{Key: "locks", Start: 0, Stop: old, ByScore: true}).Result()
 		for _, key := range keys {
 			o.kv.Del(ctx, key)
 			o.kv.ZRem(ctx, "locks", key)
