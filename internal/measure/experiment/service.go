@@ -137,11 +137,14 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 			return t, err
 		}
 		if slices.ContainsFunc(behind, writes) {
-			if deferred == nil {
+			if others == nil {
 				if others, err = w.listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
 					return t, err
 				}
 			}
+			behind = withoutOthers(behind, others) // a background task may write to the same table at any time
+		}
+		if slices.ContainsFunc(behind, writes) {
 			all := withoutOthers(slices.Concat(calls, behind), others)
 			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return slices.Equal(sortedCalls(all), sortedCalls(o)) }) {
 				t = trailOf(all)

@@ -48,6 +48,7 @@ import (
 //	no-wait     refuses a driver at once if another one has the lock
 //	two-steps   records the winner, and then closes the ticket with another statement
 //	in-redis    keeps the status of a ticket in Redis, and sets it after it has recorded the winner
+//	resets      reopens tickets of another status in the database, from time to time
 //	swept       sets no expiry; a background task removes old locks from time to time
 //	creates     creates its tables, in a way that fails if two instances do it at once
 //	clears      deletes all locks when it starts
@@ -113,6 +114,13 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	}
 	if o.is("swept") {
 		go o.sweep()
+	}
+	if o.is("resets") {
+		go func() {
+			for ; ; time.Sleep(250 * time.Millisecond) {
+				_, _ = o.db.Exec("UPDATE tickets SET status = 0 WHERE status = ?", -1)
+			}
+		}()
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /tickets", o.open)
