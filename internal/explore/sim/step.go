@@ -36,8 +36,9 @@ func (x *execution) prepare(s schedule.Step) {
 			}
 		}
 	}
-	// After a step without an actor, such as a server failure, it costs nothing to continue with
-	// any actor. The late arrival of a call does not count as a move of its actor.
+	// A switch to another actor usually costs a preemption. After a step without an actor, such as
+	// the failure of a server, every actor may continue free of charge. If a call arrives late, this
+	// does not count as a move of its actor.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}

@@ -208,7 +208,7 @@ func matrixLegend(run *experiment.Run) []string {
 	}))
 }
 
-// tooOften says what an unsafe verdict means for an order.
+// tooOften returns the words that explain the verdict unsafe, such as "grabbed more than once".
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "oversold (more units were sold than it has)"

@@ -76,7 +76,7 @@ var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
-		return r, nil, fmt.Errorf("%w: there is no search of %s in this exercise: run its commands again", errMeasure, cmp.Or(strategy, "a strategy"))
+		return r, nil, fmt.Errorf("%w: this exercise has no recorded search of %s: run the commands of the exercise again", errMeasure, cmp.Or(strategy, "a strategy"))
 	}
 	r = o.Explored[i]
 	if len(r.Failures) > 0 {
@@ -116,8 +116,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that counts the winners in a replayed schedule, and the steps during
-// which two clients believe that they hold the lock.
+// rows returns a function that counts the winners in a replayed schedule. It also counts the steps
+// during which two clients believe that they hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")

@@ -91,7 +91,7 @@ type Mark struct {
 	Why    string `json:"why"`
 }
 
-// Claim is a value that the texts of an exercise expect a command to measure.
+// Claim is a value that is named in the text of an exercise, and that its command must measure too.
 type Claim struct{ Fact, Value string }
 
 // Exercise describes one exercise: its commands, its questions, and how to judge the answers.

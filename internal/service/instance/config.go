@@ -108,8 +108,9 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. If a flag is missing, the environment variable with the
-// same meaning counts. The error has one line and wraps ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance. For each flag that is missing, it reads the corresponding
+// environment variable. The message of an error has a single line, and the error wraps ErrUsage or
+// flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {

@@ -52,10 +52,10 @@ type Fault struct {
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the affected drivers continue.
+// Course determines when the drivers that a fault has hit continue their grabs.
 type Course int
 
-// These courses say when the affected drivers continue.
+// These are all courses. If a fault has no Course, the drivers continue once it is healed.
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
 	BeforeHeal               // the drivers continue during the fault; it ends once they are releasing their locks

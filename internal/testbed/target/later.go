@@ -70,7 +70,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	}
 	urls := s.Later.from.In(header, body)
 	if len(urls) != 1 {
-		return "", true, fmt.Errorf("the answer with status %d contains no URL of the result: check the part after -> in later", status)
+		return "", true, fmt.Errorf("the answer with status %d contains no URL of the result: correct the part after \"->\" in the setting later", status)
 	}
 	return urls[0], true, nil
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the HTTP calls of a service, as flags or a file specify them. If a field is empty,
-// the service uses the same call as grabsvc.
+// Spec describes the HTTP calls of a service, in the form in which flags or a target file give them.
+// An empty field means that the service uses the same call as grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
