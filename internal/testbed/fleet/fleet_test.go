@@ -36,16 +36,23 @@ func serveChatty(_ context.Context, args []string, _, stderr io.Writer) int {
 	return 1
 }
 
+// embedded starts an embedded stack. It also returns the path of the test program, which can run as an
+// instance.
+func embedded(t *testing.T) (st *stack.Stack, exe string) {
+	t.Helper()
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
+	stacktest.Check(t, err)
+	t.Cleanup(func() { st.Close() })
+	if exe, err = os.Executable(); err != nil {
+		t.Fatal(err)
+	}
+	return st, exe
+}
+
 // An instance whose port is taken by another process while it starts gets
 // another one.
 func TestPortTaken(t *testing.T) {
-	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
-	stacktest.Check(t, err)
-	defer st.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, exe := embedded(t)
 	f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, FirstPort)
 	defer f.Stop()
 	u := Setup{TTL: time.Second, Wait: time.Second, Timeout: time.Second}
@@ -72,13 +79,7 @@ func TestPortTaken(t *testing.T) {
 // An instance that was killed starts again although another program has its port for a while.
 // If the port stays taken, the error says so.
 func TestRestartWhilePortIsTaken(t *testing.T) {
-	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
-	stacktest.Check(t, err)
-	defer st.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, exe := embedded(t)
 	service, err := ParseService(exe + " " + Command + " -addr 127.0.0.1:{port} -db " + st.DSN)
 	if err != nil {
 		t.Fatal(err)
@@ -123,13 +124,7 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 // A service that does not start says why, with the lines of its output. A ready path that does not exist
 // ends the wait soon, and so does the end of the run.
 func TestServiceDoesNotStart(t *testing.T) {
-	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
-	stacktest.Check(t, err)
-	defer st.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, exe := embedded(t)
 	stopped := errors.New("the user stopped the run")
 	for _, tt := range []struct {
 		service, ready string
