@@ -191,7 +191,7 @@ func explainMode(m catalog.Mode) explanation {
 		{"steps", m.Steps},
 		{"cure", m.Cure + " (" + m.In + ")"},
 		{"shown by", m.ShownBy},
-		{"strategies", strings.Join(catalog.Map(breaks, nameOf), ", ")},
+		{"strategies", catalog.Join(breaks, ", ", nameOf)},
 		{"source", m.Source},
 	}}
 }
@@ -203,7 +203,7 @@ func shownCommands() []command {
 
 func explainFault(f catalog.FaultEntry, note string) explanation {
 	expected := func(v catalog.Verdict) string {
-		return strings.Join(catalog.Map(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) != v }), nameOf), ", ")
+		return catalog.Join(catalog.Filter(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) == v }), ", ", nameOf)
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
 		{"name", note},
@@ -231,7 +231,7 @@ func explainProperty(p catalog.Property, note string) explanation {
 
 func explainStrategy(st lock.Strategy) explanation {
 	under := func(v catalog.Verdict) string {
-		return catalog.Join(catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return expectedInRun(st, f) == v }), ", ", func(f catalog.Fault) string { return string(f) })
+		return flags.Join(catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return expectedInRun(st, f) == v }))
 	}
 	var breaks []string
 	for _, id := range st.Breaks {

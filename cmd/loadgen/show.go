@@ -131,8 +131,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file, which contains either a run or a benchmark. The other
-// result is nil.
+// loadResult reads a result folder or file, which contains either a run or a benchmark. It returns
+// nil for the other one.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {

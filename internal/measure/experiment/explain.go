@@ -173,7 +173,7 @@ func (in *injection) judgePoints(m *measured) {
 			m.missed = ". " + catalog.Capital(c.missed)
 		}
 	}
-	doubled := slices.DeleteFunc(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) == 0 })
+	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
 	if len(doubled) > 0 && !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.atOther }) { // the lock fails only there
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and started again, and another driver won meanwhile: code that runs when an instance starts must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
 	}

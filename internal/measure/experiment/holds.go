@@ -187,7 +187,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 		cancel()
 	}
 	for _, c := range s.contests {
-		all[c] = append(all[c], catalog.Filter(s.holds(c), func(h hold) bool { return h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 })...)
+		all[c] = catalog.Filter(s.holds(c), func(h hold) bool { return h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 })
 	}
 	return all
 }

@@ -161,7 +161,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	id, err := w.orders.Create(ctx, count, 1)
 	if err != nil {
 		hint := ""
-		if status := new(fleet.StatusError); errors.As(err, &status) && status.Code == http.StatusInternalServerError {
+		if status, ok := errors.AsType[*fleet.StatusError](err); ok && status.Code == http.StatusInternalServerError {
 			hint = w.noMigrations()
 		}
 		p.add(open, "no order could be opened: %v. Correct the call or the place of the id in its answer%s", err, hint)

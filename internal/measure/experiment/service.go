@@ -46,7 +46,7 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 	}
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
 		key := "service"
-		if status := new(fleet.StatusError); errors.As(err, &status) { // only the ready path is asked
+		if _, ok := errors.AsType[*fleet.StatusError](err); ok { // only the ready path is asked
 			key = "ready"
 		}
 		return &Problem{Key: key, Text: err.Error()}

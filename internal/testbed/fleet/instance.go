@@ -324,8 +324,8 @@ const missingFor = 5 * time.Second
 // returns the last line of the output, without lines that name this path and without digits, because
 // the service may log each request with its time.
 func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
-	status := new(StatusError)
-	if !errors.As(err, &status) || status.Code != http.StatusNotFound || in.fleet.service == nil {
+	status, ok := errors.AsType[*StatusError](err)
+	if !ok || status.Code != http.StatusNotFound || in.fleet.service == nil {
 		return "", false
 	}
 	for l := range strings.Lines(in.proc.LogTail()) {
