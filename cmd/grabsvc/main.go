@@ -1,4 +1,5 @@
-// Command grabsvc runs one instance of the order-grabbing service (see package instance).
+// Command grabsvc runs one instance of the order-grabbing service, which package instance
+// implements.
 package main
 
 import (

@@ -59,7 +59,8 @@ var benchRules = append([]flags.Rule{
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "every benchmark needs a Redis server, and its address is missing", Do: "add -redis ADDR or -sentinel ADDR"},
 }, sentinelRules...)
 
-// parseBench parses the flags of bench. Its error is a flags.HelpError or wraps flags.ErrUsage.
+// parseBench parses the flags of the bench command. It returns a flags.HelpError for -h, and an
+// error that wraps flags.ErrUsage for invalid flags.
 func parseBench(args []string) (*benchSettings, error) {
 	s := newBenchSettings()
 	line, err := flags.ParseFlags(s.flags(), args)
@@ -79,8 +80,8 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes each lock whose servers have no known address, because it cannot be measured,
-// and records the reason in LeftOut.
+// leaveOut removes the locks that cannot be measured because the address of one of their servers is
+// unknown. It records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
 	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
 		flags := s.Stack.Lacks(c.Needs)
@@ -105,8 +106,8 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result of a benchmark, even if the user has interrupted it, and returns an
-// error that sets the exit code.
+// conclude prints the measurements that a benchmark has finished, even if the user interrupted it.
+// It returns an error that sets the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if out.begun = len(res.Slices) > 0; !out.begun {
 		return notBegun(err, "round", out, stderr)
@@ -129,8 +130,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements and a file for benchstat. It replaces each file
-// atomically, so that readers never see a half-written one.
+// saveBench writes bench.json, the raw measurements, and a file for the tool benchstat. It replaces
+// each file atomically, so that readers never see a half-written one.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},

@@ -47,8 +47,9 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error if a problem makes the whole run useless. It tolerates problems
-// that matter only under faults if the run also has tests without a fault.
+// checkPreflight returns an error if the test requests have shown a problem that would make the
+// whole run useless. A problem that affects only tests with a fault is accepted if the run also has
+// tests without one.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {
@@ -58,7 +59,8 @@ func (s *settings) checkPreflight(p experiment.Preflight) error {
 	return nil
 }
 
-// refusal converts err into a usage error if the user can correct the cause.
+// refusal turns errors that the user can fix, such as a problem with the service, into usage
+// errors. It returns other errors unchanged.
 func (s *settings) refusal(err error) error {
 	problem := new(experiment.Problem)
 	if errors.As(err, &problem) {
@@ -67,8 +69,8 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem describes a problem, and names the flag or the line of the target file that the user
-// should correct.
+// problem returns a message about p that names the flag, or the line of the target file, to
+// correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -79,8 +81,8 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints how the service answered the test requests, and into which of its remote
-// calls a fault can be injected.
+// printPreflight prints how the service answered the test requests, and which of its remote calls
+// each fault can be injected into.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	rows := catalog.Map(p.Answers, func(a experiment.SeenAnswer) [2]string { return [2]string{a.Question, a.Answer + ": " + a.Meaning} })

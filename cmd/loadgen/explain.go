@@ -63,8 +63,8 @@ func explainers() []explainer {
 	}
 }
 
-// explainerOf returns an explainer for the elements of list. Users can look up an element by each
-// of the words that names returns for it.
+// explainerOf returns an explainer for the elements of list. A user can look up an element by any
+// of the names that the function names returns for it.
 func explainerOf[T any](what string, list []T, names func(T) []string, explain func(T) explanation) explainer {
 	return explainer{what, slices.Concat(catalog.Map(list, names)...), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return slices.Contains(names(x), wanted) })
@@ -153,7 +153,7 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains each part of a cell in the result table, or returns nil if any part has no
+// explainParts explains each part of a cell in the result table. It returns nil if any part has no
 // explanation.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
@@ -213,8 +213,8 @@ func explainFault(f catalog.FaultEntry, note string) explanation {
 	}}
 }
 
-// expectedInRun returns the verdict that a strategy should get under a fault, or n/a if the fault
-// affects nothing that the strategy uses.
+// expectedInRun returns the verdict that we expect when loadgen run tests a strategy under a fault.
+// The verdict is n/a if the fault affects nothing that the strategy uses.
 func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
 		return catalog.NA
@@ -253,12 +253,14 @@ func explainStrategy(st lock.Strategy) explanation {
 	}}
 }
 
-// checks lists the conformance tests that a strategy is known to fail, each with its reason.
+// checks returns a list of the conformance tests that a strategy is known to fail, each with the
+// reason.
 func checks(failing map[string]string) string {
 	return catalog.Join(slices.Sorted(maps.Keys(failing)), "; ", func(check string) string { return fmt.Sprintf("%q (%s)", check, failing[check]) })
 }
 
-// everyStrategy returns all strategies, including those of libraries and known-broken ones.
+// everyStrategy returns all strategies, including locks from other libraries and strategies that
+// are broken on purpose.
 func everyStrategy() []lock.Strategy {
 	return slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken)
 }

@@ -73,8 +73,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags that limit a search. If the user sets one of them, explore makes a
-// single search instead of its usual series of searches.
+// boundFlags lists the flags that limit a search. If the user sets one of them, explore makes only
+// this one search instead of a series of different ones.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
 var exploreRules = []flags.Rule{
@@ -89,7 +89,8 @@ func newExploreSettings() *exploreSettings {
 	return &exploreSettings{out: filepath.Join(resultsDir, "explore"), Config: explore.Usual()}
 }
 
-// parseExplore parses the flags of explore. Its error is a flags.HelpError or wraps flags.ErrUsage.
+// parseExplore parses the flags of the explore command. It returns a flags.HelpError for -h, and an
+// error that wraps flags.ErrUsage for invalid flags.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
 	line, err := flags.ParseFlags(s.flags(), args)
@@ -120,7 +121,7 @@ func (s *exploreSettings) choose() error {
 	return nil
 }
 
-// parseFaults parses a list of faults, which may also be the word "none" or "all".
+// parseFaults parses a list of faults, or one of the words "none" and "all".
 func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
@@ -141,8 +142,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. It replaces outdated names with what find returns, and keeps
-// the note about each replacement for the user.
+// parseNames parses a list of names. The function find returns the current name for an outdated
+// one, together with a note that parseNames keeps for the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

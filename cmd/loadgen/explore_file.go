@@ -27,8 +27,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownBuild describes a worker program that was built with the user's strategies, so that it can run
-// schedules with them.
+// ownBuild describes a worker program that contains the user's own strategies. explore builds this
+// program, because only a program that contains a strategy can run it.
 type ownBuild struct {
 	dir, exe string
 	names    []string
@@ -36,11 +36,11 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// buildOwn builds a worker program with the strategies in the user's file, and adds them to
-// lock.Strategies. The source tree stays unchanged, because a build overlay adds the file to
-// package lock.
+// buildOwn builds a worker program that contains the strategies in the user's file. A build overlay
+// adds the file to package lock, so the source tree stays unchanged.
 //
-// The strategies run only in the worker program, which also describes them to this program.
+// The strategies run only in the worker program. It sends their descriptions to this program, which
+// adds them to lock.Strategies.
 func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 	var variables []string
 	if variables, b.names, err = declaredStrategies(file); err != nil {
@@ -58,7 +58,7 @@ func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register adds the worker program's strategies to lock.Strategies.
+// register asks the worker program to describe its strategies, and adds them to lock.Strategies.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
@@ -68,9 +68,9 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declaredStrategies returns the names of the strategies in a Go file, and the package variables
-// that contain them. It recognizes a variable only if its value is a Strategy literal with a
-// literal Name.
+// declaredStrategies returns the names of the strategies that a Go file declares, and the package
+// variables that contain them. It recognizes a variable only if its value is a Strategy literal
+// with a literal Name.
 func declaredStrategies(file string) (variables, names []string, err error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, nil, fmt.Errorf("%s: must be a Go file whose name ends in .go, but not in _test.go", file)
@@ -111,7 +111,7 @@ func declaredStrategies(file string) (variables, names []string, err error) {
 	return variables, names, nil
 }
 
-// strategyName returns the Name in a Strategy literal, or "" for any other expression.
+// strategyName returns the Name in a Strategy literal. For any other expression, it returns "".
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
@@ -198,7 +198,8 @@ func writeOverlay(dir, lockDir, file string, variables []string) (path string, e
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program returns the command that started this program, for messages that suggest a command line.
+// program returns the command that started this program. Messages use it when they suggest a
+// command line.
 func program() string {
 	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
 		return "go run ./cmd/loadgen"

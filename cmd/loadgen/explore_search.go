@@ -27,8 +27,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches for schedules in which a lock fails, or replays one schedule if -replay is set.
-// It returns no results unless at least one schedule has run.
+// explore searches for schedules in which a lock fails. If -replay is set, it replays one schedule
+// instead. If no schedule could run, it returns an error and no results.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -63,7 +63,8 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched tells the user why no schedule has run, and returns an error that sets the exit code.
+// notSearched tells the user why no schedule could run, and returns an error that sets the exit
+// code.
 func notSearched(err error, stderr io.Writer) error {
 	if stack := explore.StackOf(err); stack != "" {
 		fmt.Fprintf(stderr, "%s\n\n", stack)
@@ -158,7 +159,8 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule file that the -replay flag names, if the user has set that flag.
+// readReplay reads the schedule file that the -replay flag names. It does nothing if the flag is
+// not set.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -187,7 +189,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws a diagram of the first failure, if there is any.
+// firstDiagram draws a diagram of the first failure. It writes nothing if there is no failure.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -198,7 +200,8 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 }
 
 // progress returns a function that prints the progress of a search, at most once per progressEvery.
-// It also saves each failing schedule once the search can no longer shorten it.
+// The function also saves a failing schedule as soon as the search can no longer find a shorter
+// one.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
@@ -228,8 +231,8 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 
 const progressEvery = 5 * time.Second
 
-// exploreWorkerCommand is the name of a hidden command, which child processes run to execute
-// schedules for explore.
+// exploreWorkerCommand is the name of a hidden command. The explore command runs it in child
+// processes, which execute the schedules.
 const exploreWorkerCommand = "explore-worker"
 
 func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {

@@ -42,8 +42,8 @@ type settings struct {
 	expectations  string // file with expected verdicts that replace those in the registry of strategies
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that loadgen does not know. A test of the user's
-	// service ignores this error, because the service may have other strategies.
+	// unknownStrategy is the error for a strategy that loadgen does not know. Tests of the user's
+	// own service ignore it, because that service may have other strategies.
 	unknownStrategy error
 
 	line       *flags.Line
@@ -156,7 +156,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags with which the user names the addresses of running servers.
+// serverFlags returns the flags for the addresses of servers that are already running.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
@@ -176,7 +176,7 @@ var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 // number of CPUs, because the tests mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings that a scenario uses unless the user sets flags.
+// defaults returns the default settings for a scenario, which flags can override.
 func defaults(scenario string) *settings {
 	s := &settings{Config: experiment.Defaults(scenario), format: "text", line: new(flags.Line), places: map[string]string{}}
 	s.Stack.Kind, s.Workers = stack.Embedded, defaultWorkers

@@ -17,7 +17,8 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// parseRun parses the flags of run. Its error is a flags.HelpError or wraps flags.ErrUsage.
+// parseRun parses the flags of the run command. It returns a flags.HelpError for -h, and an error
+// that wraps flags.ErrUsage for invalid flags.
 func parseRun(args []string) (*settings, error) {
 	if share := shard.FromEnv(os.Getenv); share != "" {
 		args = append([]string{"-shard=" + share}, args...)
@@ -44,8 +45,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses the flags twice. The first pass only finds the scenario, and the second
-// one starts with the values of that scenario, so that flags override them.
+// parseWithScenario parses the flags twice: first to find the scenario, and then again to override
+// the defaults of that scenario.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -55,7 +56,8 @@ func parseWithScenario(args []string) (*settings, error) {
 	return s, s.parse(args)
 }
 
-// parse reads the target file, if there is one, and then the command line, which takes precedence.
+// parse reads the target file, if there is one, and then the command line, which overrides the
+// file.
 func (s *settings) parse(args []string) (err error) {
 	s.line, err = flags.ParseFlags(s.flags(), args, ff.WithConfigFileVia(&s.targetFile), ff.WithConfigFileParser(s.readTargetFile))
 	if err != nil {
@@ -81,8 +83,8 @@ func (s *settings) parse(args []string) (err error) {
 // results. The user may change them when a run is resumed.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile calls set for each setting in the target file. set ignores settings that are also
-// on the command line, because these take precedence.
+// readTargetFile calls set for each setting in the target file. The function set ignores settings
+// that are also on the command line, because the command line takes precedence.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {

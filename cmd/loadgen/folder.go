@@ -20,7 +20,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// folder is the result folder of a run, to which only one process at a time may write.
+// folder is the result folder of a run. A lock file ensures that only one process at a time writes
+// to it.
 type folder struct {
 	path string
 	made bool         // whether this process created the folder, so that close may remove it
@@ -56,8 +57,8 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder opens the folder out, or creates it if necessary. It returns an error if the folder
-// already contains results.
+// namedFolder opens the folder that the user named with -out, and creates it if necessary. It
+// returns an error if the folder already contains results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
@@ -87,7 +88,7 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder creates the folder unless it exists. It returns the absolute path, and whether the
+// makeFolder creates a folder if it does not exist. It returns the absolute path, and whether the
 // folder is new.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
@@ -101,7 +102,8 @@ func makeFolder(out string) (path string, made bool, err error) {
 	return path, made, nil
 }
 
-// lockName names the lock file of a result folder, which contains the owner's process id.
+// lockName is the name of the lock file in a result folder. The file contains the process id of the
+// owner.
 const lockName = ".loadgen.lock"
 
 // claim locks the folder. It returns an error if another process uses the folder, or if the folder
@@ -131,7 +133,8 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the path still refers to the locked file and not to a new one.
+// isCurrent reports whether the path name still refers to the locked file. Another process may have
+// deleted or replaced that file.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +155,8 @@ func (f *folder) close() error {
 	if f.made && !f.begun {
 		unneeded = f.path
 	}
-	// Unlock last. Otherwise, another process could lock the path and then lose its files.
+	// Unlock last. Otherwise, another process could lock the folder first, and this process would
+	// then delete its files.
 	return errors.Join(os.RemoveAll(unneeded), f.lock.Close())
 }
 

@@ -13,14 +13,14 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// helpTexts contains the help text of each command, without the tables of flags, which are
-// generated.
+// helpTexts contains the help text of each command, in which {flags} stands for the tables of
+// flags.
 //
 //go:embed help
 var helpTexts embed.FS
 
-// help returns a function that prints the help of a command. The function replaces {flags} in the
-// text with tables of the flags.
+// help returns a function that prints the help of a command, with {flags} replaced by tables of the
+// flags.
 func help(command string, all []flags.Flag) func(w io.Writer, topic string) {
 	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all) }) }
 }
@@ -59,8 +59,8 @@ func overview(w io.Writer) {
 // commonFlags lists the flags that the short help of the run command shows.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
-// runHelp prints the common flags of the run command. For the topic "all", it prints all flags
-// instead, and the names that they accept.
+// runHelp prints the common flags of the run command. For the topic "all", it prints all flags and
+// the names that they accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
 	printHelp(w, "run", func() {
@@ -74,7 +74,8 @@ func runHelp(w io.Writer, topic string) {
 	})
 }
 
-// helpSections returns tables of all flags of the run command, and of the names that they accept.
+// helpSections returns tables of all flags of the run command and of the names that these flags
+// accept.
 func (s *settings) helpSections() (all []section) {
 	all = catalog.Map(s.groups(), func(g flagGroup) section { return section{g.title, flags.Rows(g.flags)} })
 	title := func(s lock.Strategy) [2]string { return [2]string{s.Name, s.Title} }

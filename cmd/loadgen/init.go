@@ -83,7 +83,7 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 func always(keyValues) bool { return true }
 
 // questions lists the questions in the order in which init asks them. An empty answer selects the
-// preset value. If there is none, the file does not get this key.
+// preset value; if there is none, the key is left out of the target file.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -100,8 +100,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file and tests the service with it. As long as the
-// test shows a mistake that it can correct, it corrects the file and tests again.
+// execute asks the questions, writes the target file and tests the service with it. If the test
+// fails because of a wrong setting, execute corrects the file and tests again.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -175,15 +175,15 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that a test with the target file has shown.
+// finding is the first problem that a test of the target file has shown.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
 	seen []experiment.SeenAnswer
 }
 
-// try sends a few test requests with the settings in the target file, and returns nil if they show
-// no problem. It uses a new order each time, because earlier tries have already grabbed theirs.
+// try sends a few test requests with the settings in the target file, and returns nil if there is
+// no problem. Each try uses a new order, because the earlier tries have grabbed theirs.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct asks the user for better answers, and returns false if the user has changed none of them.
+// correct asks the user for better answers. It returns false if the user has changed nothing.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -227,9 +227,9 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish a successful response from the response to a request
-// that came too late. It returns nil if the two responses are too similar. key is the name of the
-// rule that failed.
+// tellApart returns rules that distinguish the response to a successful grab from the response to a
+// grab that came too late. It returns nil if the two are too similar. key names the rule that
+// failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
@@ -273,8 +273,8 @@ func leafValues(path string, doc any) map[string]string {
 	return all
 }
 
-// write writes the target file with a comment for each key, and a schema that helps editors to
-// complete the keys.
+// write writes the target file. It adds a comment to each key, and a link to a schema with which
+// editors can complete the keys.
 func (s *initSettings) write() error {
 	var schema struct {
 		Properties map[string]struct {

@@ -34,8 +34,8 @@ func (s *labSettings) flags() []flags.Flag {
 	}
 }
 
-// parseLab parses the flags of lab and its optional file argument. Its error is a flags.HelpError
-// or wraps flags.ErrUsage.
+// parseLab parses the flags of the lab command and an optional file name. It returns a
+// flags.HelpError for -h, and an error that wraps flags.ErrUsage for invalid arguments.
 func parseLab(args []string) (*labSettings, error) {
 	s := newLabSettings()
 	line, err := flags.Parse(s.flags(), args)

@@ -27,7 +27,7 @@ type stepDone struct {
 	Refused string // why the user's lock was rejected; empty if it was accepted
 }
 
-// workshopOf returns a function that opens a workshop session for the page. The session runs
+// workshopOf returns a function that opens a workshop session for the web page. The session runs
 // commands in child processes, so that a faulty lock cannot crash the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
 	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
@@ -50,8 +50,8 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 // cleanUpTime limits how long a command may take to clean up after it was told to stop.
 const cleanUpTime = 30 * time.Second
 
-// doInChild runs a command of this program in a child process. The child stops when ctx ends or
-// this process dies, because its standard input closes then.
+// doInChild runs a command of this program in a child process. The child stops when its standard
+// input closes, which happens when ctx ends or this process dies.
 func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -41,8 +41,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// These are the exit codes of loadgen. An error that is not an exitCode leads to exitUsage if it is
-// a usage error, and otherwise to exitFailed.
+// These are the exit codes of loadgen. For an error that is not an exitCode, loadgen exits with
+// exitUsage if the error is a usage error, and with exitFailed otherwise.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
@@ -68,11 +68,11 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// unquotedBreak matches a line break between two errors. It does not match the breaks in the quoted
-// output of a process, whose lines are indented.
+// unquotedBreak matches a line break that separates two errors. A line break in the quoted output
+// of a process does not match, because those lines are indented.
 var unquotedBreak = regexp.MustCompile(`\n(\S)`)
 
-// withoutPrefix removes the text of sentinel from the beginning of err's message, if it is there.
+// withoutPrefix returns err without the text of sentinel at the beginning of its message.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -109,14 +109,15 @@ func commands() []command {
 	}
 }
 
-// asCommand turns another package's main function into a command of this program.
+// asCommand adapts the main function of another package, which returns an exit code, to a command.
 func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitCode(main(ctx, args, stdout, stderr))
 	}
 }
 
-// run executes the command that the first argument names, or the default command if it names none.
+// run executes the command that the first argument names. If it names none, run executes the
+// default command.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch line := strings.Join(args, " "); {
 	case slices.Contains([]string{"-version", "--version"}, line):

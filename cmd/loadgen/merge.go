@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags that merge accepts, as all other settings come from the results.
+// mergeFlags lists the flags that merge accepts. All other settings come from the results.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
 func (s *settings) flagsOfMerge() []flags.Flag {
@@ -103,8 +103,8 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns the part of the load that one process sent, and the other flags of its command
-// line. It returns an error if that run did not use -shard.
+// shareOf returns which part of the load one process sent, and the other flags of its command line.
+// It returns an error if that run did not use -shard.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("this folder is not the result of a shard: name folders that loadgen run -shard has written")
 	for _, arg := range run.Config.Args {
@@ -126,8 +126,8 @@ func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
 }
 
-// incomplete prints which recorded responses are missing. If there are any, it returns exitFailed,
-// unless err already reports another failure.
+// incomplete prints which recorded responses are missing. If any are missing, it returns
+// exitFailed, unless err already reports a more serious failure.
 func (s *settings) incomplete(err error, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range s.Merge.Lost {

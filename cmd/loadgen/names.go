@@ -30,7 +30,7 @@ var parseReady = flags.Where(flags.Text,
 	func(path string) bool { return strings.HasPrefix(path, "/") && !strings.ContainsAny(path, "# \t\r\n") },
 	"must be a path that begins with a slash, such as /healthz")
 
-// readable returns the name of a file, or an error if the file cannot be opened.
+// readable returns name unchanged, or an error if there is no readable file with that name.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -54,7 +54,8 @@ func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64
 
 var parseID = flags.Where(parseInt, func(n int64) bool { return n >= 1 }, "must be the id of an order, which is a number of 1 or more")
 
-// maxDriver is the highest id of a driver, because JSON preserves integers only up to this number.
+// maxDriver is the highest driver id that is allowed. Many JSON parsers cannot represent larger
+// integers exactly.
 const maxDriver = 1 << 53
 
 var parseProbeDrivers = flags.Where(parseInt, func(n int64) bool { return n >= 2 && n <= maxDriver },
@@ -139,8 +140,8 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with this name. If the name is outdated, it keeps a note for the user
-// with the new name.
+// findFault returns the fault with this name. If the name is outdated, it also keeps a note that
+// tells the user the new name.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {

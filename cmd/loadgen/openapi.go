@@ -15,7 +15,7 @@ import (
 // node is a decoded JSON object in an OpenAPI document.
 type node = map[string]any
 
-// openAPI finds calls in the OpenAPI document of a service.
+// openAPI finds the calls that a service offers in its OpenAPI document.
 type openAPI struct{ doc node }
 
 var (
@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file, which it derives from the calls in an OpenAPI
-// document that grab and open orders.
+// readOpenAPI suggests values for a target file. It derives them from the calls in an OpenAPI
+// document that look like those for grabbing and opening orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -82,7 +82,8 @@ func grabPlaceholder(word string) string {
 	return "{order}"
 }
 
-// object follows a path of field names into a JSON object, and returns what it finds or nil.
+// object follows a path of field names into a JSON object. It returns the object at the end of the
+// path, or nil if there is none.
 func object(n node, names ...string) node {
 	for _, name := range names {
 		n, _ = n[name].(node)
@@ -90,7 +91,7 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema of a request or a response, after following references in the
+// schema returns the JSON schema of a request or a response. It follows references within the
 // document.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
@@ -104,8 +105,8 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template for the body of a request, with the required fields, or with all fields
-// if none is required. value returns the placeholder for a field.
+// body returns a template for the body of a request. It contains the required fields, or all fields
+// if none is required. The function value returns the placeholder for a field.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))
 	properties := object(s, "properties")

@@ -23,7 +23,7 @@ func formatNames[T any](formats []format[T]) []string {
 	return catalog.Map(formats, func(f format[T]) string { return f.name })
 }
 
-// formatFlag returns the -format flag for these formats, of which the first is the default.
+// formatFlag returns a -format flag that accepts these names. The first name is the default.
 func formatFlag(name *string, names []string) flags.Flag {
 	*name = names[0]
 	return flags.New("format", "NAME", "format of standard output: "+flags.Join(names), flags.One(name, flags.OneOf(names...)))
@@ -34,7 +34,8 @@ func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
 	return formats[max(slices.Index(formatNames(formats), name), 0)].render(w, x)
 }
 
-// renderAll writes all elements in the named format. Except in JSON, empty lines separate them.
+// renderAll writes all elements in the named format. It separates them with empty lines, except in
+// JSON.
 func renderAll[T any](w io.Writer, formats []format[T], name string, all []T) error {
 	for i, x := range all {
 		if i > 0 && name != "json" {
@@ -47,7 +48,7 @@ func renderAll[T any](w io.Writer, formats []format[T], name string, all []T) er
 	return nil
 }
 
-// notes collects messages for the user, for example that a fault has a new name.
+// notes collects messages for the user, for example about a fault that has a new name.
 type notes []string
 
 func (n *notes) add(text string) {
@@ -62,8 +63,8 @@ func (n notes) print(stderr io.Writer) {
 	}
 }
 
-// orInterrupted returns err, unless the user has interrupted the command. In this case, it prints a
-// message that ends with left, and returns exitInterrupted.
+// orInterrupted returns err unless the user has interrupted the command. In that case, it prints
+// "interrupted", followed by the text in left, and returns exitInterrupted.
 func orInterrupted(err error, stderr io.Writer, left string, args ...any) error {
 	if !errors.Is(err, context.Canceled) {
 		return err

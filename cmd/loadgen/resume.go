@@ -11,8 +11,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumedSettings returns the recorded settings of the run that -resume names, together with those
-// flags of this command line that run.json does not record.
+// resumedSettings returns the settings that the interrupted run has recorded, with the flags of
+// this command line that are not recorded, such as -format.
 func (s *settings) resumedSettings() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
@@ -41,8 +41,8 @@ func isUntrusted(arg string, given []string) bool {
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
-// resumeCommand returns the command that resumes the run in the folder dir. It repeats the flags that
-// resume requires.
+// resumeCommand returns the command line that resumes the run in dir. It includes the flags that
+// the user must repeat.
 func (s *settings) resumeCommand(dir string) string {
 	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 	command := "loadgen run -resume " + quote(dir)

@@ -79,8 +79,8 @@ var runRules = append([]flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "this flag sets the clock of the second instance, but the run has only one instance", Do: "use -instances 2 or more"},
 }, sentinelRules...)
 
-// sentinelRules lists the Redis flags that require or exclude each other. All commands that have
-// these flags share the rules.
+// sentinelRules lists the Redis flags that require or exclude each other. Every command with these
+// flags uses these rules.
 var sentinelRules = []flags.Rule{
 	{Flags: "sentinel", Excludes: "-redis", Wrong: "-sentinel and -redis both say where Redis is", Do: "use only one of these flags"},
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the Redis master is missing", Do: "add -sentinel-master NAME"},
@@ -92,7 +92,8 @@ func flagsBut(names string) string {
 	return catalog.Join(rest, " ", func(f flags.Flag) string { return f.Name })
 }
 
-// facts reports which of the named conditions in runRules, such as "a fault", are true.
+// facts reports which of the conditions that runRules mentions by name, such as "a fault", are
+// true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := false

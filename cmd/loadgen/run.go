@@ -50,7 +50,8 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
-// open prepares a new result folder, or reopens that of a resumed run. The caller must close it.
+// open creates the result folder of a new run, or opens the folder of the run to resume. The caller
+// must close it.
 func (s *settings) open() (*folder, error) {
 	var out *folder
 	var err error
@@ -79,8 +80,8 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the random seed, with which the user can repeat the run. It returns the writer
-// for progress messages, and whether that writer is a terminal.
+// announce prints the random seed, so that the user can repeat the run. It returns the writer for
+// progress messages, and whether that writer is a terminal.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -103,7 +104,8 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	return orInterrupted(refusal(err), stderr, " before the first %s ended, so there are no results", unit)
 }
 
-// refusal turns err into a usage error if the user can correct the mistake.
+// refusal turns errors that the user can fix, such as a wrong -ledger-query, into usage errors. It
+// returns other errors unchanged.
 func refusal(err error) error {
 	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge} {
 		if errors.Is(err, sentinel) {

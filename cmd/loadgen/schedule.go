@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays a schedule on real servers, and prints whether it violated the property that
-// it is meant to break.
+// runSchedule replays a schedule on real servers. It prints whether the schedule violated the
+// property that it was written to violate.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) er
 	return concludeSchedule(stdout, cfg, forced)
 }
 
-// force makes real servers follow the schedule, and prints each step as it happens.
+// force makes real servers follow the schedule step by step, and prints each step as it happens.
 func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
 	if cfg, err = s.replayConfig(); err != nil {
 		return cfg, forced, flags.Usage("-schedule: %w", err)
@@ -42,8 +42,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the file uses an outdated name of a property,
-// parseSchedule adds a note with the new name.
+// parseSchedule parses a schedule file. If the file uses an old name of a property, it adds a note
+// with the current name.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -82,8 +82,8 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// concludeSchedule prints the result of a replay, and returns exitAssert if the schedule file
-// predicts another outcome.
+// concludeSchedule prints the result of a replay. It returns exitAssert if the schedule file
+// predicts another result.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"

@@ -33,7 +33,7 @@ type showSettings struct {
 	format string
 }
 
-// flags returns the -format flag, or nothing for a command with a single format.
+// flags returns the -format flag. It returns nothing for a command that has only one format.
 func (s *showSettings) flags(formats []string) []flags.Flag {
 	if formats == nil {
 		return nil
@@ -41,8 +41,8 @@ func (s *showSettings) flags(formats []string) []flags.Flag {
 	return []flags.Flag{formatFlag(&s.format, formats)}
 }
 
-// parseShow returns a parser for the -format flag and a list of names. The parser fails with the
-// message missing if there are fewer than least names.
+// parseShow returns a parser for the -format flag and a list of names. The parser needs at least as
+// many names as the parameter least says, and otherwise returns an error with the text in missing.
 func parseShow(formats []string, least int, missing string) func([]string) (showSettings, error) {
 	return func(args []string) (s showSettings, err error) {
 		line, err := flags.Parse(s.flags(formats), args)
@@ -131,8 +131,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file, which contains either a run or a benchmark. It returns
-// nil for the other one.
+// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
+// other one.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {

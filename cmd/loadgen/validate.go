@@ -55,8 +55,8 @@ func (s *settings) chooseNames() error {
 
 func strategyOf(c experiment.CellName) string { return c.Strategy }
 
-// chooseCells applies the -only flag to the strategies and faults. It also records the settings
-// that the user has chosen, because a fault must not change them.
+// chooseCells reduces the strategies and faults to those that the -only flag selects. It also
+// records which settings the user has chosen, because a fault must not change these.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -104,8 +104,9 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 	})
 }
 
-// anyCell reports whether a planned test has a fault that satisfies the condition. As long as the
-// strategies are unknown, it checks the faults that the user named instead.
+// anyCell reports whether any planned test has a fault for which the function has returns true. For
+// the user's service, it checks the faults that the user named, because the strategies are not
+// known yet.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {
@@ -176,7 +177,8 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns how messages refer to a setting: by its line in the target file, or by its flag.
+// nameOf returns the name of a setting for use in messages: its line in the target file, or its
+// flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -185,10 +187,10 @@ func (s *settings) nameOf(flag string) string {
 }
 
 // serviceBudget is the default time limit for testing one strategy of the user's service under one
-// fault. It is long, because the test injects the fault at every call.
+// fault. It is long, because such a test injects the fault once for every remote call.
 const serviceBudget = 15 * time.Minute
 
-// startService sets the other settings that follow from the -service flag.
+// startService adjusts the settings for a service that loadgen itself starts, as -service requests.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
@@ -225,7 +227,7 @@ func (s *settings) sizeLoad() error {
 // faultDrivers is an upper bound on the number of drivers in a test with a fault.
 const faultDrivers = 1000
 
-// checkProbes returns an error if the load could use a driver id that is reserved for test
+// checkProbes returns an error if the load could use a driver id that is reserved for the test
 // requests.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
@@ -271,8 +273,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names a test that will not run. As long as the
-// strategies are unknown, it checks nothing.
+// checkAsserts returns an error if an -assert flag names a test that will not run. It checks
+// nothing if the strategies are not known yet.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

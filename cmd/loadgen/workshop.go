@@ -73,8 +73,8 @@ func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop parses the flags, the number of an exercise and a file. Its error is a
-// flags.HelpError or wraps flags.ErrUsage.
+// parseWorkshop parses the flags, the number of an exercise and a file name. It returns a
+// flags.HelpError for -h, and an error that wraps flags.ErrUsage for invalid arguments.
 func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	w = newWorkshopSettings()
 	if w.line, err = flags.Parse(w.flags(), args); err != nil {
@@ -223,8 +223,8 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers returns the answers from the flags. If there are none, it asks the user, or returns nil
-// if the command is not interactive.
+// answers returns the answers that the user gave with flags. Without such flags, it asks the user.
+// It returns nil if it cannot ask, because the command is not interactive.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -320,7 +320,7 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line byte by byte, because the input after that line belongs to the next
+// readLine reads one line byte by byte, because it must not consume the input for the next
 // question.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
@@ -341,7 +341,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// doCommand runs a command of this program for an exercise, within this process.
+// doCommand runs a command of this program for an exercise. It runs in this process.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	switch args[0] {
 	case "explore":

@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock, which
-// the user named unlockAs sends.
+// flushScripts demonstrates what happens to a lock if Redis loses its cached scripts before the
+// unlock. The unlock uses the token unlockAs, which the user can choose.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -53,8 +53,8 @@ type flush struct {
 	out   io.Writer
 }
 
-// play locks and unlocks the key k for user u0, and locks it for user u1. After SCRIPT FLUSH, it
-// unlocks the key for the user unlockAs.
+// play locks the key k with the token u0, unlocks it, and locks it with the token u1. It then sends
+// SCRIPT FLUSH, and unlocks the key with the token unlockAs.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked
 	var before, released grab.Released

@@ -55,7 +55,7 @@ func (s *service) read(ctx context.Context, db interface {
 	return status == 0, err
 }
 
-// write records the winner, but only if the order meets the SQL condition guard.
+// write records the winner, but only if the SQL condition in guard is true for the order.
 func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (won bool, err error) {
 	changed, err := tx.Exec(ctx, "UPDATE orders SET status = 1 WHERE id = $1"+guard, order)
 	if err != nil || changed.RowsAffected() == 0 {
@@ -83,7 +83,7 @@ func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool,
 	return s.readThenWrite(ctx, order, driver, " AND status = 0")
 }
 
-// readThenWrite reads the order first, and writes the winner in a later transaction.
+// readThenWrite reads the order first, and writes the winner in a second transaction.
 func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard string) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -117,7 +117,7 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 	})
 }
 
-// advisoryPooled has a deliberate mistake: its lock belongs to a database session, but each
+// advisoryPooled contains a deliberate mistake: the lock belongs to one database session, but each
 // statement may use another session of the pool. The next driver may get the session that has the
 // lock, and an unlock may have no effect.
 func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
