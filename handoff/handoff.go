@@ -96,8 +96,8 @@ type Options struct {
 // Hooks are functions that the Locker calls on certain events. They must not block, and each of
 // them may be nil.
 type Hooks struct {
-	// Acquired is called when a caller has got the lock of key, after the waiting time waited.
-	// local means that the previous holder used the same Locker.
+	// Acquired is called when a caller has got the lock of key, after waiting for the duration
+	// waited. local is true if the previous holder used the same Locker.
 	Acquired func(key string, waited time.Duration, local bool)
 	// Released is called when a caller releases the lock of key. held is how long it had the lock.
 	Released func(key string, held time.Duration)
@@ -248,8 +248,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the background work of the Locker, so waiting callers get ErrClosed, and leases are
-// no longer renewed. A lease that is not released expires after its TTL.
+// Close stops the background work of the Locker. Waiting callers get ErrClosed, and leases are no
+// longer renewed, so each of them expires after its TTL unless it is released.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -320,8 +320,8 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the caller's wait: with the lock if err is nil, and otherwise with err as the
-// error of Acquire.
+// decideLocked ends the caller's wait. If err is nil, the caller gets the lock. Otherwise, Acquire
+// returns err.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -367,7 +367,8 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease for the reason why, errReleased or ErrLost. Call it only once per lease.
+// endLocked ends the lease for the reason in why, which is errReleased or ErrLost. Call it only
+// once per lease.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {

@@ -11,9 +11,9 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue contains the callers of this process that wait for one key. Redis has only a single entry
-// for all of them. The lifetime of this entry is a turn, in which the process waits in Redis, gets the
-// lease, and passes it from caller to caller.
+// queue contains the callers of this process that wait for one key. Redis stores only a single
+// entry for all of them. This entry is called a turn: it waits in Redis, gets the lease, and serves
+// one caller after the other.
 type queue struct {
 	*Locker
 	key  string
@@ -63,8 +63,8 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.unanswered, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked requests the lock again if any caller waits. By then, Redis must no longer store
-// the previous request.
+// proceedLocked requests the lock again if any caller is waiting. Call it only when Redis no longer
+// stores the previous request.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -83,8 +83,8 @@ func (q *queue) dropLocked() {
 	q.background(func() { q.abandon(ctx, turn) })
 }
 
-// abandon removes a request for the lock from Redis. If callers wait, it then requests the lock
-// again.
+// abandon removes a request for the lock from Redis. If callers are still waiting, it then requests
+// the lock again.
 func (q *queue) abandon(ctx context.Context, turn string) {
 	q.undo(ctx, turn)
 	q.mu.Lock()
@@ -112,7 +112,7 @@ func (q *queue) ask() {
 	if q.leftUnlocked && time.Since(q.counterExtended) < fastFor {
 		fast = "fast"
 	}
-	// While several requests are running, scripts are better than plain commands, because they can
+	// If several requests are running, use scripts instead of plain commands, because scripts can
 	// share a round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftUnlocked = false
@@ -153,7 +153,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked makes all waiting callers return err, or only those that try once if tries is true.
+// failLocked makes waiting callers return err. If tries is true, it affects only callers that do
+// not want to wait.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -206,8 +207,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lock with two plain commands, which are cheaper than a script. The result
-// is 0 if another client has the lock.
+// take tries to get the lock with two plain commands, which are cheaper than a script. It returns 0
+// if another client has the lock.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -217,8 +218,8 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when the Locker gives up a lease that began at since. This is a hundredth of the
-// TTL before the real end, because clocks run at slightly different rates.
+// endOf returns the time at which the Locker gives up a lease that began at since. This is a
+// hundredth of the TTL before the real end, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
 // queuedLocked records that Redis has queued the request. A lease for this request begins at since
@@ -298,7 +299,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked gives the lock to the caller of this process that has waited the longest.
+// serveLocked gives the lock to the caller of this process that has waited longest.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -310,8 +311,8 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 	le.decideLocked(nil)
 }
 
-// release gives the lock to the next caller, or returns the lease to Redis. The caller must hold
-// mu, which release unlocks.
+// release gives the lock to the next caller, or the lease back to Redis. The caller must hold mu,
+// and release unlocks it.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -376,7 +377,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 	}
 }
 
-// expireLocked gives up the lease if its end has passed.
+// expireLocked gives up the lease if its time is over.
 func (q *queue) expireLocked(now time.Time) {
 	if q.state == held && !now.Before(q.end) {
 		q.loseLocked("it could not be renewed in time")
@@ -479,8 +480,8 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // after Close, this only reports a lost lease
 }
 
-// attendLocked does what is due: it renews the lease, checks the Redis queue, or requests the lock
-// again.
+// attendLocked does whatever is due at this time: it renews the lease, checks the queue in Redis,
+// or requests the lock again.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

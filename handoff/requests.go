@@ -23,7 +23,8 @@ const (
 	// at most this many callers. A lost counter starts again from the server's clock, so tokens
 	// must be used more slowly than it counts microseconds.
 	blockSize = 32
-	// firstToken is the smallest fencing token, so that smaller replies can mean something else.
+	// firstToken is the smallest fencing token. Scripts use smaller numbers for replies with
+	// another meaning.
 	firstToken = 1_000_000
 	// maxFence is the highest value to which a counter can be raised, because numbers in Lua are
 	// exact only up to 1<<53.
@@ -34,12 +35,12 @@ const (
 	// The fast path uses no script, so it does not extend this time.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix begins the names of all channels and turns. An incompatible version of the protocol
-	// needs another prefix.
+	// prefix is the beginning of every channel name and turn name. An incompatible version of the
+	// protocol must use another prefix.
 	prefix = "handoff:"
 )
 
-// These are the replies of scripts that are not fencing tokens.
+// A script returns one of these values if its reply is not a fencing token.
 const (
 	replyQueued = 0 // after a release: another client has the lease
 	replyBusy   = 1 // after a release: no one has the lease; after a renewal: done
@@ -47,8 +48,8 @@ const (
 	replyAlien  = 3 // the key contains no lease of this protocol version
 )
 
-// granted reports whether a reply is a fencing token, which means that the client has the lease. A
-// negative token means that other clients wait.
+// granted reports whether a reply is a fencing token, which means that the client has the lease.
+// The token is negative if other clients are waiting.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -75,8 +76,8 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts returns the scripts for a single server or a Cluster. counts means that PUBLISH
-// returns the number of all subscribers, which a Cluster does not support.
+// newScripts returns the scripts for a single server or a Cluster. counts tells them whether
+// PUBLISH returns the number of all subscribers, which is not the case in a Cluster.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
@@ -107,8 +108,8 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	return cmd.Int64()
 }
 
-// argument is the first argument of a script. It counts how often the Redis client sends it,
-// because the client may retry commands.
+// argument is the first argument of a script. It counts how often the Redis client has sent it,
+// because that client may repeat a command without telling us.
 type argument struct {
 	text string
 	sent atomic.Int32
@@ -147,7 +148,7 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct limits how many requests are sent separately at the same time. Further requests share a
+// direct limits how many requests are sent on their own at the same time. Further requests share a
 // round trip.
 const direct = 4
 
@@ -219,7 +220,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete records that a single request has finished, or a batch if single is 0, and then sends
+// complete records that a single request, or a batch if single is 0, has finished. It then sends
 // the next batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()

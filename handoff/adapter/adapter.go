@@ -44,8 +44,8 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases maps each key to the leases that are not unlocked yet. A key has several if a lease was
-// lost and another caller then got the lock. Unlock removes the oldest one, so that the current
+// leases maps each key to the leases that are not unlocked yet. A key has several leases if one was
+// lost and another caller then got the lock. Unlock removes the oldest lease, so that the current
 // holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
@@ -80,7 +80,7 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
-	// Wait limits how long Lock waits, where 0 means no limit.
+	// Wait limits how long Lock waits. If it is 0, there is no limit.
 	Wait time.Duration
 
 	lease *handoff.Lease
