@@ -62,17 +62,19 @@ func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion is the scope of a lock, within which only one client at a time can hold it.
+// Exclusion says which clients a lock excludes while one client holds it, for example only those of
+// the same process.
 type Exclusion string
 
-// These are the possible scopes of a lock.
+// These are the possible values of Exclusion.
 const (
 	NoExclusion Exclusion = "none"    // the lock excludes no one, or there is no lock
 	PerProcess  Exclusion = "process" // only clients within the same process exclude each other
 	Global      Exclusion = "global"
 )
 
-// find looks up an entry by its current or old name. For an old name, note names the current one.
+// find looks up an entry by its current or an old name. For an old name, it also returns a note
+// with the current one.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)

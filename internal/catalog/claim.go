@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Claim says what we expect of a strategy under a fault.
+// Claim says which result we expect of a strategy under a fault.
 type Claim struct {
 	Order     Verdict // Unknown means that the verdict depends on chance
 	Exclusive bool    // whether at most one holder at a time is in the critical section
@@ -22,11 +22,11 @@ var (
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims maps each fault to what we expect of a strategy. If a fault has no entry, we expect that
-// it does not harm the order.
+// Claims maps each fault to the result that we expect of a strategy. If a fault has no entry, we
+// expect that it does no harm to the order.
 type Claims map[Fault]Claim
 
-// table maps the name of each column in claimTable to its contents.
+// table maps the name of each column in claimTable to the claims in that column.
 var table = parseClaims(claimTable)
 
 // ClaimsOf returns the claims in a column of claimTable. It panics if the column does not exist.
@@ -47,7 +47,7 @@ func Always(c Claim) Claims {
 	return claims
 }
 
-// But returns a copy of the claims in which c replaces the entries for the given faults.
+// But returns a copy of the claims in which the given faults have the claim c.
 func (claims Claims) But(c Claim, under ...Fault) Claims {
 	changed := maps.Clone(claims)
 	for _, f := range under {
@@ -107,7 +107,7 @@ func parseClaims(text string) map[string]Claims {
 	return parsed
 }
 
-// parseClaim parses an entry of claimTable, such as "U.", and panics if it is invalid.
+// parseClaim parses a cell of claimTable, such as "U.". It panics if the cell is invalid.
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {

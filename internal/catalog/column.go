@@ -5,8 +5,8 @@ import _ "embed"
 // Footnote tells the reader of a table how to look up a word in it.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns explains the headings of tables. [Words] contains the words that need a longer
-// explanation.
+// Columns contains an explanation of each column heading in the tables. Terms that need more
+// explanation are in [Words].
 var Columns = parseColumns()
 
 //go:embed columns.json

@@ -134,5 +134,5 @@ func (f Fault) Entry() FaultEntry {
 // About returns a description of the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns what this fault tells us about the cause of a failure.
+// Shows returns the facts that a fault reveals about the cause of a failure.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

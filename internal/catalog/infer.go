@@ -51,8 +51,8 @@ var factNames = []string{
 // UnmarshalJSON decodes a list of names.
 func (f *Facts) UnmarshalJSON(list []byte) error { return unmarshalSet(list, factNames, f) }
 
-// inference is a rule that concludes from some facts which failure mode they show. It applies if
-// all of its conditions are met.
+// inference is a rule that infers a failure mode from the facts about a failure. It applies if all
+// of its conditions are met.
 type inference struct {
 	About      string   // the purpose of the rule; may be empty
 	Properties []string // the properties to which the rule applies; nil means all
@@ -66,7 +66,7 @@ type inference struct {
 //go:embed inferences.json
 var inferenceTable string
 
-// inferences lists the rules, of which the first one that applies decides.
+// inferences lists the rules. The first rule that applies decides.
 var inferences = parse[[]inference](inferenceTable)
 
 // ModeOf infers why a property was violated, from the facts about the failure and the known failure
@@ -86,8 +86,9 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.Properties == nil || slices.Contains(i.Properties, property)) && shown&i.Shown == i.Shown && shown&i.Not == 0
 }
 
-// answer returns the first failure mode of the rule that the strategy is known to have, and Otherwise
-// if it has none of them. F34 needs no such knowledge if tokens are compared only at the write.
+// answer returns the first failure mode in Known that the strategy is known to have, and Otherwise
+// if it has none of them. It also accepts F34 for any strategy whose fencing token is compared only
+// at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.Known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

@@ -12,8 +12,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint suggests the known word that is most similar to an unknown word. Its last argument is the text
-// to return if no known word is similar enough.
+// Hint returns a suggestion, such as "; did you mean crash?", for an unknown word. If no known word
+// is similar enough, it returns the text in otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"

@@ -35,8 +35,8 @@ type Property struct {
 	About   string   // the condition, as one line of text
 	By      Programs // the programs that check the property
 	Always  bool     // whether every search checks the property
-	// Unbroken means that no strategy may break the property, not even one from which we expect
-	// unsafe or stuck orders.
+	// Unbroken means that every strategy must keep this property, even one whose orders we expect
+	// to be unsafe or stuck.
 	Unbroken bool
 }
 

@@ -64,15 +64,15 @@ func Judge(e Evidence, properties ...string) []Verdict {
 // Pair stands for one driver's attempt to grab one order.
 type Pair struct{ Order, Driver int64 }
 
-// Evidence is everything that is known about a set of orders after the load has ended.
+// Evidence is everything that we know about a set of orders after the load has ended.
 type Evidence struct {
 	Ledger []order.Grab // sorted by the time of the write
 	// NoLedger is the error that occurred when the ledger was read, or nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger, so the winners are those in Told.
+	// FromAnswers means that there is no ledger. The winners are then those in Told.
 	FromAnswers bool
-	// Foreign means that the ledger was read with the user's own query, in which a JOIN may repeat
-	// rows.
+	// Foreign means that the ledger was read with the user's own query. A JOIN in that query may
+	// repeat rows.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
@@ -86,8 +86,8 @@ type Evidence struct {
 	UntilClaim bool
 
 	Stuck []int64 // the orders for which the final test grab was answered neither grabbed nor taken
-	// NoProbe is the error that made the final test grabs inconclusive, or nil if they were
-	// conclusive.
+	// NoProbe is the error because of which the final test grabs showed nothing, or nil if they
+	// were conclusive.
 	NoProbe error
 }
 

@@ -46,8 +46,8 @@ func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	return firstRepeat(byReturn)
 }
 
-// earlier reports whether holder a had the lock before holder b asked for it. It also returns true
-// if a belongs to an earlier order.
+// earlier reports whether holder a had got the lock before holder b asked for it. It also returns
+// true if a belongs to an earlier order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }

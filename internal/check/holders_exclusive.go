@@ -35,7 +35,7 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a pair of periods, of which the second began before the end of the first.
+// Overlap is a pair of periods in which the second began before the first had ended.
 type Overlap struct{ First, Second Span }
 
 // Overlaps returns an entry for every hold that began while another client held the lock of the
@@ -67,8 +67,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup returns 0 for two periods that must not overlap. It compares their orders and, for
-// locks within a process, their instances.
+// compareGroup returns 0 if two periods must not overlap. It compares their orders and, if the lock
+// works only within a process, also their instances.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

@@ -60,7 +60,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the result for orders with several units. done says what happened to the units,
+// oversold returns the verdict for orders with several units. done is the word for its message,
 // such as "sold".
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
@@ -75,7 +75,7 @@ func Pairs(ledger []order.Grab) []Pair {
 	return catalog.Map(ledger, func(g order.Grab) Pair { return Pair{g.Order, g.Driver} })
 }
 
-// Rows converts the answers "grabbed" into the ledger rows that they promise.
+// Rows returns the ledger rows that should exist according to the answers "grabbed".
 func Rows(told []Pair) []order.Grab {
 	return catalog.Map(told, func(p Pair) order.Grab { return order.Grab{Order: p.Order, Driver: p.Driver} })
 }

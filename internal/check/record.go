@@ -16,7 +16,7 @@ type Span struct {
 	From, To        time.Duration // by CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen is used as the end of a period whose real end was not recorded.
+// endUnseen stands for the end of a period if the real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
 func spanOf(e history.Event, from, to time.Duration) Span {
@@ -44,7 +44,7 @@ type Effect struct {
 	Sure bool // whether the write certainly happened
 }
 
-// Outcome is what the result of a grab shows about the order.
+// Outcome says what a grab tells us about its order.
 type Outcome string
 
 // These are the possible outcomes. A grab is not recorded if it shows nothing about the order.

@@ -15,8 +15,8 @@ import (
 // A new incarnation means that the process was restarted. So does a sequence number that is not
 // higher than the one before. The holds of the old process end with its last event.
 type Scan struct {
-	// Since maps each instance to the sequence number of its last event before this record. An
-	// instance that has no entry may begin with any number.
+	// Since maps each instance to the sequence number of its last event before this record. If an
+	// instance has no entry, any first number is accepted.
 	Since map[string]uint64
 	// UntilClaim means that writing the winner also releases the lock.
 	UntilClaim bool
@@ -87,7 +87,7 @@ func (s *Scan) Add(e history.Event) {
 	}
 }
 
-// sequence counts the events of the instance that are missing just before e.
+// sequence counts how many events of the instance are missing directly before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation

@@ -53,14 +53,14 @@ func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found boo
 	return order.Grab{}, order.Grab{}, false
 }
 
-// A sighting says that the database had seen a fencing token by the time t.
+// A sighting records a fencing token that the database had seen by the time t.
 type sighting struct {
 	t     time.Duration
 	fence uint64
 }
 
-// seenFences lists the fencing tokens that the database has seen for each order, and when it
-// replied.
+// seenFences returns, for each order, the fencing tokens that the database has seen, and the times
+// of its replies.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
 	for _, e := range r.Effects {

@@ -55,8 +55,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents limits the number of events in a timeline. It is generous: twenty drivers that try
-// once cause only a third of that.
+// mostEvents limits the number of events in a timeline. Twenty drivers that try once cause about a
+// third of that.
 const mostEvents = 480
 
 // Step is one fact in a timeline.
@@ -111,8 +111,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept selects the events to store, and returns how many further events it has omitted. If there
-// are too many, it prefers those of the drivers in shown.
+// kept selects the events to store, and returns how many others it has left out. If there are too
+// many events, it prefers those of the drivers in shown.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -137,7 +137,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder collects the recorded events about one order, and picks those that explain the failure.
+// builder collects the recorded events of one order and picks those that explain the failure.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
@@ -166,8 +166,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event that wrote a ledger row. This is the reply to the write if it was
-// recorded, and otherwise the call.
+// writeOf returns the event that wrote a ledger row: the reply to the write if it was recorded, and
+// otherwise the call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -274,7 +274,7 @@ func (b *builder) isShown(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls omits the start of a call if the very next event is its return.
+// withoutEmptyCalls removes the start of a call if the very next event is the end of that call.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -300,8 +300,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.eventsBetween(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns the events of the driver that may still hold the lock, and the first and last
-// failed attempt of another driver to get it.
+// stuck returns the events of the driver that may still hold the lock. It adds the first and the
+// last failed attempt of another driver to get the lock.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.lastUnreleased()
 	if !ok {
@@ -316,8 +316,8 @@ func (b *builder) stuck() []history.Event {
 	}))
 }
 
-// lastUnreleased returns the event with which a driver got a lock that it never released.
-// Otherwise, it returns the first event of a grab that never ended.
+// lastUnreleased returns the event with which a driver got a lock that it never released. If there
+// is none, it returns the first event of a grab that never ended.
 func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -343,8 +343,8 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps converts events to the rows of a timeline, with what each driver believed and what was
-// true.
+// steps converts events to the rows of a timeline. Each row shows what the driver believed at that
+// time and what was true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}
@@ -373,7 +373,7 @@ func describe(e history.Event) string {
 	return text
 }
 
-// descriptions maps the operation and the kind of an event to the text in a timeline.
+// descriptions maps the operation and the kind of an event to its description in a timeline.
 var descriptions = map[string]string{
 	"grab invoke":  "asks for the order",
 	"acquire ok":   "gets the lock",

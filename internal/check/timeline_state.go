@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows an order from event to event: who has the lock, who has won, and what each driver
-// can know.
+// state follows the events of an order, and keeps track of who has the lock, who has won, and what
+// each driver knows.
 type state struct {
 	*builder
 	inside  []insider
@@ -89,8 +89,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a driver believes after a read. Old records do not say whether the order
-// was open, so it checks whether the driver wrote later.
+// readBelief returns what a driver believes after it has read the order. Old records do not say
+// whether the order was open, so it checks whether the driver wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -146,7 +146,8 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 	}
 }
 
-// holders describes which drivers have the lock, which continue without it, and which died with it.
+// holders returns a description of the drivers that have the lock, those that continue without it,
+// and those that died with it.
 func (s *state) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {

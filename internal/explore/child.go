@@ -64,8 +64,8 @@ const (
 	replay                // replay the steps of the task
 )
 
-// A reply contains the result of one task. Only the first reply of a new process differs, because
-// it just reports that the process is ready.
+// A reply contains the result of one task. The first reply of a new process contains no result, and
+// only says that the process is ready.
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
@@ -81,12 +81,12 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start launches the child process and sends it the settings and all visited states.
+// start launches the child process and sends it the settings and all states that have been visited.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
 	// GOGC=400 makes garbage collections rare, because each child has only one processor. The
-	// function deepStacks depends on adaptivestackstart.
+	// function deepStacks works only with adaptivestackstart=1.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -162,7 +162,8 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute runs a task in the child process, and starts a new process if the task ends that one.
+// Execute runs a task in the child process. If the task makes that process exit or hang, Execute
+// starts a new one.
 func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	r, err := c.ask(request{Do: execute, Task: task})
 	if end, ok := errors.AsType[*endedError](err); ok {
@@ -171,8 +172,8 @@ func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	return r.Trace, err
 }
 
-// traceOfCrash executes a task again, to find out in which step it ended or hung its process. It
-// then starts a new process.
+// traceOfCrash executes a task again, to find out at which step its process exited or hung. It then
+// starts a new process.
 func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
 	if err := c.start(); err != nil {
 		return nil, err

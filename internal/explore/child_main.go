@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work executes the requests of a parent process until there are no more. own contains the user's
-// strategies, which become Config.Own.
+// Work executes the requests of a parent process until there are no more. It adds the user's
+// strategies in own to the Config that it receives.
 //
 // Work does not use standard input or output, because a strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
@@ -121,7 +121,8 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 	return err
 }
 
-// answer executes a request and replies, unless the request only brings newly visited states.
+// answer executes a request and sends the reply. It sends no reply to a request that only passes on
+// visited states.
 func (s *server) answer(r request) error {
 	s.local.Update(r.Visited)
 	if r.Do == update {

@@ -36,8 +36,8 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits for the process to exit and returns an error that says why it exited. If the
-// process left no information, the error contains cause.
+// endedBy waits for the process to exit, and returns an error that says why it exited. If the
+// process left no message, the error contains cause.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
 	end := &endedError{stack: tidyStack(panicText.FindString(c.printed.b.String()))}
@@ -71,7 +71,7 @@ var panicText = regexp.MustCompile(`(?ms)^(panic|fatal error): .*`)
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps only the stacks of goroutines that run the strategy, and drops those of the
+// scheduleStacks keeps the stacks of goroutines that run the strategy, and drops those of the
 // search itself.
 func scheduleStacks(stacks string) string {
 	var kept []string
@@ -87,7 +87,8 @@ func scheduleStacks(stacks string) string {
 	return strings.Join(kept, "\n\n")
 }
 
-// volatile matches the parts of a stack that differ between runs, and are therefore replaced.
+// volatile matches the parts of a stack that differ from run to run, such as addresses, so that
+// they can be replaced.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -110,7 +111,8 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ends its process even with a single driver.
+// endedAlone returns the result for a strategy that makes its process exit or hang even if only one
+// driver uses the lock.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that do more harm in a search than on real servers. A search with the fault in
-// Fault may also find the failures that are expected for the fault in As.
+// Wider lists faults that do more harm in a search than on real servers. A search with such a fault
+// may also find the failures that we expect for the fault in As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that store their locks on this backend
@@ -62,8 +62,8 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder returns the verdict to expect if only the order counts, and not the other
-// properties of the lock.
+// expectedOrder returns the verdict that we expect on the order alone, without the other properties
+// of the lock.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -90,8 +90,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains the expected verdict on the order, and the one on all properties. An empty
-// verdict means that there is no expectation.
+// claims contains the verdicts that we expect on the order and on all properties together. An empty
+// verdict means that we expect nothing in particular.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -111,8 +111,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// faultsOfStep returns the faults that can produce a step. For example, a slow database looks like
-// a partition. If the step is not a fault, the only name in the result is "".
+// faultsOfStep returns the faults that can cause a step. For example, a slow database looks like a
+// partition. If the step is not caused by a fault, the result contains only "".
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -159,8 +159,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the unexpected failures. If byClaim is set, it keeps only the shortest failure
-// of each property and the shortest unexpected one.
+// judgeClaims marks the unexpected failures. If byClaim is set, it also drops all failures except
+// the shortest one of each property and the shortest unexpected one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {
@@ -186,8 +186,8 @@ func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two faults together can leave a lock on the server: one loses the
-// reply that grants the lock, and the other cancels the clean-up.
+// keepsLostGrant reports whether two faults together can leave a lock on the server. One loses the
+// reply that grants the lock, and the other prevents the clean-up.
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")

@@ -51,13 +51,13 @@ type Config struct {
 	Nodes     int // the number of Redis servers of a Redlock; default: 3
 	Stock     int // the number of units of the order; default: 1
 	Instances int // the number of instances that the actors are distributed over; default: 2
-	// SecondTry assigns the first two actors to the same driver, which tests a second attempt.
+	// SecondTry gives the first two actors the same driver, to test a driver that tries twice.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
 	// Command is the command line of a child process that calls Work. If it is nil, all schedules
-	// run in this process, which a strategy can then crash.
+	// run in this process, and a strategy may crash it.
 	Command []string
 	Workers int // default: 1
 	// Patience is how much real time one schedule may take before the search considers it hung. The
@@ -173,7 +173,7 @@ type Result struct {
 	Parts     []Result  // the results of the further searches of a portfolio
 	Failures  []Failure // the shortest failure of each property; while the search runs, only failures that can no longer change
 
-	// These fields are set only for a replay.
+	// These fields are set only in the result of a replay.
 	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment
@@ -190,8 +190,8 @@ type Failure struct {
 	Kind     string // the faults in the schedule, if failures are grouped by faults; otherwise empty
 	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed means that the registry does not expect this failure of the strategy. It is false
-	// in a replay, or if the registry makes no prediction.
+	// Unclaimed means that we do not expect this failure of the strategy. It is false in a replay,
+	// and if there is no expectation.
 	Unclaimed bool
 }
 
@@ -310,8 +310,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts a worker in this process or several child processes. If some children cannot
-// start, it returns an error together with all workers, so that the caller can close them.
+// startWorkers starts one worker in this process, or several child processes. If some children fail
+// to start, it returns the error together with the others, so that the caller can close them.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) ([]worker, error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -355,7 +355,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find returns a strategy by its name. The user's own strategies come before the registry's.
+// find returns the strategy with this name. It looks at the user's own strategies first.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil
