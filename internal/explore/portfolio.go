@@ -25,8 +25,8 @@ type Part struct {
 	Config Config
 }
 
-// Portfolio returns the searches that follow the first one if the user sets no limits. Each of them
-// takes only seconds, and reaches schedules that one short search would miss.
+// Portfolio returns the searches that follow the first one if the user sets no limits. Each takes
+// only a few seconds, and reaches schedules that a single short search would miss.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -60,10 +60,10 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio runs the search cfg for each strategy, followed by the searches of its Portfolio.
-// These report only failures that no earlier search has found.
+// SearchPortfolio runs the search cfg for each strategy, and then the searches of its Portfolio.
+// The latter report only failures that no earlier search has found.
 //
-// All searches of one strategy share a time limit, and the first may use two thirds of it.
+// All searches for one strategy share a time limit, of which the first search may use two thirds.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
@@ -111,15 +111,15 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// endedProcess reports whether the strategy ended its process. If so, further searches would show
-// nothing new.
+// endedProcess reports whether the strategy crashed or hung its process. In that case, further
+// searches would show nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// IsUnexpected reports whether the verdict or a failure differs from the registry's prediction. For
-// a series of searches, it checks only the failures, because a single search may miss an expected
-// one.
+// IsUnexpected reports whether the verdict or a failure differs from what we expect. In a series of
+// searches, it compares the verdict only of the first one, because a single search may miss an
+// expected failure.
 func (r Result) IsUnexpected() bool {
 	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
 }
@@ -128,8 +128,8 @@ func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
-// newFailures returns the failures that r does not contain yet. An unexpected failure also counts
-// as new if r contains only expected failures of the same property.
+// newFailures returns the failures that r does not contain yet. An unexpected failure is also new
+// if r contains only expected failures of the same property.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

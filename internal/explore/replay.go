@@ -31,8 +31,9 @@ type confirmer struct {
 
 type findingID struct{ property, kind string }
 
-// failures replays and returns the failures that the search has found. If settled is true, it skips
-// those for which a shorter schedule is still possible. It fails if one cannot be reproduced.
+// failures replays the failures that the search has found, and returns them. If settled is true, it
+// skips those for which the search may still find a shorter schedule. It returns an error if a
+// failure cannot be reproduced.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -53,8 +54,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result. If one cannot be reproduced, the verdict
-// becomes unknown.
+// conclude adds the confirmed failures to the result. If a failure cannot be reproduced, the
+// verdict becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -79,8 +80,8 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce runs the schedule of a failure several times, to confirm it. It does not do so if the
-// schedule ended its process.
+// reproduce runs the schedule of a failure several times, to confirm the failure. It does not run a
+// schedule that crashed or hung its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -107,14 +108,14 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	return failure, nil
 }
 
-// modeOf returns the id of the failure mode that explains a violation, such as "F11". It returns ""
-// if no failure mode fits.
+// modeOf returns the id of the known failure mode that explains a violation, such as "F11". It
+// returns "" if none fits.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark sets Broken to true in each moment from the given step on, and to false before.
+// mark sets Broken to true for each moment from the given step on, and to false for earlier ones.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -145,9 +146,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// ReplayBy executes one schedule in a child process, because the strategy may end its process. If
-// strategy is empty, the schedule names the strategy. A replay without a failure does not prove the
-// strategy safe.
+// ReplayBy executes one schedule in a child process, because the strategy may crash its process. If
+// strategy is empty, it uses the strategy that the schedule names. A replay without a failure does
+// not prove that the strategy is safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }

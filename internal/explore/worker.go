@@ -25,8 +25,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker in this process. If given is nil, cfg sets the number of actors. The
-// search and the worker may share the map visited.
+// newLocal creates a worker in this process. If given is not nil, it contains the actors.
+// Otherwise, cfg sets their number. The worker may share the map visited with the search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -35,8 +35,9 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// If the driver's id is the token of the lock, a second attempt of the same driver may fail, so
-	// test that. Several units reveal nothing new, and two attempts on one instance look alike.
+	// If the lock uses the driver's id as its token, test a driver that tries twice, because its
+	// second attempt may fail. Several units would reveal nothing new, and neither would two
+	// attempts on one instance.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
@@ -62,7 +63,7 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap gives the second actor the same driver as the first, so that this driver tries twice.
+// doubleTap gives the first two actors the same driver, so that this driver tries twice.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

@@ -1,9 +1,9 @@
 // Package flags describes the flags of a command as data: how to parse a flag, its help text, and
 // what it requires or excludes.
 //
-// It uses package ff, which adds environment variables and configuration files to the standard
-// package flag. Start reading at Flag and Parse. value.go parses values, rule.go checks rules
-// between flags, and help.go prints the help.
+// It is based on package ff, which adds environment variables and configuration files to the
+// standard package flag. Start reading at Flag and Parse. value.go parses values, rule.go checks
+// rules between flags, and help.go prints the help.
 package flags
 
 import (
@@ -40,11 +40,12 @@ func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
 
-// secrets lists the flags with passwords or tokens, which messages must not show.
+// secrets lists the flags that contain passwords or tokens, whose values must not appear in
+// messages.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label formats a flag and its value for a message, such as "-ttl 0s". It shortens a long value and
-// omits a secret one.
+// Label returns a flag and its value for use in a message, such as "-ttl 0s". It shortens a long
+// value and omits a secret one.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -53,7 +54,8 @@ func Label(name, value string) string {
 	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))
 }
 
-// HelpError is the error that Parse returns for the flag -h. It wraps flag.ErrHelp.
+// HelpError is the error that Parse returns if the user asks for help with -h. It wraps
+// flag.ErrHelp.
 type HelpError struct {
 	Topic string // the argument after -h; may be empty
 }
@@ -69,7 +71,8 @@ type Line struct {
 	Args  []string // arguments that are not flags
 	Flags []string // flags on the command line in their order, each as -name=value
 
-	// Places maps each flag that a file sets to its place in the file, such as "my.yaml:3:7".
+	// Places maps each flag that was set in a file to its place in that file, such as
+	// "my.yaml:3:7".
 	Places map[string]string
 
 	values map[string]string // last value of each flag, whether from the command line, the environment or a file
@@ -82,8 +85,8 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label formats a flag and its value for a message. If a file has set the flag, it returns the
-// place in the file instead of the value.
+// Label returns a flag and its value for use in a message. If the flag was set in a file, it
+// returns the place in that file instead of the value.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -94,8 +97,8 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse parses args, in which flags and other arguments may be mixed. options can add flags from
-// the environment or from a file. The error is a HelpError or wraps ErrUsage.
+// Parse parses args, in which flags and other arguments may be mixed. With options, flags can also
+// come from the environment or a file. The error is a HelpError or wraps ErrUsage.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -131,7 +134,8 @@ func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error
 	return line, err
 }
 
-// explain rewords an error of package flag. For an unknown flag, it suggests a similar one.
+// explain returns an error of package flag in better words. For an unknown flag, it suggests a
+// similar one.
 func (l *Line) explain(err error, flags []Flag) error {
 	if l.failed != nil {
 		return l.failed

@@ -7,7 +7,8 @@ import (
 )
 
 // Rule says what a flag needs or excludes. Needs and Excludes are lists of conditions, separated by
-// commas. Each condition is a flag, such as "-db", or a named fact, such as "a fault".
+// commas. A condition is a flag, such as "-db", or one of the facts passed to Check, such as "a
+// fault".
 type Rule struct {
 	Flags    string // flags to which the rule applies, separated by spaces
 	Excludes string // conditions that must not all be true together with the flag
@@ -16,7 +17,8 @@ type Rule struct {
 	Do       string // how to correct it, for the error message
 }
 
-// Check returns an error for the first broken rule, and panics on an unknown condition.
+// Check returns an error for the first rule that the command line breaks. It panics on an unknown
+// condition.
 func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	for _, rule := range rules {
 		for name := range strings.FieldsSeq(rule.Flags) {

@@ -21,7 +21,7 @@ type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
 	get   func() T // returns the default for the help; nil if there is none to show
-	// isSwitch tells package flag that the flag takes no argument, so that -x is short for -x=true.
+	// isSwitch tells package flag that the flag takes no argument, so that -x means -x=true.
 	isSwitch bool
 }
 
@@ -52,7 +52,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default value for the help, or "" for a zero value or a list.
+// String returns the default value for the help. It returns "" for a zero value or a list.
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -67,8 +67,8 @@ func (v value[T]) String() string {
 	return ""
 }
 
-// Where returns a Parser that accepts a text if parse accepts it and valid, unless it is nil,
-// allows the value. For any other text, the error is wrong.
+// Where returns a Parser that accepts a text if parse accepts it and valid returns true for the
+// value. valid may be nil. Otherwise, the Parser returns an error with the text in wrong.
 func Where[T any](parse Parser[T], valid func(T) bool, wrong string) Parser[T] {
 	return func(text string) (T, error) {
 		v, err := parse(text)
@@ -160,8 +160,8 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words, for each of which find returns the values. A word may be a group
-// such as "all". Groups may overlap, but no word may occur twice.
+// Each parses a list of words, and calls find to get the values for each word. A word may be a
+// group such as "all". Groups may overlap, but no word may occur twice.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover logs a panic in a handler and responds with status 500, except for http.ErrAbortHandler,
-// which it passes on to net/http.
+// recover logs a panic in a handler and responds with status 500. It passes http.ErrAbortHandler on
+// to net/http, which handles it.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -36,7 +36,7 @@ func (a api) recover(c *gin.Context) {
 }
 
 // sameSite rejects requests from pages of other sites. If only this host can reach the instance, it
-// also rejects requests with another host name, which prevents DNS rebinding.
+// also rejects any request with another host name, to prevent DNS rebinding.
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -77,8 +77,8 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if a request must not select the strategy. If other hosts can reach the
-// instance, they must not select strategies that are broken on purpose.
+// mayUse returns an error if a request must not select the strategy. Other hosts must not select
+// strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))

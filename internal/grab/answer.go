@@ -11,10 +11,10 @@ import (
 	"grablab/internal/order"
 )
 
-// Outcome is the result of a grab from the client's point of view.
+// Outcome is the result of a grab as the client sees it.
 type Outcome string
 
-// These are the possible outcomes. After a Timeout, the grab may still have succeeded.
+// These are the possible outcomes. After a Timeout, the driver may still have won the order.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -43,7 +43,7 @@ type Answer struct {
 	Status int `json:"-"` // the HTTP status code
 }
 
-// verdict says how to answer a request that failed with the error err.
+// verdict is the answer to a request that failed with the error err.
 type verdict struct {
 	err     error
 	status  int // the HTTP status code
@@ -51,11 +51,11 @@ type verdict struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for the outcome Taken if the driver already has as many units as allowed.
-// Other drivers may still get units.
+// PerDriver is the reason for the outcome Taken if the driver already has as many units as one
+// driver may have. Other drivers may still get units.
 const PerDriver = "per_driver"
 
-// LeaseLost is the reason for the failure of a grab that wrote nothing because it lost the lock.
+// LeaseLost is the reason for a failed grab that wrote nothing because it had lost the lock.
 const LeaseLost = "lease_lost"
 
 // verdicts maps errors to answers. The first entry that matches an error applies.
@@ -90,7 +90,7 @@ func (a *attempt) answer(err error) Answer {
 }
 
 // verdictOn returns the answer for err. If the table has no entry for err, the answer says that
-// another service failed and that nothing was written.
+// another server has failed and that nothing was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {

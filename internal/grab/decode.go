@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// decode decodes a JSON object into v and rejects unknown fields. The errors are written for the
-// client, which receives them.
+// decode decodes a JSON object into v and rejects unknown fields. Its errors are sent to the
+// client.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

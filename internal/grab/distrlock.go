@@ -18,7 +18,7 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // for a key or a uuid, in bytes
-	// distrPrefix begins all keys of this API, which keeps them apart from the keys of the lock
+	// distrPrefix begins all keys of this API, so that they differ from the keys of the lock
 	// strategies.
 	distrPrefix = "distr:"
 )
@@ -29,7 +29,7 @@ type Locked struct {
 }
 
 // Released is the response body of POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was
-// released, and 0 otherwise.
+// released, and 0 if not.
 type Released struct {
 	Released int `json:"released"`
 }
@@ -63,7 +63,8 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if name is not allowed as a key or uuid.
+// checkName returns an error if name is not valid as a key or uuid. what is the word for it in the
+// error.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)

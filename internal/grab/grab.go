@@ -1,5 +1,5 @@
 // Package grab lets a driver grab an order: it takes the lock, reads the order, works, writes the
-// winner, and releases the lock. Writing the winner is called a claim. Start reading at
+// winner, and releases the lock. The write of the winner is called a claim. Start reading at
 // Service.Grab.
 package grab
 
@@ -51,8 +51,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter begins a step of a request, such as acquire. The caller must use the returned context
-// during the step, and call the returned function after it.
+// enter begins a step of a grab, such as acquire. The caller must use the returned context during
+// the step, and call the returned function at its end.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	ctx, span := a.cfg.Trace.Begin(ctx, string(phase))
@@ -73,7 +73,7 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
-// forget deletes the lock server's data about an order that does not exist. Otherwise, requests for
+// forget deletes the lock server's data for an order that does not exist. Otherwise, requests for
 // such orders could fill the server's memory.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
@@ -102,8 +102,8 @@ type attempt struct {
 // unless Redis loses the counter again.
 const maxRepairs = 3
 
-// lockWithRepair takes the lock and tries to win the order. If the order has already seen a higher
-// fencing token, it raises the counter of tokens and tries again.
+// lockWithRepair takes the lock and tries to win the order. If the database has already seen a
+// higher fencing token for the order, it raises the counter of tokens and tries again.
 func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -152,8 +152,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// These timeouts limit the write of the winner and the release of the lock. Both continue after the
-// client has disconnected.
+// These timeouts limit the release of the lock and the write of the winner, which both continue
+// after the client has disconnected.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -198,8 +198,8 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns how long a lease will last that ends at until. A zero until means that the
-// lease never ends.
+// leaseLeft returns how long a lease that ends at until will still last. A zero until means that
+// the lease never ends.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -207,8 +207,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// limitWait returns a context that limits the wait for the lock to the time that the request has
-// left, or to 0 with TryOnce.
+// limitWait returns a context that limits the wait for the lock to the remaining waiting time of
+// the request. With TryOnce, the limit is 0.
 func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -216,14 +216,15 @@ func (a *attempt) limitWait(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key returns the key of an order's lock. Each strategy has its own keys, because they store
-// different types of values. The braces keep all keys of a lock on one node of a Redis Cluster.
+// Key returns the key of an order's lock. Each strategy has keys of its own, because strategies
+// store different types of values. The braces keep all keys of a lock on one node of a Redis
+// Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work under the lock. If the lease is lost, it cancels the
-// context, unless OnLost is Ignore. The caller must call the returned function.
+// whileHeld returns a context for the work under the lock. This context is cancelled if the lease
+// is lost, unless OnLost is Ignore. The caller must call the returned function.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -278,8 +279,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// checkLimit returns order.ErrLimit if the driver already has as many units as allowed. It does
-// nothing if the write checks this limit itself.
+// checkLimit returns order.ErrLimit if the driver already has as many units as one driver may have.
+// It does nothing if the write checks this limit.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -294,9 +295,9 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 	return err
 }
 
-// claim checks the lease once more and writes the winner. Once the write has started, it is not
-// cancelled, because its result would be unknown. stock is how many units were left when the order
-// was read.
+// claim checks the lease once more and writes the winner. A write that has started is not
+// cancelled, because its result would then be unknown. stock is the number of units that were left
+// at the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.checkLost(ctx, lease); err != nil {
 		return err
@@ -320,8 +321,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, it
-// tolerates a lost lease.
+// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, it ignores
+// a lost lease.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -337,8 +338,8 @@ func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server whether the lease is still valid. It returns nil if the lock has no
-// way to ask.
+// check asks the lock server whether the lease is still valid. It returns nil for locks that do not
+// support this.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -394,8 +395,8 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf returns the kind of event to record after an operation, which is Info if the result of the
-// operation is unknown.
+// kindOf returns the kind of event that records the end of an operation. It is Info if the result
+// is unknown.
 func kindOf(err error) history.Kind {
 	switch {
 	case err == nil:

@@ -24,14 +24,14 @@ import (
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
 	// Timeout limits the duration of a grab, including the wait for the lock. It does not limit the
-	// write of the winner and the release, which have their own timeouts.
+	// write of the winner or the release, because both have timeouts of their own.
 	Timeout time.Duration
 	// Public means that other hosts can reach the API. Calls that change state then require
-	// AdminToken, and are refused if it is empty.
+	// AdminToken. If that is empty, such calls are refused.
 	Public     bool
 	AdminToken string
 	// Ready checks all servers that the instance needs. checks maps the name of each server to its
-	// error, or to nil. ready reports whether enough servers work.
+	// error, or to nil if it works. ready reports whether enough servers work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -158,7 +158,8 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers an invalid request with the same type of JSON object as a valid one.
+// refuseGrab answers an invalid request with the same kind of JSON object as a valid one, so that
+// clients need to parse only one.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Order: req.Order, Driver: req.Driver,
@@ -237,7 +238,7 @@ type StrategyView struct {
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under each fault
 	// Available reports whether this instance has an address for every server that the strategy
-	// needs. If not, Missing names the other servers.
+	// needs. If not, Missing names the servers without an address.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -265,7 +266,7 @@ type StrategyName struct {
 type CurrentStrategy struct {
 	Name string `json:"name"`
 	// LeaseMS is how long a lease lasts without renewal, in milliseconds. It may differ from the
-	// -ttl flag, because servers round it.
+	// -ttl flag, because some servers round the TTL.
 	LeaseMS float64 `json:"lease_ms"`
 }
 
@@ -288,7 +289,7 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the response body of GET /healthz. Its process id shows whether the instance has been
+// Health is the response body of GET /healthz. A new process id shows that the instance was
 // restarted.
 type Health struct {
 	Status   string   `json:"status"`
@@ -369,8 +370,8 @@ func orderID(c *gin.Context) (int64, error) {
 	return id, nil
 }
 
-// readBody reads a JSON object into v and rejects unknown fields. It reads the whole body, because
-// only then can net/http notice that a client has disconnected.
+// readBody reads a JSON object into v and rejects unknown fields. It reads the body to its end,
+// because only then does net/http notice that a client has disconnected.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only with the response recorder of tests

@@ -8,14 +8,14 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A form describes the syntax of one kind of step, and the fault that injects such a step.
+// A form describes how one kind of step is written, and which fault injects such a step.
 type form struct {
 	text  string        // the syntax; words in angle brackets stand for values, and all others are written as they are
 	fault catalog.Fault // the fault that injects the step; empty if the step is no fault
 	shows catalog.Facts // what the step adds to the explanation of a failure, such as a lost reply
 }
 
-// forms lists the syntax of all kinds of steps. If a line matches several entries, the first one
+// forms lists how each kind of step is written. If a line matches several entries, the first one
 // applies.
 var forms = []form{
 	Begins:         {"<actor> begins", "", 0},
@@ -50,10 +50,11 @@ var forms = []form{
 	NodeClock:      {"<target> clock <jump>", catalog.NodeClock, 0},
 }
 
-// Fault returns the fault that injects steps of this kind, or "" if such steps are no faults.
+// Fault returns the fault that injects steps of this kind. It returns "" for steps that need no
+// fault.
 func (k Kind) Fault() catalog.Fault { return forms[k].fault }
 
-// Shows returns the facts that steps of this kind add to the explanation of a failure.
+// Shows returns the facts about the cause of a failure that steps of this kind reveal.
 func (k Kind) Shows() catalog.Facts { return forms[k].shows }
 
 // String returns the step as one line of a schedule.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A header is a line above the steps, which consists of a name and one or more words.
+// A header is a line above the steps. It consists of a name and one or more words.
 type header struct {
 	name    string
 	example string
@@ -44,7 +44,7 @@ func word(at func(*Schedule) *string) field[Schedule] {
 	return fieldAt(at, unchanged, func(word string) (string, error) { return word, nil })
 }
 
-// span returns a field for a positive duration. It prints nothing if the duration is zero.
+// span returns a field for a positive duration. It is not printed if the duration is zero.
 func span(at func(*Schedule) *time.Duration) field[Schedule] {
 	print := func(d time.Duration) string {
 		if d <= 0 {

@@ -112,7 +112,7 @@ func ParseStep(line string) (Step, error) {
 			step.Kind = Kind(kind)
 			return step, nil
 		}
-		// If several forms almost match, the error of the last one helps the user most.
+		// If a line almost matches several forms, the error of the last form helps the user most.
 		if !errors.Is(err, errForm) {
 			nearest = err
 		}
@@ -130,8 +130,8 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject returns one word for all words of a kind, so that they compare as equal: "A" for any
-// actor, and "redis" for any Redis server. It returns other words unchanged.
+// subject returns the same word for all words of a kind: "A" for any actor, and "redis" for any
+// Redis server. It returns other words unchanged.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
@@ -142,7 +142,8 @@ func subject(word string) string {
 	return word
 }
 
-// errForm means that a line does not have the form that was tried. It may still have another one.
+// errForm means that a line does not have the form that ParseStep tried. It may still have another
+// form.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -178,15 +179,15 @@ func examples() []string {
 	return all
 }
 
-// A field is a variable part of a line, such as the name of an actor. In is the struct type in
-// which the value is stored.
+// A field is a variable part of a line, such as the name of an actor. In is the struct type that
+// stores the value.
 type field[In any] struct {
 	print func(In) string
 	parse func(*In, string) error
 }
 
-// fieldAt makes a field from a function that returns the address of its value, and from functions
-// that print and parse the value.
+// fieldAt returns a field. The function at returns the address of its value, and the functions
+// print and parse convert the value to text and back.
 func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string) (T, error)) field[In] {
 	return field[In]{
 		func(in In) string { return print(*at(&in)) },
@@ -199,7 +200,7 @@ func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string
 
 func unchanged(text string) string { return text }
 
-// fields maps each word in angle brackets to the field of a Step that it stands for.
+// fields maps each word in angle brackets to the field of a Step for which it stands.
 var fields = map[string]field[Step]{
 	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, parseActor),
 	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, parsePhase),

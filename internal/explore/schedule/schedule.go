@@ -54,7 +54,7 @@ type Actor struct {
 	As       string // the earlier actor whose driver tries again; if empty, this actor has a driver of its own
 }
 
-// DB is the name of the database in a schedule, and Locks stands for all lock servers together.
+// DB is the name of the database in a schedule. Locks means all lock servers together.
 const (
 	DB    = "db"
 	Locks = "locks"
@@ -108,7 +108,7 @@ type Step struct {
 	Duration time.Duration
 }
 
-// IsCall reports whether steps of this kind concern a single call or a single message.
+// IsCall reports whether steps of this kind affect a single call or message.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
 // CallName returns the name of the step's call without the actor, such as "acquire 1 redis".

@@ -4,12 +4,13 @@ package search
 // process.
 type Fingerprint uint64
 
-// EmptyFingerprint is the fingerprint of nothing, with which the hash of every state begins.
+// EmptyFingerprint is the initial value of every hash, before anything is added.
 const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211
 
-// Text adds a text to the hash, and a terminator that keeps adjacent texts apart.
+// Text adds a text to the hash, and a terminator, so that "ab" and "c" give another hash than "a"
+// and "bc".
 func (f Fingerprint) Text(t string) Fingerprint {
 	for i := range len(t) {
 		f = (f ^ Fingerprint(t[i])) * fnvPrime

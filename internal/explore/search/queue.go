@@ -6,8 +6,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// job is a schedule to execute. It repeats the first n steps of the schedule in base, and continues
-// with the step then.
+// job is a schedule to execute. It consists of the first n steps of the schedule base, followed by
+// the step then.
 type job struct {
 	base  *prefix // nil for the first schedule, which has no given steps
 	n     uint16
@@ -15,13 +15,14 @@ type job struct {
 	least uint16 // no failure is possible before the schedule has this many steps
 }
 
-// prefix lists the steps of an executed schedule, whose beginning other jobs may repeat.
+// prefix lists the steps of a schedule that was executed. Several jobs may share it, because each
+// repeats its first steps.
 type prefix []stepID
 
 // stepID is the index of a step in a stepTable.
 type stepID uint16
 
-// stepTable numbers all distinct steps, so that jobs need little memory.
+// stepTable gives each distinct step a number, so that jobs need little memory.
 type stepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]stepID
@@ -63,7 +64,7 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether any queued job could lead to a failure in fewer than this many steps.
+// shorter reports whether a queued job could lead to a failure in fewer steps than this.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

@@ -55,7 +55,8 @@ type Search struct {
 	dropped bool // whether jobs were skipped because they could not lead to a shorter failure
 }
 
-// failure is the key under which the search stores a Finding.
+// failure is the key under which the search stores a Finding. The search keeps one Finding for each
+// key.
 type failure struct{ property, kind string }
 
 // level holds all schedules with the same cost.
@@ -96,8 +97,8 @@ type Summary struct {
 // from run to run.
 const TimeOver = "the search ran out of time"
 
-// New creates a search. It records the visited states in visited, which a worker in the same
-// process may share.
+// New creates a search. It stores the visited states in the map visited, which it may share with a
+// worker in this process.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, steps: stepTable{ids: map[schedule.Step]stepID{}}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -131,8 +132,8 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	return s.summary(ctx), nil
 }
 
-// room returns how many more schedules may be executed. Without a limit, it returns the size of a
-// batch.
+// room returns how many more schedules may be executed. If there is no limit, it returns the size
+// of a batch.
 func (s *Search) room() int {
 	if s.cfg.Schedules == 0 {
 		return batch
@@ -140,8 +141,8 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before their traces are processed. It is a fixed number,
-// so that the result does not depend on the number of workers.
+// batch is the number of schedules that are executed before the search processes their traces. It
+// is fixed, so that the result does not depend on the number of workers.
 const batch = 256
 
 // round executes the next batch of schedules and processes the traces in order. After a hang, it
@@ -195,7 +196,8 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// isPointless reports whether a job can be skipped, because it cannot lead to a shorter failure.
+// isPointless reports whether the search can skip a job because it cannot lead to a shorter
+// failure.
 func (s *Search) isPointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -234,12 +236,12 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn records the violations in the trace of a job, and queues the schedules that branch off from
-// the trace.
+// learn records the violations in the trace of a job. It then queues the schedules that branch off
+// from this trace.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The last step of the job waits for a timer, but no timer was due.
+		// The last step of the job lets a timer fire, but no timer was due.
 		return
 	}
 	l.run++
@@ -279,7 +281,8 @@ func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	}
 }
 
-// keepViolation records a violation, unless a shorter or cheaper one of the same kind is known.
+// keepViolation records a violation unless the search already knows a shorter or cheaper one of the
+// same kind.
 func (s *Search) keepViolation(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {

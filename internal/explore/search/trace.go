@@ -8,8 +8,8 @@ import (
 // MaxSteps is the maximum number of steps in an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute. It contains the first steps and their cost, and the worker chooses
-// the remaining steps.
+// Task is a schedule to execute. It contains only the first steps and their cost, because the
+// worker chooses the others.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -18,8 +18,8 @@ type Task struct {
 // Worker executes schedules.
 type Worker interface {
 	Execute(Task) (*Trace, error)
-	// Update passes newly visited states to the worker. When an execution reaches one of them, it
-	// ends, because its continuation is already known.
+	// Update tells the worker which states have been visited. An execution ends when it reaches
+	// such a state, because the search already knows what can follow.
 	Update(Visited)
 }
 
@@ -49,13 +49,14 @@ type BranchPoint struct {
 	ToGo        int // a lower bound on the number of further steps before a property can break
 }
 
-// Reorder asks the search to try a schedule that takes the step First before the step at index At.
+// Reorder asks the search to try a schedule in which the step First comes before the step at index
+// At.
 type Reorder struct {
 	At    int
 	First schedule.Step
 }
 
-// A Violation says which property an execution broke, and at which step.
+// A Violation says which property an execution violated, and at which step.
 type Violation struct {
 	Property string
 	Step     int           // the number of steps up to and including the violation

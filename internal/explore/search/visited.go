@@ -10,8 +10,8 @@ type Visit struct {
 	Steps uint16
 }
 
-// Covers reports whether an execution has already reached a state at the same or a lower cost and
-// in no more steps.
+// Covers reports whether an execution has already reached a state at the same or a lower cost, and
+// in as many or fewer steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 	visit, ok := v[state]
 	return ok && visit.Costs&bit(c) != 0 && steps >= int(visit.Steps)
@@ -19,7 +19,8 @@ func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 
 func bit(c Cost) uint32 { return 1 << (int(c.Preemptions)*(MaxFaults+1) + int(c.Faults)) }
 
-// Add records that executions have explored a state at this cost, and thus at every higher cost.
+// Add records that executions have explored a state at this cost. The state then also counts as
+// explored at every higher cost.
 func (v Visited) Add(state Fingerprint, c Cost, steps int) {
 	visit, ok := v[state]
 	if !ok || steps < int(visit.Steps) {

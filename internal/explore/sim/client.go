@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient creates a Redis client that neither retries nor works in the background, so that it
-// sends the same commands in every run.
+// newClient creates a Redis client that sends the same commands in every run. For this reason, it
+// neither retries nor works in the background.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -93,7 +93,7 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy converts the arguments of a command to the values that the client writes to the network.
+// sentBy returns the arguments of a command as the client writes them to the network.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {
@@ -112,8 +112,8 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf formats commands and their replies as readable text. It shortens each script to the first
-// digits of its SHA-1.
+// textOf returns a readable form of commands and their replies, in which each script is replaced by
+// the first digits of its SHA-1.
 func textOf(cmds []redis.Cmder) string {
 	texts := make([]string, len(cmds))
 	for i, cmd := range cmds {

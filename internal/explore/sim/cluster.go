@@ -42,11 +42,11 @@ func (set Setting) Schedule() schedule.Schedule {
 // locks reports whether the strategy uses a lock that excludes other drivers.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
-// units returns how many units the order sells, which is one unless Stock is set.
+// units returns how many units of the order are for sale: Stock, or 1 if Stock is not set.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
-// Bubble runs f in a testing/synctest bubble, which simulates time. It returns after all goroutines
-// of the bubble have ended.
+// Bubble runs f in a testing/synctest bubble, in which time is simulated. It returns after all
+// goroutines in the bubble have ended.
 type Bubble func(f func())
 
 // Cluster contains the simulated servers and instances, and runs one schedule at a time.
@@ -61,14 +61,14 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // an extra instance that tries to grab the order at the end
 
-	// learn sets these fields when the cluster is created.
+	// The method learn sets these fields when the cluster is created.
 	renews       bool     // whether the lock renews its lease in the background
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 
-	// alsoCommutes is an additional rule for skipping schedules. Only tests set it, to check that a
-	// wrong rule is noticed.
+	// alsoCommutes is an extra rule for skipping schedules. Only tests set it, to check that they
+	// notice a wrong rule.
 	alsoCommutes func(last, next *call) bool
 }
 
@@ -183,12 +183,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is a fraction of a second that is added to every clock reading. It exposes strategies
-// that round times incorrectly.
+// withinSecond is added to every clock reading, so that no reading is a whole second. This exposes
+// strategies that round times incorrectly.
 const withinSecond = 500 * time.Millisecond
 
-// env returns everything that a strategy needs on one instance, with tokens and random numbers that
-// are the same in every run.
+// env returns everything that a strategy needs on one instance. Its tokens and random numbers are
+// the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
@@ -272,7 +272,7 @@ func (n *redisServer) beginCounters() {
 	}
 }
 
-// findCounters records the keys with a positive number, which a released lock has left behind.
+// findCounters records the keys that still contain a positive number after the lock was released.
 func (n *redisServer) findCounters() {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -285,7 +285,7 @@ func (n *redisServer) findCounters() {
 	}
 }
 
-// These values mark the lock that learn takes, so that it can be found on the servers.
+// These values identify the lock that learn takes, so that learn can find it on the servers.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

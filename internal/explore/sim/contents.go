@@ -22,7 +22,7 @@ func contentsOf(m *miniredis.Miniredis, now time.Time) string {
 	return b.String()
 }
 
-// valueOf returns the value of a key as text. If that is impossible, it returns the type of the
+// valueOf returns the value of a key as text. If there is no such text, it returns the type of the
 // value or the error.
 func valueOf(m *miniredis.Miniredis, key string) (value string) {
 	var values []string
@@ -57,8 +57,8 @@ func valueOf(m *miniredis.Miniredis, key string) (value string) {
 	return value
 }
 
-// leaseOf returns the remaining TTL of the string or hash that contains value, or 0 if the key
-// never expires.
+// leaseOf returns the remaining TTL of the string or hash that contains value. The TTL is 0 if the
+// key never expires.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

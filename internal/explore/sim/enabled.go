@@ -21,8 +21,8 @@ type enabledSteps struct {
 	commuted    bool // whether a step was left out because another schedule covers it
 }
 
-// transitions returns the steps that could come next. commuted is true if it left out a step
-// because another schedule already covers that step.
+// transitions returns the steps that could come next. commuted is true if it has omitted a step
+// because another schedule covers it.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -46,7 +46,7 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step that injects a fault, if the search allows this kind of fault.
+// fault adds a step that injects a fault, if the search includes this kind of fault.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
@@ -58,8 +58,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the name of the network that the call uses. The database and the lock servers
-// have separate networks.
+// network returns the name of the network that the call uses. One network leads to the database,
+// and another one to the lock servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -67,15 +67,15 @@ func (c *call) network() string {
 	return schedule.Locks
 }
 
-// enabledLocked reports whether the actor has a waiting call that could continue.
+// enabledLocked reports whether one of the actor's waiting calls could continue.
 func (g *gate) enabledLocked(a *actor) bool {
 	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns the search cost of switching to another actor. The switch is a
-// preemption if the previous actor could have continued.
+// switchCostLocked returns what it costs to switch to another actor. If the previous actor could
+// have continued, the switch is a preemption.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -83,7 +83,7 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls adds the waiting calls that could continue, beginning with those of the previous actor.
+// calls adds the waiting calls that could continue, with those of the previous actor first.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -99,8 +99,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next actor. It ignores the actors after that one, because actors
-// differ only in their names.
+// begins adds the start of the next actor. Further actors need not be tried at this point, because
+// actors differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -135,8 +135,8 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps in which only time passes. Such a step counts as a preemption or a fault if a
-// call could continue instead.
+// time adds the steps in which only time passes. If a call could continue instead, such a step
+// counts as a preemption or a fault.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // the remaining goroutines never end, for example a renewal whose holder has died
@@ -172,14 +172,15 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a reply that still arrives in time. It exposes clients that wrongly
-// count the TTL from the reply instead of from the request.
+// shortDelay is the delay of a reply that still arrives in time. It exposes clients that count the
+// TTL from the reply, although it began when the request was sent.
 const shortDelay = 10 * time.Millisecond
 
 // cutsLast is the maximum duration of a network partition, as a multiple of the TTL.
 const cutsLast = 2
 
-// sleepersLocked reports whether any actor may wait for a timer, such as that of its renewal.
+// sleepersLocked reports whether an actor may be waiting for a timer, such as the one for its next
+// renewal.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -274,8 +275,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds partitions between an instance and the database or the lock servers, if the
-// instance holds a lock or has a waiting call.
+// networkFailures adds partitions between an instance and the database or the lock servers. It does
+// so only if the instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })

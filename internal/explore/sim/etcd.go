@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer simulates a single etcd server, but supports only the requests that the lock
-// strategies send. Unlike a real server, it ends each lease exactly when its TTL has passed.
+// etcdServer simulates a single etcd server. It supports only the requests that the lock strategies
+// send, and ends each lease exactly when its TTL has passed.
 type etcdServer struct {
 	*node
 
@@ -52,7 +52,7 @@ func newEtcdServer(name string) *etcdServer {
 
 func (s *etcdServer) disconnect() {}
 
-// timePassed sends the watch events that could not be sent while the server was down.
+// timePassed sends the watch events that the server could not send while it was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,8 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked calls change with the next revision number, which all events of the change share.
+// commitLocked calls change with the next revision number. All events that change records get this
+// number.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -222,7 +223,7 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether a condition of a transaction is true. In a comparison, a key that
+// holdsLocked reports whether a condition of a transaction is true. For this purpose, a key that
 // does not exist has version 0 and no value.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
@@ -283,8 +284,8 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 	return found, nil
 }
 
-// compareBy maps each attribute of a key to a function that compares two keys by it. Sort orders
-// and conditions use the same names.
+// compareBy maps the name of each attribute to a function that compares two keys by that attribute.
+// etcd uses these names for sort orders and for conditions.
 var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 	"KEY":     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
 	"VERSION": func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) },
@@ -298,8 +299,8 @@ var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 // limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether key is at least from and less than end. If end is empty, the range
-// contains only the key from. If end is "\x00", the range has no upper limit.
+// inRange reports whether key is in the range from "from" up to, but not including, "end". If end
+// is empty, only the key from is in the range. If end is "\x00", there is no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -344,8 +345,8 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf returns the remaining TTL of the key that stores value. ok is true only if the key is
-// first in its queue, because only then its client has the lock.
+// leaseOf returns the remaining TTL of the key that stores value. ok is true only if that key is
+// first in its queue, because only then does its client have the lock.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,15 +18,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the gRPC error for a broken connection, after which the etcd client retries some
-// calls.
+// errEtcdLost is the gRPC error for a broken connection. The etcd client retries some calls after
+// this error.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
 // client returns a real etcd client for one instance. It needs no connection, because an
 // interceptor answers its calls.
 //
-// The client gets another watcher, because a goroutine of the original one would stop the simulated
-// clock.
+// The client uses our watcher instead of its own, because a goroutine of the original watcher would
+// stop the simulated clock.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -51,7 +51,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask sends a request once the simulation lets it continue.
+// ask sends a request as soon as the simulation lets it continue.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -123,7 +123,7 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is the capacity of a watch's channel. No client leaves so many responses unread.
+// mostResponses is the capacity of a watch's channel. No client leaves this many responses unread.
 const mostResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the returned channel when ctx
@@ -186,7 +186,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends new events to a watch. It panics if the channel of the watch is full.
+// tellLocked sends new events to a watch. It panics if the watch's channel is full.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return

@@ -18,14 +18,14 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restricts the steps that an execution may choose. Its functions observe the execution.
+// Limits says which steps an execution may choose. Its functions are called during the execution.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that the execution may inject
 	Properties []string        // the properties to check
 	Reduce     bool            // skip steps that only reorder independent calls
-	// Visited reports whether the search already knows a state, in which case the execution ends.
-	// If Visited is nil, all states count as new.
+	// Visited reports whether the search already knows a state. If it does, the execution ends. If
+	// Visited is nil, every state counts as new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 	// Before, if not nil, is called before each step with the trace up to and including that step.
 	Before func(*search.Trace)
@@ -40,8 +40,8 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// execution runs one schedule. It checks the properties after each step, because all goroutines are
-// blocked then and their state is safe to read.
+// execution runs one schedule. It checks the properties after each step, when all goroutines are
+// blocked and their state is safe to read.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -55,8 +55,8 @@ type execution struct {
 	stillLate bool          // whether a reply was late when the last short delay began
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals are
-	// not progress, because a holder whose work hangs can renew its lease forever.
+	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals do
+	// not count as progress, because a holder whose work hangs can renew its lease forever.
 	progressAt time.Duration
 
 	before  func(*search.Trace)              // Limits.Before
@@ -108,7 +108,7 @@ type actor struct {
 	lostTo         catalog.Facts            // why a server has lost only its lease, for example by an eviction
 }
 
-// An event is one entry in the history of an instance, with the actor that caused it.
+// An event is one entry in the history of an instance, together with the actor that caused it.
 type event struct {
 	history.Event
 	actor *actor
@@ -131,7 +131,8 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts all instances except the prober, which starts at the end.
+// begin opens the order and starts all instances. The exception is the prober, which starts only at
+// the end.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
@@ -196,8 +197,8 @@ func (w *world) start(inst *instance) error {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// jitter returns a different number for each instance, which keeps timers of two instances from
-// firing at the same time.
+// jitter returns a different number for each instance, so that the timers of two instances do not
+// fire at the same time.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
 func (w *world) newToken(inst *instance) string {
@@ -231,8 +232,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run executes the steps of a task and then chooses further steps until the schedule ends. An
-// impossible step ends the execution, but a replay just skips it.
+// run executes the steps of a task and then chooses further steps until the schedule ends. A step
+// that is impossible ends the execution, but a replay only skips it.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on, x.before = l.Reduce, l.Before
 	t := &search.Trace{Impossible: -1}
@@ -307,7 +308,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder adds to the trace which calls the search must also try before the last step.
+// reorder adds to the trace the calls that the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {

@@ -14,11 +14,11 @@ type expiry struct {
 	ended bool
 }
 
-// tick is a short delay after the end of a lease. Without it, this timer could fire at the same
+// tick is a short delay after the end of a lease. It prevents this timer from firing at the same
 // time as a timer of a client.
 const tick = 11 * time.Nanosecond
 
-// newExpiry starts a timer for a lease. If the lease is not renewed within ttl, the timer locks mu
+// newExpiry starts the timer of a lease. If the lease is not renewed within ttl, the timer locks mu
 // and calls end.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}

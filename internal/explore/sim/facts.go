@@ -19,10 +19,10 @@ type causes struct {
 	grants   int           // the number of acquires that have succeeded
 }
 
-// noteGrant records how an actor got the lock, even though others may still have had it.
+// noteGrant records how an actor could get the lock while other actors may still have had it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own counts how often servers lost this actor's lease before it had a majority.
+	// own is how often servers lost this actor's lease before a majority had granted it.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
@@ -44,7 +44,8 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// howLost returns the facts that explain how actor b lost its lock before it released the lock.
+// howLost returns facts that explain why actor b no longer had the lock although it had not
+// released it.
 func (s *causes) howLost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.usesLeases():
@@ -66,7 +67,7 @@ func (s *causes) howLost(b *actor) catalog.Facts {
 	}
 }
 
-// whyBoth returns the facts that explain how two actors could hold the lock at the same time.
+// whyBoth returns facts that explain how two actors could hold the lock at the same time.
 func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	if a.grant < b.grant {
 		a, b = b, a
@@ -74,8 +75,8 @@ func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten records which actors lose their leases because a server loses its data. It needs
-// the data, so call it before the data is deleted.
+// noteForgotten records which actors lose their leases because a server loses its data. Call it
+// before that data is deleted, because it reads the data.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.dataLost = true
 	if !s.cluster.locks() {
@@ -92,8 +93,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked checks whether an acquire has replaced the lock of another actor, which is
-// possible only without tokens.
+// noteOverwrittenLocked checks whether an acquire has replaced the lock of another actor. That can
+// happen only if the lock uses no tokens.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {

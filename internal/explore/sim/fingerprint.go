@@ -39,8 +39,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns a hash of a server's state and its calls. It omits the server's name,
-// because servers are interchangeable.
+// stateOfLocked returns a hash of a server's state and of its calls. It does not include the
+// server's name, because servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())

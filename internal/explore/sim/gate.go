@@ -17,8 +17,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate blocks every remote call until a step of the schedule decides whether the call gets a reply,
-// a late reply or none.
+// gate blocks every remote call until a step of the schedule decides whether its reply arrives,
+// arrives late or is lost.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -42,8 +42,8 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It blocks until a step of the schedule lets it continue, and blocks a
-// second time if the schedule delays the reply.
+// call is one remote call. It blocks until a step of the schedule lets it continue, and blocks once
+// more if the schedule delays its reply.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
@@ -73,13 +73,13 @@ func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls sorts calls in a fixed order, because their goroutines arrive in random order.
+// compareCalls defines a fixed order of calls, because their goroutines arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
 // through blocks a call until the schedule lets it continue, and then sends it. It returns the
-// error that the caller sees, for example if the reply is lost.
+// error that the caller would see, for example after a lost reply.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	c.actor = g.actorOf(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
@@ -95,7 +95,8 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return err
 	}
 	err = errDown
-	// If c.lost is set, the client notices by itself that the server is down.
+	// If c.lost is set, this client notices by itself that the server is down, so send the call
+	// anyway.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
@@ -128,14 +129,14 @@ func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOf returns the actor that made a call. A call in the background has no driver, so it counts
-// as a call of the first actor on the instance.
+// actorOf returns the actor that made a call. A background call has no driver, so it is attributed
+// to the first actor on the instance.
 func (g *gate) actorOf(inst *instance, driver int64) *actor {
 	return cmp.Or(catalog.First(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that the last step has caused. It sorts them by content first,
-// because they arrive in random order.
+// numberCalls gives numbers to the calls that the last step has caused. It sorts them by content
+// first, because they arrive in random order.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,8 +159,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases clears releasing in new calls whose actors have acquired the lock again, because
-// these calls do not belong to the earlier release.
+// forgetReleases clears the field releasing of new calls whose actors have acquired the lock again,
+// because these calls do not belong to the earlier release.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,8 +169,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait blocks until the schedule decides the call, or until the call's context ends. The end of the
-// context has no effect while the process is paused.
+// wait blocks until the schedule decides what happens to the call, or until the call's context
+// ends. While the process is paused, the end of the context has no effect.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -203,8 +204,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that becomes ready when the caller stops waiting. Database clients
-// stop when their context ends, but go-redis stops only at a deadline.
+// patience returns a channel that is ready when the caller stops waiting. Database clients stop
+// when their context ends, but go-redis stops only at a deadline.
 func (c *call) patience() (over <-chan struct{}, stop func()) {
 	switch deadline, ok := c.ctx.Deadline(); {
 	case c.heedsContext():
@@ -237,8 +238,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes and returns the call that a step names. It returns nil if the list does not
-// contain the call.
+// takeLocked removes and returns the call that a step names. It returns nil if the call is not in
+// the list.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.matches(s) })
 	if i < 0 {
@@ -261,7 +262,7 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide lets the call that a step names continue. It returns false if there is no such call.
+// decide lets the call that a step names continue. It returns false if this call does not exist.
 func (g *gate) decide(line *[]*call, s schedule.Step) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
@@ -283,7 +284,8 @@ func (g *gate) decide(line *[]*call, s schedule.Step) bool {
 	return true
 }
 
-// isCut reports whether err means that no reply arrived, for example after a network failure.
+// isCut reports whether err means that no reply has arrived, for example because the network
+// failed.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -317,8 +319,8 @@ func (g *gate) sleep(d time.Duration) bool {
 	}
 }
 
-// noteReply adds a reply to the hash of the state. It adds up the hashes of replies, so the order
-// of simultaneous replies does not matter.
+// noteReply adds a reply to the hash of the state. It sums up the hashes of the replies, so that
+// the order of simultaneous replies does not matter.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -340,8 +342,8 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint returns a hash of the call and its commands. The hash does not depend on the server
-// to which the call goes.
+// fingerprint returns a hash of the call and its commands. Calls to different servers can have the
+// same hash.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
@@ -350,7 +352,7 @@ func (c *call) fingerprint() search.Fingerprint {
 }
 
 // subscribe blocks a subscription until the schedule lets it continue. It returns false if the
-// subscription can continue at once.
+// subscription need not wait.
 func (g *gate) subscribe(inst *instance, c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -372,8 +374,8 @@ func (g *gate) withdraw(c *call) {
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 }
 
-// subscriberLocked returns the actor for which a process subscribes. This is the last of its actors
-// that waits for the lock.
+// subscriberLocked returns the actor for which a process subscribes: the last of its actors that is
+// waiting for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOf(inst, 0)
 	for _, a := range g.world.actors {

@@ -35,7 +35,7 @@ type serverLease struct {
 
 func (l serverLease) isValid() bool { return l.until.After(l.node.now()) }
 
-// update records how a call has changed the leases. err is the error that the server returned.
+// update records how a call has changed the leases. err is the server's error, or nil.
 func (l *leaseBook) update(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
@@ -48,8 +48,8 @@ func (l *leaseBook) update(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked records which leases exist after a call. It looks at all actors, because a
-// release can hand the lock over to another actor.
+// noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
+// can hand over the lock to another actor.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -79,22 +79,22 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 	l.findLeasesLocked(c.node)
 }
 
-// A waiting client may ask for the lock once per askEvery on average, and askAtOnce times in a
-// burst.
+// On average, a waiting client may ask for the lock once per askEvery. In a burst, it may ask
+// askAtOnce times.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked keeps track of how often a client asks for the lock. It works like a leaky bucket, so
-// old requests stop counting after a while.
+// noteAsked records that a client asks for the lock. It is a leaky bucket, so that requests stop
+// counting after a while.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked records the effect of a renewal. Call it before the new end of the lease is
-// recorded, because it compares the old end with the new one.
+// noteRenewalLocked records the effect of a renewal. It compares the old end of the lease with the
+// new one, so call it before the new end is recorded.
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a ZooKeeper server, each call renews the session of its instance, even if the reply is
 	// lost.
@@ -114,8 +114,8 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// noteBelief checks whether a holder believes that its lease lasts longer than it does on the
-// servers. If believed is 0, the holder's event is not about a lease.
+// noteBelief checks whether a holder believes that its lease lasts longer than it really does.
+// believed is 0 if the event is not about a lease.
 func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	if believed == 0 {
 		return
@@ -131,7 +131,7 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease, which shows in the TTL among its arguments.
+// extendsLease reports whether a call extends a lease. Such a call has the TTL among its arguments.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -157,7 +157,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether value occurs as a complete token in any argument of the call.
+// names reports whether any argument of the call contains value as a complete token.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(slices.Concat(c.sent...), func(arg any) bool {
 		text, ok := arg.(string)
@@ -206,11 +206,11 @@ func tokenIn(c *call) string {
 
 func (l *leaseBook) usesLeases() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
-// quorum returns how many servers must grant a lease. It returns 0 if there are no lock servers.
+// quorum returns how many servers must grant a lease. It is 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// leaseLeft returns how long the actor's lease will remain valid by the clocks of a majority of the
-// servers.
+// leaseLeft returns how long the actor's lease remains valid according to the clocks of a majority
+// of the servers.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
 func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
@@ -223,8 +223,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still has its lock by the servers' clocks. During its release, an
-// actor has the lock as long as a majority of the servers stores it.
+// holds reports whether an actor still has its lock, according to the servers' clocks. An actor
+// that is releasing the lock has it as long as a majority of the servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -243,7 +243,7 @@ func (l *leaseBook) holds(a *actor) bool {
 }
 
 // nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. It returns
-// nil if no lease will end.
+// nil if no lease is going to end.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
 		if until := l.leaseEndLocked(a); until > 0 && (holder == nil || until < left) {
@@ -253,8 +253,8 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns the time until the first of the actor's leases ends, or 0 if none will
-// end.
+// leaseEndLocked returns the time until the first of the actor's leases ends. It returns 0 if none
+// is going to end.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -265,7 +265,7 @@ func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	return left
 }
 
-// cleanedUp reports whether an actor has finished and left no lease on the server.
+// cleanedUp reports whether an actor has ended and has left no lease on the server.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
 	return l.cluster.showsToken && a.done && !stored
@@ -286,8 +286,8 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit gives an actor the recorded lease of another actor in the same process, because a process
-// can hand over its lock without a call.
+// inherit moves the recorded lease of another actor in the same process to this actor. A process
+// can hand over its lock without a call, so no call records the change.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -316,7 +316,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the check of this event depends on which leases are still valid.
+// byLeases reports whether the check of this event depends on the leases that are still valid.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

@@ -15,9 +15,8 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the Lua scripts of a Redis server, except those with unsupported features, which
-// miniredis runs. It reuses one Lua state, because creating one for each run took half of the
-// search time.
+// luaHost runs the Lua scripts of a Redis server. It reuses one Lua state, because creating one for
+// each run took half of the search time. miniredis runs the scripts that use unsupported features.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
@@ -48,7 +47,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect makes every access to an undefined global variable an error, as Redis does.
+// protect turns every access to an undefined global variable into an error, as Redis does.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -68,7 +67,7 @@ var unsupportedLua = []string{
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. If luaHost cannot run the script, learn leaves it to miniredis.
+// learn compiles a script. If luaHost cannot run it, learn leaves the script to miniredis.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -172,8 +171,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Reuse the table, because no script changes it. A new table for each reply would account
-		// for a tenth of all allocated memory.
+		// Reuse the table, because no script changes it. Creating a table for each reply would
+		// cause a tenth of all memory allocations.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:

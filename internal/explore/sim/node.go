@@ -10,13 +10,13 @@ import (
 // epoch is the initial time of the clock in each bubble of testing/synctest.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a simulated lock server. It is reset at the start of each schedule, because all schedules
-// use the same nodes.
+// node is a simulated lock server. All schedules use the same nodes, so each node is reset at the
+// start of a schedule.
 type node struct {
 	lockServer
 	name string
-	// cancels means that clients stop waiting for a reply when their context ends. Redis clients do
-	// not, because they stop only at a deadline.
+	// cancels means that clients stop waiting for a reply when their context ends. It is false for
+	// Redis, whose clients stop only at a deadline.
 	cancels bool
 
 	drift     float64            // the fraction by which its clock is faster than the clients' clocks
@@ -31,8 +31,8 @@ type lockServer interface {
 	reset() // restores the initial state
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds to the fingerprint everything that can influence the server's future behavior and
-	// is not part of its contents.
+	// state adds to the fingerprint everything outside of its contents that can influence the
+	// server's future behavior.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf returns the remaining TTL of the lease with this value, or 0 if the lease never
 	// expires. In a queue, only the first entry counts as a lease.
@@ -41,7 +41,7 @@ type lockServer interface {
 	disconnect() // closes the connections of its clients
 }
 
-// A latecomer is a lockServer that can execute a call after its caller has stopped waiting.
+// A latecomer is a lockServer that can still execute a call whose caller has stopped waiting.
 type latecomer interface{ arrive(*call) }
 
 func newNode(name string) (*node, error) {
@@ -70,7 +70,7 @@ func (n *node) now() time.Time {
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns how much time passes until the server's clock shows the time then.
+// until returns how long it takes until the server's clock shows the time then.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

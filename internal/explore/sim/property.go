@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step of a schedule. It reads events and state, but never
-// changes them.
+// oracle checks the properties after each step of a schedule. It only reads events and state, and
+// never changes them.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -37,8 +37,8 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// recordViolation records a violation of a property and the facts that explain it. It ignores
-// further violations of the same property.
+// recordViolation records a violation of a property, and the facts that explain it. It ignores
+// further violations of a property.
 func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -127,9 +127,8 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// If the reply was late or missing, a client may report a loss too early, because it counts
-		// the TTL from its request. After a single lost reply, it still has time for another
-		// request.
+		// After a late or lost reply, a client may report a loss too early, because it counts the
+		// TTL from its request. After only one lost reply, it still has time for another request.
 		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
 		}
@@ -203,14 +202,14 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the actor's lock although no fault has occurred,
-// which means that the lock excludes no one.
+// storesNothing reports whether no server stores the actor's lock although no fault has occurred.
+// Such a lock excludes no one.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks that actors get the lock in the order in which they arrived, unless a fault or
-// a pause may have changed that order.
+// judgeOrder checks that actors get the lock in the order in which they arrived. It accepts another
+// order after a fault or a pause that may have caused it.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -223,8 +222,8 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// mustSucceed reports whether an acquire has no reason to fail, because there was neither a fault
-// nor a long delay. It allows for timers that fire a little early.
+// mustSucceed reports whether an acquire must succeed, because there was neither a fault nor a long
+// delay. It allows for timers that fire a little early.
 func (o *oracle) mustSucceed() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
@@ -234,21 +233,22 @@ func (o *oracle) mustSucceed() bool {
 // reply.
 func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
-// mayMissMessage reports whether a fault may have cost a connected client a message. Clients that
-// an outage disconnected do not count, because they expect to have missed messages.
+// mayMissMessage reports whether a connected client may have missed a message because of a fault.
+// It does not count clients that an outage disconnected, because they know that they may have
+// missed messages.
 func (s *causes) mayMissMessage() bool {
 	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
-// oneReplyLost reports whether lost replies were the only disturbance so far.
+// oneReplyLost reports whether lost replies are the only disturbance so far.
 func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It leaves
-// out actors with a pending call, which may change their place in the queue.
+// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It omits
+// actors with a pending call, because that call may change their place in the queue.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -271,7 +271,7 @@ type lookedFor struct {
 	missing bool
 }
 
-// answerLocked records which leases a renewal found on the server. It runs only when the client
+// answerLocked records which leases a renewal found on the server. Call it only when the client
 // gets the reply, because a lost reply tells the client nothing.
 func (c *call) answerLocked() {
 	for _, l := range c.renewed {
@@ -290,8 +290,8 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.whyBoth(a, b)
 			}
-			// If the order has several units, two earlier winners may have held the lock at the
-			// same time.
+			// If the order has several units, two earlier winners may also have held the lock at
+			// the same time.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.whyBoth(b, c)
@@ -319,8 +319,8 @@ func (o *oracle) judgeClaim(a *actor) {
 // neverSteps is the step count for an event that can never happen.
 const neverSteps = search.MaxSteps + 1
 
-// minSteps returns a lower bound on the number of steps before a property can break. The bound is 1
-// unless one-winner is the only property.
+// minSteps returns a lower bound on the number of steps before one of the properties can break. It
+// is 1 unless one-winner is the only property.
 func (o *oracle) minSteps(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
@@ -357,8 +357,8 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors that have won. It also compares instances, because two
-// actors can have the same driver.
+// winners returns the names of the actors that have won. It compares instances as well as drivers,
+// because two actors can have the same driver.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	return catalog.Map(ledger, func(g order.Grab) string {
 		return cmp.Or(catalog.First(o.world.actors, func(a *actor) bool { return a.won(g) }), o.world.probe).name
@@ -369,8 +369,8 @@ func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if a
-// pending call could still change who has the lock.
+// waitersForFreeLocked returns the actors that are waiting although the lock is free. It returns
+// nil if a pending call could still change who has the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.isDisturbed() {
 		return nil // a disconnected client must first resume its session
@@ -397,8 +397,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a server cannot grant a free lock, because it still stores a
-// released lock or the strategy has never used it.
+// keepsReleased reports whether a server cannot grant a free lock. This is the case if it still
+// stores a released lock, or if the strategy has never used it.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -406,14 +406,14 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// undoesLate reports whether a late request may have created a lock that its client promises to
-// remove.
+// undoesLate reports whether a request that arrived late may have created a lock that its client
+// promises to remove.
 func (o *oracle) undoesLate(a *actor) bool {
 	return o.cluster.Strategy.Promises.LateUndone && a.arrivedLate && !a.granted
 }
 
-// lateLockStored reports whether a late request has created a lock that no one removes before it
-// expires.
+// lateLockStored reports whether a request that arrived late has created a lock that no one removes
+// before it expires.
 func (o *oracle) lateLockStored() bool {
 	return !o.cluster.Strategy.Promises.LateUndone && slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
@@ -427,13 +427,14 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor waits in a queue on the server. If it is the first in the
-// queue, it may have the lock without knowing it.
+// waitsInQueue reports whether the actor is waiting in a queue on the server. An actor at the head
+// of the queue may have the lock without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues reports whether the servers keep waiters in a queue whose first entry owns the lock.
+// queues reports whether the servers keep waiting clients in a queue, in which the first entry owns
+// the lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
@@ -452,8 +453,8 @@ func (o *oracle) judgeWait(waiters []*actor) {
 
 func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.paused() }
 
-// lingeringLocked returns the actors that still run although their clients have disconnected. It
-// leaves out actors that wait for a reply or for a new session.
+// lingeringLocked returns the actors that are still running although their clients have
+// disconnected. It omits actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
@@ -470,9 +471,8 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
-// stragglingLocked returns the actors that wait only for slow servers, although a quorum has
-// already answered. It leaves out actors with competitors, which may be pausing before another
-// attempt.
+// stragglingLocked returns the actors that are waiting only for slow servers, although a quorum has
+// answered. It omits actors with competitors, because these may be pausing before another attempt.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil
@@ -506,8 +506,8 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	}
 }
 
-// longestGoodbye limits how long a strategy may run after its client has disconnected. A ZooKeeper
-// lock needs several tenths of a second if it repeats its cleanup.
+// longestGoodbye is how long a strategy may continue after its client has disconnected. A ZooKeeper
+// lock needs several tenths of a second if it has to repeat its cleanup.
 const longestGoodbye = time.Second
 
 // longestPause is the longest time that a strategy may sleep between two requests for the lock.
@@ -545,8 +545,8 @@ func (o *oracle) judgeEnd() {
 	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters checks that all Redis keys expire. It skips locks from other authors, because they
-// may keep a fencing counter on purpose.
+// judgeCounters checks that all Redis keys expire. It skips the locks of third-party libraries,
+// because they may keep a fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -573,7 +573,7 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether a stored entry is allowed to remain, because the release got no reply.
+// leftByCut reports whether a stored entry may remain because the release got no reply.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
@@ -589,11 +589,12 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// probeTries is how many times judgeEnd waits for one TTL and then tries to grab the order again.
+// probeTries is how many times judgeEnd tries to grab the order again. It waits for one TTL before
+// each attempt.
 const probeTries = 3
 
-// probeUntilTaken grabs with new drivers until one is told that the order is taken. told reports
-// whether that is true. If it is not, left is the number of units that remain.
+// probeUntilTaken grabs the order with new drivers until one of them learns that it is taken. told
+// reports whether all units are sold then. If some are not, left is their number.
 func (o *oracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -615,7 +616,7 @@ func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// If the driver knows that its release failed, the lock may remain.
+		// The lock may remain if the driver knows that its release has failed.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -629,8 +630,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue checks that servers store nothing that a release should have removed. After one TTL,
-// it does nothing, because a lock may have expired.
+// judgeResidue checks that the servers store nothing that a release should have removed. After one
+// TTL, it checks nothing, because a lock may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return
@@ -647,7 +648,7 @@ func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
 
-// An entry is one line of a server's contents, usually a key with its value.
+// An entry is one line of a server's contents, usually a key and its value.
 type entry struct{ node, key, line string }
 
 func (w *world) entries() []entry {

@@ -76,8 +76,8 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// noteWatchLocked keeps track of clients that use WATCH, because their next EXEC fails if another
-// client has written.
+// noteWatchLocked keeps track of clients that have sent WATCH, because their next EXEC fails if
+// another client writes.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -103,7 +103,7 @@ func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(len(n.touched))).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(len(n.messages.held)))
 }
 
-// timePassed discards the cached contents, which may include keys that have expired.
+// timePassed discards the cached contents, because some keys may have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,7 +121,7 @@ func (n *redisServer) disconnect() {
 	}
 }
 
-// contents returns one line for each key. It caches the lines until the next command.
+// contents returns one line for each key. The lines are cached until the next command.
 func (n *redisServer) contents() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

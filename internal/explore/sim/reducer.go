@@ -9,7 +9,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer decides which steps the search can skip, because other schedules reach the same states.
+// reducer decides which steps the search can skip because other schedules reach the same states.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
@@ -53,7 +53,8 @@ func (r *reducer) commutes(c *call) bool {
 	}
 }
 
-// notCommuting returns the database calls that the search must also try before the last step.
+// notCommuting returns the database calls that the search must also try before the last step,
+// because their order may matter.
 func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
@@ -61,8 +62,8 @@ func (r *reducer) notCommuting() []*call {
 	return catalog.Filter(r.alternatives, func(c *call) bool { return c.actor == r.last.actor && c.target == schedule.DB })
 }
 
-// arrivesEarlier reports whether the search can skip the late arrival of a call here, because the
-// call could also have arrived before the last step.
+// arrivesEarlier reports whether the search can skip the late arrival of a call here, because it
+// also tries the arrival before the last step.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target {
 		return false
@@ -76,8 +77,8 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step also arrived late
 }
 
-// isMirrored reports whether the call's server is in the same state as another server. If it is,
-// the search tries the call on only one of them (symmetry reduction).
+// isMirrored reports whether another server is in the same state as the call's server. In that
+// case, the search tries the call on only one of them (symmetry reduction).
 func (r *reducer) isMirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.equalLocked(n, c.node)
@@ -90,7 +91,7 @@ func (r *reducer) equalLocked(a, b *node) bool {
 }
 
 // pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, these
-// are calls to the database and SUBSCRIBE commands.
+// are the calls to the database and the SUBSCRIBE commands.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {

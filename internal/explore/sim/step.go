@@ -12,7 +12,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor makes the step, and which other calls could have continued instead.
+// prepare records which actor makes the step, and which other calls could have continued in its
+// place.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -36,15 +37,15 @@ func (x *execution) prepare(s schedule.Step) {
 			}
 		}
 	}
-	// A switch to another actor usually costs a preemption. After a step without an actor, such as
-	// the failure of a server, every actor may continue free of charge. If a call arrives late, this
-	// does not count as a move of its actor.
+	// A switch to another actor usually counts as a preemption. After a step without an actor, such
+	// as the failure of a server, every actor may continue at no cost. A call that arrives late is
+	// not a move of its actor.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// faultlessKinds lists the kinds of steps that do not require a fault.
+// faultlessKinds lists the kinds of steps that need no fault.
 var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // timeKinds lists the kinds of steps in which only time passes.
@@ -128,8 +129,8 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// forget deletes the data of a Redis server that restarts, evicts all keys, or fails over. It
-// returns false for servers of other kinds, because they lose no data.
+// forget deletes the data of a Redis server that restarts, evicts all keys or fails over. It
+// returns false for other servers, because they lose no data.
 //
 // A restart also ends the subscriptions. Connections and scripts stay, because clients would
 // restore them immediately.
@@ -165,8 +166,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// offset keeps the timers of two actors apart. Otherwise, if both fired at the same time, a select
-// statement would choose one of them at random.
+// offset is the difference between the timers of two actors. If both fired at the same time, a
+// select statement would choose one of them at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -196,7 +197,7 @@ func (x *execution) begin(a *actor) bool {
 }
 
 // unlessExited calls f, which runs code of a strategy. If that code ends its goroutine,
-// unlessExited panics, because the caller would otherwise wait forever.
+// unlessExited panics. Otherwise, the caller would wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -211,7 +212,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor is running, and reports whether it is.
+// change calls f if the actor is still running. It returns false if it is not.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -253,7 +254,7 @@ func (w *world) restart(inst *instance) bool {
 	return err == nil
 }
 
-// arriveLate makes a server execute a call after its caller has stopped waiting.
+// arriveLate makes a server execute a call whose caller has stopped waiting.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -276,8 +277,8 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	return true
 }
 
-// nextTimer lets time pass until a call arrives or a grab ends. If other calls could continue, it
-// stops before the next lease ends.
+// nextTimer lets time pass until a call arrives or a grab ends. If a call could continue instead,
+// nextTimer stops before the next lease ends.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -306,11 +307,12 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the longest wait in a simulation, in TTLs. Longer waits would change nothing.
+// horizon is the longest wait in a simulation, as a multiple of the TTL. After a longer wait,
+// nothing would be different.
 const horizon = 8
 
-// leaseEnd lets time pass until a lease has expired. It returns false if the step is impossible,
-// because an actor makes a call before that, such as a renewal.
+// leaseEnd lets time pass until a lease has expired. It returns false if that is impossible,
+// because an actor makes a call first, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
@@ -349,8 +351,8 @@ func (x *execution) leaseEnd() bool {
 	return !x.leases.isKeptAlive(holder)
 }
 
-// timePassed lets all servers handle what has expired, and records leases that ZooKeeper clients
-// have renewed in the background.
+// timePassed tells all servers that time has passed, so that they handle what has expired. It also
+// records the leases that ZooKeeper clients have renewed in the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {
 		n.timePassed()

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns a database client for one instance. Each call waits until the simulation lets it
-// continue.
+// storeOf returns a database client for one instance, in which each call waits until the simulation
+// lets it continue.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(w.db, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// stream is the half of a client's connection that carries the replies of a simulated server. It is
-// a net.Conn, except for Write and Close. Only one goroutine may call Read at a time.
+// stream is the half of a client's connection that carries replies from a simulated server. It
+// implements net.Conn except for Write and Close. Only one goroutine may call Read at a time.
 type stream struct {
 	mu       sync.Locker // guards all fields
 	out      []byte
 	closed   bool
 	deadline time.Time
 	news     chan struct{} // closed at the next change; nil unless a Read waits
-	// pausedLocked returns a channel that Read waits for while the client's process is paused, or
-	// nil if the process runs. The field is nil if reads ignore pauses.
+	// pausedLocked returns nil while the client's process runs. While it is paused, it returns a
+	// channel that Read waits for. The field is nil if pauses do not affect reads.
 	pausedLocked func() <-chan struct{}
 }
 
@@ -45,8 +45,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// awaitLocked waits for a change, for the deadline, or for the end of a pause. It unlocks mu while
-// it waits.
+// awaitLocked waits for a change, for the deadline or for the end of a pause. Meanwhile, it unlocks
+// mu.
 func (s *stream) awaitLocked(paused <-chan struct{}) {
 	news := make(chan struct{})
 	s.news = news

@@ -57,7 +57,7 @@ type zkRequest struct {
 	path string
 }
 
-// The limits on session timeouts match the configuration of the real servers that the program
+// These limits on session timeouts are the same as on the real ZooKeeper servers that loadgen
 // starts.
 const (
 	zkShortest = 200 * time.Millisecond
@@ -101,7 +101,8 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
 }
 
-// timePassed handles requests that the server ignored while their process was paused.
+// timePassed handles the requests that the server has not read because the client's process was
+// paused.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +113,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until disconnected clients have reconnected, which they try once a second.
+// settle waits until disconnected clients have reconnected. They try to reconnect once a second.
 func (s *zkServer) settle() {
 	for i := 0; i < 20 && !s.settled(); i++ {
 		time.Sleep(100 * time.Millisecond)
@@ -141,7 +142,7 @@ func (s *zkServer) disconnect() {
 }
 
 // connectLocked begins or resumes a session on a new connection. If the session has expired, the
-// reply contains no session id.
+// reply does not contain a session id.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -319,7 +320,7 @@ func (s *zkServer) removeLocked(path string) {
 	s.fireLocked(s.children, parentOf(path), zk.EventNodeChildrenChanged)
 }
 
-// fireLocked notifies the clients that watch a path, and removes those watches.
+// fireLocked notifies the clients that watch a path, and then removes their watches.
 func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event zk.EventType) (told []*zkConn) {
 	for _, c := range watches[path] {
 		if !slices.Contains(told, c) {
@@ -429,7 +430,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 }
 
 // leaseOf returns the remaining time of the session that owns the node with this value. ok is true
-// only if the node is first in its queue, and therefore owns the lock.
+// only if the node is first in its queue, and thus has the lock.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,9 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path of a request that creates no node. It may contain the token of another driver.
-// The simulation takes any token in a string for the caller's own, so the path must not be a string.
+// zkPath is the path of a request that creates no node. Such a path may contain another driver's
+// token. It is not a string, because the simulation takes any token in a string for the caller's
+// own.
 type zkPath string
 
 // around blocks a call until the simulation lets it continue. ZooKeeper calls need such a wrapper,
@@ -68,8 +69,8 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection to the simulated server, which ignores the input while the
-// client's process is paused.
+// zkConn is a client's connection to the simulated server. The server does not read from it while
+// the client's process is paused.
 type zkConn struct {
 	stream  // the server's mu guards it
 	server  *zkServer
@@ -140,8 +141,8 @@ func (c *zkConn) takeInLocked() {
 	}
 }
 
-// pausedLocked handles input that arrived during a pause. If the process is still paused, it
-// returns a channel that is closed when the schedule ends.
+// pausedLocked handles the input that has arrived during a pause. If the process is still paused,
+// it returns a channel that is closed when the schedule ends.
 func (c *zkConn) pausedLocked() <-chan struct{} {
 	c.takeInLocked()
 	if c.stopped() {
@@ -190,7 +191,7 @@ func (c *zkConn) Close() error {
 	return nil
 }
 
-// jute builds a message in ZooKeeper's serialization format.
+// jute builds a message in Jute, the serialization format of ZooKeeper.
 type jute []byte
 
 func (b jute) int(n int32) jute  { return binary.BigEndian.AppendUint32(b, uint32(n)) }
@@ -203,7 +204,7 @@ func (b jute) bytes(v []byte) jute {
 }
 func (b jute) text(s string) jute { return append(b.int(int32(len(s))), s...) }
 
-// juteReader reads the parts of a message, and panics if the message is too short.
+// juteReader reads a message field by field. It panics if the message is too short.
 type juteReader struct{ rest []byte }
 
 func (r *juteReader) take(n int) []byte {

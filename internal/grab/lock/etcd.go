@@ -58,8 +58,8 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd returns an etcd client that connects in the background, and retries at least once a
-// second.
+// DialEtcd returns an etcd client that connects in the background. If this fails, the client tries
+// again within a second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
@@ -84,8 +84,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker creates a lease and revokes it, only to learn which TTL the server grants. etcd
-// rounds TTLs to seconds and has a minimum.
+// newEtcdLocker creates an etcd lease and revokes it again, only to learn which TTL the server
+// grants. etcd rounds TTLs to seconds and has a minimum.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -112,7 +112,8 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Let one client of this process at a time use the server's queue. The others wait here.
+	// Let only one client of this process at a time use the queue on the server. The others wait
+	// here.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -188,8 +189,8 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue writes the client's key and returns the key directly ahead of it, or "" if there is none.
-// If enqueue fails, the key disappears with its lease.
+// enqueue writes the client's key and returns the key directly ahead of it in the queue, or "" if
+// there is none. If enqueue fails, the key disappears when its lease ends.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
@@ -205,7 +206,8 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// withinLease runs call, but no longer than a lease lasts, because a later reply would be useless.
+// withinLease runs call for at most the duration of a lease, because a later reply would be
+// useless.
 func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -216,16 +218,16 @@ func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Co
 	return value, err
 }
 
-// lastTwo returns options that select the client's key and the key ahead of it. Before the client
-// knows the revision of its key, they select the two newest keys.
+// lastTwo returns options that select the client's key and the key ahead of it. As long as the
+// revision of the client's key is unknown, they select the two newest keys.
 func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 var errRanOut = errors.New("lock: the etcd lease expired while the driver waited for the lock")
 
-// ahead returns the key directly ahead of the client's key, or "" if the client is first. found
-// contains the keys that lastTwo selected.
+// ahead returns the key directly ahead of the client's key, or "" if the client is first. It looks
+// for it in found, the keys that lastTwo has selected.
 func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	switch {
 	case len(found) == 0 || found[0].CreateRevision != e.revision:
@@ -237,8 +239,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await waits until the client's key is the first one in the queue, or returns ErrBusy at the time
-// giveUp.
+// await waits until the client's key is first in the queue. It returns ErrBusy at the time giveUp.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()

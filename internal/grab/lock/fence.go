@@ -25,7 +25,7 @@ var fenceRaiseLua string
 
 var fenceRaise = redis.NewScript(fenceRaiseLua)
 
-// A fencedLocker is a Locker in Redis whose fencing counters can be raised or deleted.
+// A fencedLocker is a Locker in Redis whose counters of fencing tokens can be raised or deleted.
 type fencedLocker struct {
 	Locker
 	redis redis.UniversalClient

@@ -12,14 +12,14 @@ type keyedMutex struct {
 	byKey map[string]*slot // only keys that are locked or awaited
 }
 
-// A slot is a mutex that serves waiters in order and lets them give up. It is a channel of capacity
-// 1 that is full while the mutex is locked.
+// A slot is a mutex that serves waiters in order and lets them give up. It consists of a channel of
+// capacity 1, which is full while the mutex is locked.
 type slot struct {
 	full  chan struct{}
 	users int // the number of holders and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key, or returns ErrBusy if the mutex is not free within wait. The
+// lock locks the mutex of a key. It returns ErrBusy if the mutex is not free within wait. The
 // caller must call unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key unless wait is 0, so that only one client of this process
-// waits on the servers. left is the rest of wait.
+// lockToWait locks the mutex of a key, so that only one client of this process at a time waits on
+// the servers. It does nothing if wait is 0. left is how much of wait remains.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -10,9 +10,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. Suppose that
-// clients B and C both see the expired lock. B deletes it and takes the lock. Then C deletes B's
-// lock and takes the lock too.
+// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. If clients B
+// and C both see the expired lock, B can delete it and take the lock. Then C deletes B's lock and
+// takes the lock too.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, which takes over with DEL and SETNX",
@@ -30,8 +30,8 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy treats a nil reply to GETSET as a failure, although it means that the client has
-// the lock. No one then uses the lock until its timestamp expires.
+// getsetNilBusy treats a nil reply to GETSET as a failure, although such a reply means that the
+// client has the lock. The lock then remains, without a holder, until its timestamp expires.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, which treats a nil reply of GETSET as busy",

@@ -49,7 +49,7 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// isOne runs an SQL query and reports whether its result is 1. Both 0 and NULL mean no.
+// isOne runs an SQL query and reports whether its result is 1, as opposed to 0 or NULL.
 func (l *pooledLocker) isOne(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
@@ -69,8 +69,8 @@ func (l *pooledLease) Release(ctx context.Context) error {
 }
 
 // mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order in another. If the
-// server ends the first session, the holder still writes although its lock is gone. Many lock
-// libraries have this problem, because they use their own connection.
+// first session ends, its holder can still write although the lock is gone. Many lock libraries
+// have this problem, because they use a connection of their own.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session; other connections read and write",

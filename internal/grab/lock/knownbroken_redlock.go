@@ -8,9 +8,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-// redlockSetOnExtend recreates missing keys when it extends its lease. Suppose that A's keys
-// expire, and B locks, works and unlocks. A then takes the lock again without noticing that it had
-// lost it.
+// redlockSetOnExtend sets missing keys again when it extends its lease. If A's keys have expired, B
+// can lock, work and unlock. A then takes the lock again without noticing that it had lost it.
 var redlockSetOnExtend = variant(redlock, Strategy{
 	Name:   "redlock-set-on-extend",
 	Title:  "redlock, which sets a missing key again at each extension",
@@ -21,13 +20,13 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 })
 
 // redlockLongTTL uses leases of a whole day. If a holder dies, or its release does not reach a
-// majority of the nodes, the order stays locked for that day.
+// majority of the nodes, the order stays locked for the rest of that day.
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of one day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
 	// With slow servers, a lock may also remain because a request arrives after its cleanup, or
-	// because the release times out. That depends on chance, so we expect no certain result.
+	// because the release times out. As this depends on chance, we expect no certain result.
 	Claims: catalog.ClaimsOf("redlock").
 		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // these faults prevent the release
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),

@@ -79,8 +79,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a release message, but no longer than most. It ignores Redis errors, because the
-// next attempt to lock reports them.
+// listen waits for a release message, but at most for the given time. It ignores Redis errors,
+// because the next attempt to lock reports them.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -59,10 +59,10 @@ type Locker interface {
 
 // A Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a unique name for this acquisition, or "" if the lock has no tokens.
+	// Token returns a unique name for this acquisition. It returns "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, a number that increases with each acquisition of the key, or
-	// 0 if the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases with each acquisition of the key. It
+	// returns 0 if the lock has no fencing tokens.
 	Fence() uint64
 	// Lost returns a channel that is closed as soon as the client knows that it has lost the lease.
 	// The channel is nil if the lock cannot detect a loss.
@@ -75,17 +75,16 @@ type Lease interface {
 
 // Bounded is a Lease whose holder knows when it ends.
 type Bounded interface {
-	// Until returns when the lease ends unless it is renewed. The TTL counts from the moment at
-	// which the client sent its last successful request. The zero Time means that the lease never
-	// ends.
+	// Until returns when the lease ends if it is not renewed. The TTL counts from the time at which
+	// the client sent its last successful request. The zero Time means that the lease never ends.
 	Until() time.Time
 }
 
 // Checker is a Lease that can ask the lock server whether the client still holds it.
 type Checker interface {
-	// Check returns nil if the server still stores the lease, ErrLost if the lease is lost, and
-	// another error if the server does not reply. Even after a successful check, the lease may end
-	// at any moment.
+	// Check returns nil if the server still stores the lease, and ErrLost if the lease is lost. Any
+	// other error means that the server does not reply. Even after a successful check, the lease
+	// may end at any moment.
 	Check(ctx context.Context) error
 }
 
@@ -93,23 +92,22 @@ type Checker interface {
 type TxLease interface {
 	Lease
 	// Rows gives access to the orders through the database session of the lease. The holder must
-	// use no other connection, because it could then still write after it has lost the lock.
+	// use no other connection, because it could then write even after it has lost the lock.
 	Rows() order.Rows
 }
 
-// Reservation is a lease on one unit of an order that has several units. Unlike a lock, it allows
-// other drivers to reserve other units at the same time.
+// Reservation is a lease on one unit of an order with several units. Unlike a lock, it does not
+// prevent other drivers from reserving other units at the same time.
 type Reservation interface {
 	// Sold tells the lease that the database has recorded the sale of the unit. Without this call,
 	// Release assumes that the sale failed.
 	Sold()
 }
 
-// FenceRaiser is a Locker whose counter of fencing tokens can be raised, in case it has decreased
-// because the server lost data.
+// FenceRaiser is a Locker whose counter of fencing tokens can be raised. This is necessary if the
+// counter has gone back because the server lost data.
 type FenceRaiser interface {
-	// Raise increases the counter of key to at least fence. All later fencing tokens are higher
-	// than fence.
+	// Raise sets the counter of key to at least fence, so that all later fencing tokens are higher.
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
@@ -120,14 +118,15 @@ type Forgetter interface {
 	Forget(ctx context.Context, key string) error
 }
 
-// Leaser is a Locker whose servers may grant a shorter or longer lease than the configured TTL.
+// Leaser is a Locker whose servers may round the configured TTL, so that leases are shorter or
+// longer.
 type Leaser interface {
 	// Lease returns how long a lease lasts without renewal.
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease of l lasts without renewal. The result differs from ttl if the
-// servers round it.
+// LeaseOf returns how long a lease of l lasts without renewal. This differs from ttl if the servers
+// round it.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -145,7 +144,7 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
-	// AroundRedis wraps commands of libraries that reach Redis with a client of their own.
+	// AroundRedis wraps the commands of libraries that use their own Redis client.
 	AroundRedis Around
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
@@ -159,10 +158,10 @@ type Env struct {
 	Log   *slog.Logger     // may be nil
 }
 
-// An Around wraps a call to a server, for example to record it. A nil Around runs calls directly.
+// An Around wraps a call to a server, for example to record it. If it is nil, calls run directly.
 type Around func(ctx context.Context, key string, call func() error) error
 
-// Run calls the function call through a, or directly if a is nil.
+// Run runs call inside a, or directly if a is nil.
 func (a Around) Run(ctx context.Context, key string, call func() error) error {
 	if a == nil {
 		return call()
@@ -191,8 +190,7 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 // TryOnce returns a context in which acquires try only once instead of waiting.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn returns how long an acquire may wait: the smaller of d and the limit that WaitAtMost has
-// set.
+// WaitIn returns how long an acquire may wait: d, or the limit from WaitAtMost if that is shorter.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -203,18 +201,18 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 type renewalKey struct{}
 
 // OnRenewal returns a context for an acquire. After each background renewal, the lease calls
-// renewed with the time at which it now ends. renewed must not block.
+// renewed with the time at which it will now end. renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a set of kinds of servers, such as those that a strategy needs. Faults on other
+// Backend is a set of kinds of servers, for example those that a strategy needs. Faults on other
 // servers cannot affect that strategy.
 type Backend uint
 
-// These are the backends, of which a strategy may need several.
+// These are the kinds of servers. A strategy may need several of them.
 const (
 	Redis Backend = 1 << iota
 	RedisQuorum
@@ -225,8 +223,8 @@ const (
 	RedisTracking // client tracking: the single Redis server notifies its clients when keys change
 )
 
-// A Strategy describes a lock, the guard (the condition under which the database accepts a write),
-// and the results that tests expect.
+// A Strategy describes a lock, its guard, and the results that tests expect. The guard is the
+// condition under which the database accepts a write.
 type Strategy struct {
 	Name   string
 	Title  string // one line for tables
@@ -236,14 +234,15 @@ type Strategy struct {
 	Needs Backend     // the servers that the lock needs; 0 means none
 	Guard order.Guard // the default guard
 	// FixedGuard means that the -guard flag has no effect. It is true for strategies without a
-	// lock, because their guard alone decides who wins.
+	// lock, in which only the guard decides who wins.
 	FixedGuard bool
 	Fences     bool // whether its leases have fencing tokens
 
-	// Claims states the expected outcome under each fault, if the service uses the default guard
+	// Claims says which outcome we expect under each fault, if the service uses the default guard
 	// and stops its work when a lease is lost.
 	Claims catalog.Claims
-	// InSearch lists the faults whose outcome in the explorer differs from that on real servers.
+	// InSearch lists the faults for which we expect another outcome in the explorer than on real
+	// servers.
 	InSearch []SearchClaim
 	// Excludes says which clients cannot hold the lock at the same time: the clients of all
 	// processes, only those of the same process, or none.
@@ -252,7 +251,7 @@ type Strategy struct {
 	// client may start before the grab has ended.
 	UntilClaim bool
 	// RefusesItself means that a client cannot repeat an acquire whose reply was lost. It would
-	// find its own lock and wait until that lock expires.
+	// find its own lock, and wait until that expires.
 	RefusesItself bool
 	// Waiter describes in a few words how a client waits for the lock. It is empty for a strategy
 	// without a lock.
@@ -260,15 +259,15 @@ type Strategy struct {
 	Breaks   []string // the ids of its known failure modes, such as F1
 	Promises Promises
 
-	// These fields are used only for third-party libraries (see Peers), except for New.
+	// The fields up to Unexplorable are used only for third-party libraries (see Peers).
 	Module string // the Go module of the library
 	Lease  string // what Env.TTL means for this lock, as a sentence
 	// Fails maps each conformance test that the lock fails to the reason why it fails.
 	Fails map[string]string
-	// Flaky maps each conformance test that the lock sometimes fails to the reason.
+	// Flaky maps each conformance test that the lock fails only sometimes to the reason.
 	Flaky map[string]string
-	// Unexplorable explains why the lock cannot run in the explorer's virtual time, or is empty if
-	// it can.
+	// Unexplorable explains why the lock cannot run in the virtual time of the explorer. It is
+	// empty if the lock can.
 	Unexplorable string
 
 	// New creates a Locker. It returns an error if env lacks something that the lock needs.
@@ -277,14 +276,14 @@ type Strategy struct {
 
 // Promises lists what a lock promises beyond mutual exclusion. The explorer checks these promises.
 type Promises struct {
-	// WakeUp limits how long a waiter needs to get a released lock, even if a message is lost. It
-	// is a fraction of the TTL, where 0 means 0.5.
+	// WakeUp limits how long it takes until a waiter gets a released lock, even if a message is
+	// lost. It is a fraction of the TTL, and 0 means 0.5.
 	WakeUp float64
-	// Heard is like WakeUp, for waiters whose messages are neither lost nor late. 0 means 0.1, or
-	// the longest pause between two polls if that is longer.
+	// Heard is like WakeUp, for waiters whose messages are neither lost nor late. If it is 0, the
+	// limit is 0.1, or the longest pause between two polls if that is longer.
 	Heard float64
-	// InOrder says whether the clients of one process, or all clients, get the lock in the order of
-	// their arrival. It holds only if none of their calls fails.
+	// InOrder says which clients get the lock in the order of their arrival: all clients, or those
+	// of the same process. The promise holds only as long as none of their calls fails.
 	InOrder catalog.Exclusion
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
 	// Clients shorten their leases accordingly.
