@@ -36,7 +36,7 @@ type Config struct {
 	OnLost   OnLost           // if empty, Abort
 	History  history.Recorder // if nil, no events are recorded
 	Trace    *trace.Tracer    // if nil, no spans are made
-	// PerDriver is how many units of an order one driver may have. 0 means 1.
+	// PerDriver is how many units of an order one driver may have. The default is 1.
 	PerDriver int
 
 	Find func(name string) (lock.Strategy, error) // if nil, lock.Find
@@ -51,7 +51,8 @@ type Service struct {
 	locks    sync.Map           // the lock of each strategy that was used, as a *guardedLock
 }
 
-// guardedLock combines a lock with the condition under which the database accepts a write.
+// guardedLock combines a lock with its guard, the condition under which the database accepts a
+// write.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker
@@ -74,13 +75,13 @@ func New(cfg Config) (*Service, error) {
 // Strategy returns the name of the current strategy.
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
-// Lease returns how long a lease lasts without renewal. That may differ from the configured TTL,
-// because servers round it.
+// Lease returns how long a lease lasts without renewal. It may differ from the configured TTL,
+// because some servers round the TTL.
 func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch selects the strategy for new grabs, while grabs that are already running keep theirs.
+// Switch selects the strategy for new grabs. Grabs that are already running keep theirs.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -90,8 +91,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, and creates it on first use. Meanwhile, grabs with other
-// strategies continue.
+// lockOf returns the lock of a strategy, which it creates on first use. Grabs with other strategies
+// need not wait for that.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	built, err, _ := s.building.Do(name, func() (any, error) {
 		if l, ok := s.locks.Load(name); ok {

@@ -7,7 +7,8 @@ import (
 )
 
 // Clock returns a clock that all processes on the host share (CLOCK_MONOTONIC). It is fast, because
-// it adds to Go's monotonic clock the difference between the two, which it measures only once.
+// it reads Go's monotonic clock, and adds the difference to the shared clock, which it measures
+// only once.
 func Clock() func() time.Duration {
 	var (
 		origin   time.Time

@@ -14,8 +14,9 @@ import (
 // ErrEventsLost means that events are missing from the file.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events of r in order. If a line is unreadable or events are missing, it yields
-// an error that wraps ErrEventsLost and continues. Any other error is from r and ends the sequence.
+// Decode yields the events of r in order. For an unreadable line or missing events, it yields an
+// error that wraps ErrEventsLost, and continues. Any other error comes from r and ends the
+// sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)

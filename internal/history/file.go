@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// File writes each event as one line of JSON with a single write(2). If the process is killed, only
-// the last line can be incomplete.
+// File writes each event as one line of JSON, with a single write(2). If the process is killed,
+// only the last line can be incomplete.
 type File struct {
 	instance    string
 	incarnation int
@@ -38,8 +38,8 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e to the file. If that fails, the file lacks an event, and Close returns the
-// error.
+// Record appends e to the file. If that fails, the event is missing from the file, and Close
+// returns the error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,14 +83,14 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line, where a reader should stop if another
-// process is still writing the file.
+// End returns the position after the last complete line. A reader should stop there if another
+// process is still writing to the file.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file, enough of it to contain a complete line.
+// readTail reads as much of the end of a file as is necessary to include a complete line.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

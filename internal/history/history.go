@@ -1,17 +1,18 @@
-// Package history records the events of a run. All processes on the host use the same clock for the
-// times of events, so that the times can be compared.
+// Package history records the events of a run. All processes on the host take the times of events
+// from the same clock, so that they can be compared.
 package history
 
 import "time"
 
-// ProbeDriver is the id of the first driver for test grabs. The load uses only lower ids.
+// ProbeDriver is the lowest id of a driver that only makes test grabs. The drivers of the load have
+// lower ids.
 const ProbeDriver = 1_000_000_000
 
 // Kind says whether an operation has just started, or how it ended. The values come from Jepsen.
 type Kind string
 
-// These are the kinds of events. Fail means that the operation had no effect, and Info that it may
-// have had one.
+// These are the kinds of events. After Fail, the operation had no effect. After Info, it may have
+// had one.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -32,11 +33,11 @@ const (
 	Strike  = "strike"  // a fault stops or hits a grab, and the note says at which point; OK means that the grab continues
 )
 
-// Code tells programs why an operation failed, while Note tells people. For a successful read, Code
-// says whether the order was open or taken.
+// Code tells programs why an operation failed, as opposed to Note, which is for people. For a
+// successful read, Code says whether the order was open or taken.
 type Code string
 
-// These are the codes that programs need to judge events. In old files, reads have no code.
+// These are the codes that programs need to judge events. Reads in old files have no code.
 const (
 	Open      Code = "open"       // the order was open at the time of the read
 	Busy      Code = "busy"       // the driver did not get the lock within its waiting time
@@ -53,7 +54,8 @@ type Event struct {
 	Seq      uint64        `json:"seq"`  // numbers the events of an instance; a gap means that an event was lost
 	T        time.Duration `json:"t_ns"` // the time on the host's CLOCK_MONOTONIC
 	Instance string        `json:"instance"`
-	// Incarnation counts the starts of the instance, because Seq begins at 1 after each start.
+	// Incarnation counts the starts of the instance. It is needed because Seq begins at 1 after
+	// each start.
 	Incarnation int    `json:"incarnation,omitempty"`
 	Kind        Kind   `json:"kind"`
 	Op          string `json:"op"`
@@ -63,8 +65,8 @@ type Event struct {
 	Token       string `json:"token,omitempty"` // the token of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
-	// Lease is how long the holder believes that its lease lasts without renewal. It is Endless if
-	// the lease never expires, and 0 if that is unknown.
+	// Lease is how long the lease will last without renewal, as far as the holder knows. It is
+	// Endless if the lease never expires, and 0 if the duration is unknown.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }

@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Each text in an event is limited to maxText bytes, so that each line fits into maxLine bytes.
+// Every text in an event is limited to maxText bytes, so that a line never exceeds maxLine bytes.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
 )
 
 // AppendJSON appends the event as one line of JSON without a newline. It is faster than
-// encoding/json, and shortens texts that exceed 1 KiB.
+// encoding/json, and shortens texts of more than 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)
@@ -68,7 +68,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain reports whether s can stand in JSON without escaping.
+// plain reports whether s needs no escaping in JSON.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {

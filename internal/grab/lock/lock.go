@@ -286,10 +286,10 @@ type Promises struct {
 	// of the same process. The promise holds only as long as none of their calls fails.
 	InOrder catalog.Exclusion
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
-	// Clients shorten their leases accordingly.
+	// Clients shorten their leases by that fraction.
 	Drift float64
-	// Patience is how long an acquire waits for a reply at least, as a fraction of the TTL. 0 means
-	// no minimum.
+	// Patience is the minimum time that an acquire waits for a reply, as a fraction of the TTL. 0
+	// means that there is no minimum.
 	Patience float64
 	// Grace is how long a call waits for the remaining servers after a quorum has replied. 0 means
 	// no limit.
@@ -303,12 +303,12 @@ type Promises struct {
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock remains after its holder has died, as all locks do that
-// are keys in Redis.
+// OutlivesHolder reports whether the lock remains when its holder dies. This is the case for all
+// locks that are keys in Redis.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard asked, or the default guard if asked is empty or the strategy has a
-// fixed guard.
+// GuardedBy returns the guard asked. If that is empty or the strategy has a fixed guard, it returns
+// the strategy's own guard.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -316,14 +316,15 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns the expected verdict on orders under the fault.
+// Expected returns the verdict on orders that we expect under the fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
 // ExclusiveUnder reports whether the lock should have at most one holder at a time under the fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that under some Faults, the explorer expects another outcome than a run on
-// real servers. The claims for the fault As apply as well, or instead if As is NoFault.
+// A SearchClaim says that the explorer expects another outcome under Faults than a run on real
+// servers. It also expects the outcome for the fault As. If As is NoFault, it expects only the
+// outcome without a fault.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault

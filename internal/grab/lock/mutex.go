@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex locks each order within one process, like Java's synchronized (orderId.intern()). It fails
-// if the service has several instances, because each instance has its own mutexes.
+// mutex locks each order within one process, like Java's synchronized (orderId.intern()). It does
+// not protect a service with several instances, because each instance has its own mutexes.
 var mutex = Strategy{
 	Name:     "mutex",
 	Title:    "a mutex for each order, in one process",
@@ -26,7 +26,8 @@ var mutex = Strategy{
 	},
 }
 
-// A mutexLocker has its own set of mutexes, so two mutexLockers behave like two processes.
+// A mutexLocker has a set of mutexes of its own, so that two mutexLockers behave like two
+// processes.
 type mutexLocker struct {
 	env     Env
 	mutexes keyedMutex
@@ -48,7 +49,7 @@ type mutexLease struct {
 	released atomic.Bool
 }
 
-// Release unlocks the mutex once. Further calls return ErrLost, because the mutex may already
+// Release unlocks the mutex once. A second call returns ErrLost, because the mutex may already
 // belong to the next holder.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {

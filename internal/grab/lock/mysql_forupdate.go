@@ -8,9 +8,9 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlForUpdate locks the order's row with SELECT … FOR UPDATE. The transaction commits with the
-// write of the winner. If the holder loses its session, it cannot write. If the work hangs, the row
-// stays locked.
+// mysqlForUpdate locks the order's row with SELECT … FOR UPDATE, in a transaction that also writes
+// the winner. A holder that loses its session cannot write. If the work hangs, the row stays
+// locked.
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
 	Title:    "SELECT … FOR UPDATE, in a transaction that spans the work",
@@ -21,7 +21,7 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// Writing the winner commits the transaction, and so unlocks the row before the grab has ended.
+	// Writing the winner commits the transaction, which unlocks the row before the grab has ended.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

@@ -13,7 +13,7 @@ import (
 )
 
 // serverWait limits how long one SQL statement waits for a lock. It is short, because the database
-// keeps waiting even if the client has disconnected.
+// continues to wait after the client has disconnected.
 const serverWait = time.Second
 
 // A sessionLocker is a Locker whose leases are database sessions. When a session ends, its locks
@@ -26,7 +26,7 @@ type sessionLocker struct {
 	env   Env
 	queue keyedMutex
 	// take tries to lock a key in a database session. It waits for whole seconds, and returns false
-	// if the lock is still held after that time.
+	// if another client still holds the lock after that time.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -58,10 +58,11 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is the minimum time that a client waits for a free database session.
+// beginTimeout is how long a client waits for a free database session even if it does not want to
+// wait for the lock.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a database session. If none is free, the time counts as part of the wait.
+// begin reserves a database session. The time until one is free counts as waiting for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock, so two clients can both read an open order and both write. It is a control
-// experiment, because every check must find it unsafe.
+// none takes no lock, so that two clients can both read an open order and both write. It is a
+// control experiment: every check must find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -46,7 +46,7 @@ var mysqlCAS = Strategy{
 }
 
 // mysqlUnique takes no lock. It inserts the winner into a table with a unique key on the order, so
-// a second insert fails. If a reply is lost, the token in the row shows who has won.
+// that a second insert fails. If a reply is lost, the token in the row shows who has won.
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
@@ -55,7 +55,8 @@ var mysqlUnique = variant(mysqlCAS, Strategy{
 	Breaks: []string{"F33"},
 })
 
-// A noLocker returns a lease immediately and locks nothing, for strategies without a lock.
+// A noLocker is the Locker of strategies without a lock. It returns a lease immediately and locks
+// nothing.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
@@ -71,7 +72,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease has only a token. It never ends, and its holder cannot detect a loss.
+// A plainLease only has a token. It never ends, so its holder cannot learn of a loss.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock until the subscription
-	// is confirmed.
+	// unsubscribedWait is the longest pause between two checks of the lock while the subscription
+	// is not confirmed.
 	unsubscribedWait = time.Second
 	// reconnectPause is the pause between two attempts to reconnect.
 	reconnectPause = 100 * time.Millisecond
@@ -39,7 +39,7 @@ type notifier struct {
 	pending  map[string]struct{} // channels that may need to be subscribed or unsubscribed
 }
 
-// A channel is a Redis channel for whose messages at least one client of this process waits.
+// A channel is a Redis channel on which at least one client of this process waits for messages.
 type channel struct {
 	subscribed bool // whether Redis has acknowledged the subscription
 	waiters    []*waiter
@@ -56,8 +56,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to a channel. Its first wait ends when the subscription is confirmed, because
-// the waiter may have missed earlier messages.
+// join adds a waiter to a channel. Its first wait ends as soon as the subscription is confirmed,
+// because the waiter may have missed earlier messages.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,7 +87,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels that need a subscription, and the channels that no longer need one.
+// changes returns the channels to subscribe to, and the channels to unsubscribe from, since its
+// last call.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,8 +148,8 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes one waiter for a published message, but all waiters of a channel when its
-// subscription is confirmed.
+// deliver wakes one waiter when a message is published. When the subscription to a channel is
+// confirmed, it wakes all waiters of that channel.
 func (n *notifier) deliver(msg any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -167,7 +168,7 @@ func (n *notifier) deliver(msg any) {
 	}
 }
 
-// wakeOneLocked wakes the sleeping waiter that has waited the longest.
+// wakeOneLocked wakes the sleeping waiter that has waited longest.
 func (c *channel) wakeOneLocked() {
 	for _, w := range c.waiters {
 		if w.wake() {
@@ -201,8 +202,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free or the time most has passed. If ctx ends first, it
-// returns the error of ctx.
+// wait returns nil when the lock may be free, or after the time most. If ctx ends first, it returns
+// the error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -228,8 +229,8 @@ func (w *waiter) subscribed() bool {
 
 func (w *waiter) noteChecked() { w.woken = false }
 
-// leave removes the waiter from its channel. If it was woken but did not check the lock, leave
-// wakes another waiter instead.
+// leave removes the waiter from its channel. If the waiter was woken but has not checked the lock,
+// leave wakes another waiter instead.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

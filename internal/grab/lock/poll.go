@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A backoff describes the pauses between polls, which double from first to most. Random jitter of
-// up to half a pause keeps clients from retrying at the same time.
+// A backoff describes the pauses between polls, which double from first to most. Each pause is
+// changed by a random amount of up to half of it, so that clients do not retry at the same time.
 type backoff struct{ first, most time.Duration }
 
 // pollBackoff is the backoff for locks that need a single command per attempt.
 var pollBackoff = backoff{first: 2 * time.Millisecond, most: 100 * time.Millisecond}
 
-// pause returns the nth pause, where the first one has the number 0. random is a number in [0,1).
+// pause returns the nth pause, counted from 0. random is a number in [0,1).
 func (b backoff) pause(n int, random float64) time.Duration {
 	d := b.most
 	if n < 32 && b.first<<n < b.most {
@@ -21,8 +21,8 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it returns true or an error. Once the time wait has passed, poll calls it a
-// last time and then returns ErrBusy.
+// poll calls try until it returns true or an error. After the time wait, poll tries a last time and
+// then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -13,8 +13,8 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// RawLock sets the key to the token with an expiry of ttl, or returns false if the key exists. It
-// runs the script of an article that the docs discuss, which does not wait, renew or clean up.
+// RawLock sets the key to the token for the duration ttl. It returns false if the key exists. It
+// runs the script of an article that the docs discuss, without waiting, renewal or cleanup.
 func RawLock(ctx context.Context, r redis.UniversalClient, key, token string, ttl time.Duration) (locked bool, err error) {
 	return runByHash(ctx, r, rawLock, key, token, ttl.Milliseconds()).Bool()
 }

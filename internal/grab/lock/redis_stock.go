@@ -38,7 +38,8 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis stores an order's number of units after the last request.
+// stockKeep is how long Redis keeps the number of units of an order after the last request for that
+// order.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -46,7 +47,7 @@ var redisStockLua string
 
 var stockScript = redis.NewScript(redisStockLua)
 
-// A stockLocker does not lock orders, but reserves single units of an order in Redis.
+// A stockLocker reserves single units of an order in Redis, instead of locking the whole order.
 type stockLocker struct {
 	env     Env
 	returns bool // whether to give back unsold units
@@ -89,8 +90,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take reserves a unit in Redis. If Redis does not know the order, take first copies the number of
-// its units from the database.
+// take reserves a unit in Redis. If Redis does not know the order yet, take first copies the number
+// of its units from the database.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {
@@ -135,7 +136,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 
 func (l *stockLease) Sold() { l.sold = true }
 
-// Release gives an unsold unit back, but only if the strategy is configured to do so.
+// Release returns an unsold unit to the stock, if the strategy is configured to do so.
 func (l *stockLease) Release(ctx context.Context) error {
 	if l.sold || !l.returns {
 		return nil

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock that consists of one Redis key, with functions to set and delete that
-// key.
+// A redisKeyLock is a lock that consists of one Redis key. It contains the functions that set and
+// delete that key.
 type redisKeyLock struct {
 	set   redisKeyCall // sets the key and reports whether the client has the lock
 	unset redisKeyCall // deletes the key and reports whether the client had the lock, if it can tell
-	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL,
-	// which is a mistake of some strategies.
+	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL.
+	// This is a mistake of some strategies.
 	acceptsLate bool
 	// endless means that the key never expires.
 	endless bool
@@ -46,7 +46,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire polls the lock, because no message tells the client that the lock is free.
+// acquire polls the lock, because Redis does not notify the client when the lock is free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -76,10 +76,10 @@ func (l *redisKeyLease) rename() {
 	l.value = l.token
 }
 
-// try makes one attempt to take the lock and reports whether it succeeded.
+// try makes one attempt to take the lock, and reports whether it succeeded.
 //
-// If the client may have set the key but must not use the lock, try deletes the key: after an
-// error, after ctx has ended, or if the reply took longer than the TTL.
+// It deletes the key again if the client may have set the key but must not use the lock. That is
+// the case after an error, after the end of ctx, or if the reply took longer than the TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)
@@ -112,8 +112,8 @@ func (l *redisKeyLease) Fence() uint64 { return l.fence }
 
 func (l *redisKeyLease) Release(ctx context.Context) error { return orLost(l.unset(ctx, l)) }
 
-// orLost returns ErrLost if the call succeeded but the client did not have the lock. Otherwise, it
-// returns err.
+// orLost returns ErrLost if the call succeeded but the lock was not ours. Otherwise, it returns
+// err.
 func orLost(ours bool, err error) error {
 	if err == nil && !ours {
 		return ErrLost

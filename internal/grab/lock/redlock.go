@@ -43,13 +43,13 @@ var redlock = Strategy{
 const (
 	// redlockDrift is the assumed clock drift as a fraction of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is the minimum number of nodes. With fewer nodes, the failure of one node would
-	// make the lock unavailable.
+	// redlockMin is the minimum number of nodes. With fewer nodes, the lock would be unavailable as
+	// soon as one node failed.
 	redlockMin = 3
 )
 
 // redlockBackoff has longer pauses than pollBackoff, because each attempt sends a command to every
-// node. Random pauses keep two clients from blocking each other repeatedly.
+// node. The pauses are random, so that two clients do not block each other again and again.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a majority of the Redlock nodes answered")
@@ -67,7 +67,8 @@ type redlockLocker struct {
 	asking   sync.WaitGroup
 }
 
-// newRedlock returns a Locker for the given nodes, or an error if there are fewer than redlockMin.
+// newRedlock returns a Locker for the given nodes. It returns an error if there are fewer than
+// redlockMin.
 func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
@@ -85,8 +86,8 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Let only one client of this process try at a time. Otherwise, two of them could keep each
-	// other from a majority.
+	// Let only one client of this process try at a time. Otherwise, several clients could keep each
+	// other from getting a majority.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -99,7 +100,7 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 }
 
 // await tries to get the lock until wait has passed. It then returns ErrBusy if another client had
-// the lock, and the error of the last attempt otherwise.
+// the lock. Otherwise, it returns the error of the last attempt.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -125,8 +126,8 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try requests the lock from all nodes once, even if ctx is cancelled meanwhile. Each attempt uses
-// a new token, so that a delayed cleanup cannot affect a later one.
+// try requests the lock once from all nodes, even if ctx is cancelled meanwhile. Each attempt uses
+// a new token, so that a delayed cleanup cannot affect a later attempt.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -178,8 +179,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome returns the error for an extension or a release. It is ErrLost if the nodes that may
-// still have the client's key are no majority.
+// outcome returns the error for an extension or a release. It is ErrLost if the client's key is
+// gone from so many nodes that the others are no majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -202,8 +203,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the failed nodes in an error of redsync. foreign counts nodes that do not have the
-// client's key, and silent counts nodes that did not respond.
+// answers counts the nodes that failed according to an error of redsync. foreign counts nodes
+// without the client's key, and silent counts nodes that did not respond.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

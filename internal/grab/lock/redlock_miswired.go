@@ -13,7 +13,7 @@ import (
 )
 
 // redlockMiswired is a Redlock of three locks, two of which are on the same node by mistake. If
-// that node loses its data, a majority is gone, so two clients can hold the lock.
+// that node loses its data, the majority is lost, and two clients can hold the lock.
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
@@ -60,7 +60,7 @@ func (l *miswiredLocker) Close() error {
 	return nil
 }
 
-// A miswiredLease has one entry in each of the three locks.
+// A miswiredLease has an entry in each of the three locks.
 type miswiredLease struct {
 	*renewer
 	token   string
@@ -113,8 +113,8 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask sends a request to all three locks. It returns nil if a majority succeeds, the error no if a
-// majority can no longer succeed, and errNoQuorum otherwise.
+// ask sends a request to all three locks. It returns nil if a majority succeeds, and the error no
+// if a majority can no longer succeed. Otherwise, it returns errNoQuorum.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

@@ -13,22 +13,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync uses one timeout for all nodes. A short timeout fails on a busy machine, and a long one
-// lets a dead node delay every request. Therefore, a call first waits for a quorum, and then only
-// RedlockGrace for the remaining nodes.
+// redsync has only one timeout for all nodes. A short one fails on a busy machine, and a long one
+// lets a dead node delay every request. For this reason, a call first waits for a quorum, and then
+// only RedlockGrace for the other nodes.
 const (
 	// RedlockGrace is how long a call waits for the remaining nodes after a quorum has responded.
 	RedlockGrace = 50 * time.Millisecond
-	// redlockTimeout limits how long a call waits for a quorum. The Redis clients must respect
-	// context deadlines, dial only once and never retry.
+	// redlockTimeout limits how long a call waits for a quorum. For this to work, the Redis clients
+	// must respect context deadlines, dial only once and never retry.
 	redlockTimeout = 1500 * time.Millisecond
 	redlockShare   = 5
 )
 
 var errSilent = errors.New("this node had not answered when a majority of the others had")
 
-// A question is a command that is sent to all nodes. It ends when a quorum has answered. If decide
-// is true, it ends only when a quorum has answered yes or can no longer do so.
+// A question is a command to all nodes. It ends when a quorum has answered. If decide is true, it
+// ends only when a quorum has answered yes, or can no longer do so.
 type question struct {
 	decide  bool
 	yes, no atomic.Int32 // how many more of these answers end the question
@@ -52,9 +52,9 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put runs call, which sends a question to one node, and returns the node's answer. If there is
-// none within RedlockGrace after the end of the question, it returns errSilent. If the node answers
-// later, put runs late.
+// put runs call, which sends a question to one node, and returns the node's answer. RedlockGrace
+// after the end of the question, it stops waiting and returns errSilent. If the answer comes later,
+// put runs late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
@@ -87,7 +87,7 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 	}
 }
 
-// A redlockNode gives redsync access to one Redis node, for the duration of one operation.
+// A redlockNode gives redsync access to one Redis node during one operation.
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup
@@ -97,9 +97,9 @@ type redlockNode struct {
 	refused     bool // whether another client has the lock on this node
 }
 
-// mutex returns a new redsync mutex for one acquire, renewal or release, because operations would
-// overwrite the state of a shared one. If decide is true, extensions and releases wait until a
-// quorum has agreed or can no longer agree.
+// mutex returns a new redsync mutex for one acquire, renewal or release. A shared mutex would not
+// work, because these operations overwrite its state. If decide is true, extensions and releases
+// wait until a quorum has agreed or can no longer agree.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
@@ -131,7 +131,7 @@ type redlockConn struct {
 }
 
 // SetNX takes the lock on one node. If the node grants the lock too late, SetNX deletes the key
-// again, unless the client has got the lock anyway.
+// again, unless the client has got the lock from the other nodes.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
@@ -147,7 +147,7 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 }
 
 // Eval runs a script that extends or releases the lock on one node. It continues even if redsync
-// cancels it, because an unreleased key stays for a whole TTL.
+// cancels it, because a key that is not released stays for a whole TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// untilRenewal returns the time until the next renewal. Renewals are due every third of the TTL,
-// and a failed one is retried after a tenth of the TTL.
+// untilRenewal returns the time until the next renewal. A renewal is due every third of the TTL. If
+// it fails, it is retried after a tenth of the TTL.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -16,8 +16,8 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// A renewal is a function that renews a lease once. It returns the new end of the lease, or ErrLost
-// if the server no longer stores it. After any other error, the result is unknown.
+// A renewal is a function that renews a lease once and returns its new end. It returns ErrLost if
+// the server no longer stores the lease. After any other error, the result is unknown.
 type renewal func(context.Context) (end time.Time, err error)
 
 // A renewer renews a lease until the lease is released or lost. A lease is lost if the server no
@@ -33,8 +33,8 @@ type renewer struct {
 	over   bool        // whether the renewer was stopped or has lost the lease
 }
 
-// Lost implements Lease. It also checks the clock, because the timer may fire late after the
-// process was paused.
+// Lost implements Lease. It also checks the clock, because the timer may fire late if the process
+// was paused.
 func (r *renewer) Lost() <-chan struct{} {
 	r.expire()
 	return r.lost
@@ -71,7 +71,7 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals, after which the channel from Lost stays open.
+// stop ends the renewals. The channel from Lost then stays open.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +112,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend records the result of a renewal, and returns false if the renewals have ended. A
-// confirmation is too late if it arrives after the end of the lease.
+// extend records the result of a renewal. It returns false if the renewals have ended. A
+// confirmation that arrives after the end of the lease is too late.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration,
 	return r
 }
 
-// each calls f for every active renewer, whose mutex is locked during the call.
+// each calls f for every active renewer, and locks the renewer's mutex during the call.
 func (rs *renewers) each(f func(*renewer)) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

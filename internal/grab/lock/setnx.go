@@ -33,7 +33,7 @@ var setnx = Strategy{
 }
 
 // setPX sets the key with an expiry if the key does not exist. It also succeeds if the key already
-// has the client's value, because a Cluster client may send the command twice.
+// contains the client's value, because a Cluster client may send the command twice.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {

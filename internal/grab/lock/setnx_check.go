@@ -16,8 +16,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, which checks the lock again before the write",
 	Source: "the source articles: CHECK",
-	// The check detects a loss of the lock up to that moment. Afterwards, a process that pauses may
-	// still write too late.
+	// The check shows only that the lock was not lost before it. A process that pauses after the
+	// check may still write too late.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

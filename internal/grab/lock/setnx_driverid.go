@@ -8,8 +8,8 @@ import (
 )
 
 // setnxDriverID stores the driver's id instead of a unique token. If a driver tries twice, the
-// first attempt may delete the lock of the second. A client also uses a lock that was granted too
-// late.
+// first attempt may delete the lock of the second one. A client also uses a lock that was granted
+// too late.
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx, with the driver's id as its token",
@@ -21,8 +21,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver returns a context that tells acquires the driver's id. Without an id, each acquire
-// counts as a new driver.
+// WithDriver returns a context that tells an acquire the id of its driver. Without an id, each
+// acquire counts as a new driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

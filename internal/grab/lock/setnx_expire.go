@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxExpire sends SETNX and then EXPIRE. If a client dies between the two commands, the key never
-// expires. If the reply to EXPIRE is late, the lease may already have ended.
+// setnxExpire sends SETNX and then EXPIRE. If a client dies between the two, the key never expires.
+// If the reply to EXPIRE is late, the lease may already have ended.
 var setnxExpire = variant(setnx, Strategy{
 	Name:     "setnx-expire",
 	Title:    "SETNX, then EXPIRE, released by DEL",
@@ -19,7 +19,7 @@ var setnxExpire = variant(setnx, Strategy{
 })
 
 // setThenExpire sends SETNX and EXPIRE. It returns false if another client has the lock, or if the
-// key disappears before EXPIRE.
+// key is gone before EXPIRE.
 func setThenExpire(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setForever(ctx, l); !ok {
 		return false, err

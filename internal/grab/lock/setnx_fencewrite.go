@@ -6,15 +6,14 @@ import (
 )
 
 // setnxFenceWrite is like setnx-fenced, but compares the fencing token only at the write. If two
-// clients read before either writes, and the one with the older token writes first, both writes
-// succeed.
+// clients have read the order and the one with the older token writes first, both writes succeed.
 var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Name:   "setnx-fence-write",
 	Title:  "setnx with a fencing token, compared only at the write",
 	Source: "Kleppmann 2016, as many articles retell it",
 	Guard:  order.FenceWrite,
-	// If Redis loses its data, the counter of fencing tokens starts again, so the next holder gets
-	// the same token. The database then refuses one of the two writes.
+	// If Redis loses its data, the counter of fencing tokens starts again, and the next holder gets
+	// the same token as the last one. The database then refuses one of their writes.
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,

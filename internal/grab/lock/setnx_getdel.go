@@ -9,8 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel releases the lock with two separate commands: it compares the value and then deletes
-// the key. If A's lease expires between the two, A deletes B's lock, and C gets the lock too.
+// setnxGetDel releases the lock with two separate commands: one to compare the value, and one to
+// delete the key. If A's lease expires between the two, A deletes B's lock, and C gets the lock
+// too.
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
 	Title:  "SET NX PX, released by GET, a comparison and DEL",
@@ -34,7 +35,7 @@ func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error)
 	return err == nil && value == l.value, err
 }
 
-// get returns the value of the key, or "" if it does not exist.
+// get returns the value of the key. It returns "" if the key does not exist.
 func get(ctx context.Context, r redis.Cmdable, key string) (string, error) {
 	value, err := r.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {

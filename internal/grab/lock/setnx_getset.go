@@ -33,9 +33,9 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })
 
-// setStamp returns a function that sets the key to a timestamp, in milliseconds rounded down to a
-// multiple of unit. If the key already contains a timestamp in the past, the function calls over to
-// replace it.
+// setStamp returns a function that sets the key to the end of the lease, in milliseconds rounded
+// down to a multiple of unit. If the key already contains a time in the past, the function calls
+// over to replace it.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -66,8 +66,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver takes over an expired lock with GETSET. It succeeds if the key was missing or contained
-// a timestamp in the past.
+// takeOver takes over an expired lock with GETSET. It succeeds if GETSET returns no value or a time
+// in the past.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {

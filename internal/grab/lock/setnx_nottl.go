@@ -25,7 +25,7 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
 
-// endlessIfSentTwice is the expected result if a lock without an expiry gets a request twice.
+// endlessIfSentTwice says what to expect of a lock without an expiry if a request is sent twice.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
 	"Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without a lifetime",

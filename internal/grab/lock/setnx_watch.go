@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxWatch is like setnx, but releases the lock with a transaction instead of a Lua script, which
+// setnxWatch is like setnx, but releases the lock with a transaction instead of a Lua script. That
 // takes three more round trips. WATCH makes EXEC fail if another client has changed the key.
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
@@ -17,8 +17,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete returns a function that deletes the key if may allows it and no other client
-// changes the key in the meantime.
+// watchAndDelete returns a function that deletes the key if the function may allows it, and if no
+// other client changes the key in the meantime.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

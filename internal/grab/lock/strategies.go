@@ -5,7 +5,8 @@ import (
 )
 
 // Strategies lists all strategies in the order in which they are taught: basic locks, mistakes with
-// SETNX, fencing, databases, consensus systems, handoff, and reservations in Redis.
+// SETNX, fencing, databases, consensus systems, handoff, and Redis reservations. It does not
+// include Peers and KnownBroken.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -41,8 +42,8 @@ var Strategies = []Strategy{
 // peers.
 var Peers []Strategy
 
-// KnownBroken lists locks with deliberate mistakes, each of which tests and the explorer must find
-// unsafe. Names does not return them.
+// KnownBroken lists locks with deliberate mistakes. The tests and the explorer must find each of
+// them unsafe. Names does not return them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -59,7 +60,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base in which the values that are set in own replace those of base.
+// variant returns a copy of base in which the fields that are set in own replace those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

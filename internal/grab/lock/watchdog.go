@@ -67,7 +67,7 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease prepares a lease with a new token, before the client has the lock.
+// lease creates a lease with a new token. The client does not have the lock yet.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
@@ -81,8 +81,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries to take the lock whenever it may be free, but not after giveUp. left is how long the
-// current holder's lease will last without renewal.
+// await tries to take the lock whenever it may be free, until giveUp. left is how long the lease of
+// the current holder will last if it is not renewed.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy

@@ -34,11 +34,12 @@ type entry struct {
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
 // enter adds the entry to the lock. If another owner has the lock, it returns how long that owner's
-// lease will last.
+// lease will still last.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {
-		// Wait one millisecond longer, because Redis deletes a key that much after its expiry.
+		// Wait one millisecond longer than Redis says, because Redis deletes a key one millisecond
+		// after its expiry.
 		return time.Duration(n+1) * time.Millisecond, 0, err
 	}
 	return 0, uint64(-n), err

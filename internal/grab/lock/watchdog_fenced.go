@@ -5,9 +5,9 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdogFenced is watchdog with a fencing token that the database stores at each read. If a lease
-// is lost, the database refuses the write of its old holder. If the work hangs, the lease is
-// renewed forever.
+// watchdogFenced is watchdog with a fencing token, which the database stores at each read. If a
+// holder loses its lease, the database refuses its write. If the work hangs, the lease is renewed
+// forever.
 var watchdogFenced = variant(watchdog, Strategy{
 	Name:   "watchdog-fenced",
 	Title:  "watchdog with a fencing token, raised before the read",

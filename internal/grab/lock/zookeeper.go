@@ -82,7 +82,7 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired records that the session and all its leases are lost.
+// expired records that the session has expired, and that all its leases are lost.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
@@ -138,8 +138,8 @@ type zkNode struct {
 	deleted atomic.Bool
 }
 
-// prefix returns the unique beginning of the node's name, by which the client finds its node if the
-// reply to the create was lost.
+// prefix returns the unique beginning of the node's name. If the reply to the creation is lost, the
+// client uses it to find its node.
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -168,8 +168,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoreErrors(err, zk.ErrNodeExists)
 }
 
-// await waits until the client holds the lock. It survives a broken connection, because the node
-// exists as long as the session.
+// await waits until the client holds the lock. It continues after a broken connection, because the
+// node exists as long as the session.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -186,7 +186,7 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 }
 
 // advance takes the lock if the client's node is first. Otherwise, it waits until giveUp, or until
-// the node ahead may have been deleted.
+// the node ahead of it may be gone.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
@@ -256,8 +256,8 @@ func (n *zkNode) take(ctx context.Context) error {
 	return nil
 }
 
-// yield waits for the end of the renewals, and deletes the node if its lease was lost. Otherwise,
-// the node would block all other clients if the session has survived.
+// yield waits until the renewals have ended. If the lease was lost, it then deletes the node,
+// because a node whose session survives would block all other clients.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -280,8 +280,8 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error or a disconnect, because all clients behind it would have
-// to wait otherwise. If that takes too long, it continues in the background.
+// abandon deletes the node after an error or a disconnect, because all clients behind the node
+// would otherwise wait for it. If that takes too long, it continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -294,8 +294,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once the request to create it has finished. It tries once with ctx, and
-// then repeatedly with the context of the Locker.
+// sweep deletes the node as soon as the request to create it has finished. It tries once with ctx,
+// and then repeatedly until the Locker is closed.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -310,8 +310,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove deletes the node, which it looks for first if the name is unknown. A node that does not
-// exist is no error.
+// remove deletes the node. If the node's name is unknown, it looks for the node first. It returns
+// nil if the node does not exist.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return ignoreErrors(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
@@ -326,7 +326,7 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// Delete an unused container here, because the server removes only containers that have had a
+	// Delete an unused container, because the server removes only those containers that have had a
 	// child.
 	return ignoreErrors(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }

@@ -41,8 +41,8 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves returns an error if the server at addr is not part of a quorum, in which case its status
-// has no line "Mode:".
+// serves returns an error if the server at addr is not part of a quorum. The status of such a
+// server has no line "Mode:".
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -61,7 +61,7 @@ func serves(ctx context.Context, addr string) error {
 }
 
 // A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the
-// client starts a new session, but the nodes of the old one are gone.
+// client starts a new session, but the nodes of the old session are gone.
 type ZooKeeperSession struct {
 	Conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
@@ -72,8 +72,8 @@ type ZooKeeperSession struct {
 	calls   sync.WaitGroup
 }
 
-// Connect starts a session and waits until a server accepts it. If the session expires later, a
-// background goroutine calls expired, which must not block.
+// Connect starts a session and waits until a server accepts it. If the session expires later,
+// expired is called in the background. It must not block.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*ZooKeeperSession, error) {
 	s := &ZooKeeperSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -108,13 +108,12 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	}
 }
 
-// list returns its arguments as a slice, whose type need not be named. This helps if another
-// package does not export the type.
+// list returns its arguments as a slice. The caller need not name the element type, which another
+// package may not export.
 func list[T any](elements ...T) []T { return elements }
 
-// Close ends the session. If nodes is true, the nodes of the session disappear immediately.
-// Otherwise, they stay until the session times out, because they may be locks that must not end
-// early.
+// Close ends the session. If nodes is true, the nodes of the session disappear at once. Otherwise,
+// they stay until the session times out, because a node may be a lock that must not end early.
 func (s *ZooKeeperSession) Close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.Conn.Close()
@@ -130,7 +129,7 @@ func (s *ZooKeeperSession) dial(network, addr string, timeout time.Duration) (ne
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire is a network connection that takes the session timeout from the server's first reply,
+// A zkWire is a network connection that reads the session timeout from the server's first reply,
 // because the ZooKeeper client does not report it.
 type zkWire struct {
 	net.Conn
@@ -151,7 +150,7 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write closes the connection if it fails, but returns no error. After an error, the ZooKeeper
+// Write closes the connection if it fails, but returns no error. If it returned one, the ZooKeeper
 // client would complete the request twice and could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
@@ -162,7 +161,7 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the ZooKeeper client's log at debug level, because callers get the same
+// A zkLog writes the log of the ZooKeeper client at debug level, because callers get the same
 // information as errors.
 type zkLog struct{ *slog.Logger }
 
@@ -175,7 +174,8 @@ func (l zkLog) Printf(format string, args ...any) {
 // Lease returns how long the session lasts without a message from the client.
 func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that a reply took longer than a lease lasts, so the lock may already be lost.
+// errLate means that the reply took longer than a lease lasts, so that the lock may already be
+// lost.
 var errLate = errors.New("lock: ZooKeeper did not answer for a whole lease")
 
 type reply[T any] struct {
@@ -183,8 +183,8 @@ type reply[T any] struct {
 	err   error
 }
 
-// send runs a call in the background and returns a channel for the reply, because the ZooKeeper
-// client cannot cancel calls.
+// send runs a call in the background, because the ZooKeeper client cannot cancel calls. It returns
+// a channel for the reply.
 func send[T any](ctx context.Context, s *ZooKeeperSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {

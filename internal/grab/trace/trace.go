@@ -29,7 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// These are the names of spans that are neither phases nor remote calls.
+// These are the names of the spans that are neither a phase of a grab nor a remote call.
 const (
 	Driver = "driver"
 	Grab   = "grab"
@@ -40,7 +40,7 @@ const (
 const (
 	// minWait is the shortest pause between two calls that is recorded as a span.
 	minWait = time.Millisecond
-	// queueSize is how many spans may wait to be sent, before further spans are dropped.
+	// queueSize is how many spans may wait to be sent. Further spans are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the collector.
 	closeTimeout = 5 * time.Second
@@ -62,8 +62,9 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to the collector at url with OTLP over HTTP, or nil if url
-// is empty. It passes errors of the collector to warn. The caller must close the Tracer.
+// Dial returns a Tracer that sends spans to the collector at url with OTLP over HTTP. If url is
+// empty, it returns nil. It calls warn with errors of the collector. The caller must close the
+// Tracer.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -100,8 +101,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace of an incoming request, or ctx itself if the
-// request has no traceparent header.
+// Extract returns a context that continues the trace of an incoming request. If the request has no
+// traceparent header, it returns ctx.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
 		return ctx
@@ -116,17 +117,17 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	}
 }
 
-// Span is a span that has been started and not ended. A nil Span does nothing.
+// Span is a span that has started and not ended. A nil Span does nothing.
 type Span struct {
 	span  trace.Span
 	waits *waits // records pauses in the acquire phase; nil for other spans
 }
 
-// kinds maps the names of spans that cross a process boundary to their OpenTelemetry kind. All other
-// spans have the default kind, internal.
+// kinds maps the names of spans that cross a process boundary to their OpenTelemetry kind. All
+// other spans are internal, which is the default.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a child of the span in ctx. In the returned context, the new span is the parent.
+// Begin starts a span as a child of the span in ctx. The returned context contains the new span.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -150,7 +151,8 @@ func (s *Span) Fail(text string) {
 	}
 }
 
-// End ends the span. In the acquire phase, it first records the pause since the last call.
+// End ends the span. In the acquire phase, it first creates a span for the pause since the last
+// call.
 func (s *Span) End() {
 	if s == nil {
 		return
@@ -162,8 +164,8 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a function that wraps each remote call of a grab in a span, and makes the call
-// through next unless next is nil.
+// Tap returns a function that creates a span for each remote call of a grab. If next is not nil,
+// the function makes the call through next.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
 		return next

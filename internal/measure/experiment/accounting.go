@@ -16,7 +16,7 @@ import (
 )
 
 // accounting counts the answers of the service while the load runs. To save memory, it keeps
-// details only of wins and of unfinished orders.
+// details only of wins and of orders that are not finished.
 type accounting struct {
 	drivers int
 	units   int               // units that each order has for sale
@@ -55,8 +55,8 @@ type accounting struct {
 	inOrder     int             // units that went to the drivers who came first
 
 	first *orderState // the first order for which all drivers have their answers; nil until then
-	// unreadable means that the answers do not show who won, because winners and losers get the same
-	// answer.
+	// unreadable means that the answers do not show who won, because the service gives winners and
+	// losers the same answer.
 	unreadable bool
 	texts      int               // winning answers that have a body
 	hiding     map[string]int    // answers that may hide a win, by kind of answer
@@ -106,7 +106,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts the result of one request. due is when the load plan scheduled the request.
+// add counts the result of one request. due is the time at which the load plan wanted to send it.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -158,9 +158,9 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. came is when the driver sent its
-// request, and answered is when it got the answer. limited means that the driver already has as
-// many units as it may get.
+// addSale counts an answer for an order with several units. The driver sent its request at came,
+// and got the answer at answered. limited means that the driver already has as many units as it may
+// have.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -180,7 +180,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds the figures of a finished order with several units to the totals.
+// closeSale adds the figures of a finished order to the totals, if orders have several units.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -207,7 +207,7 @@ func reached(o grab.Outcome) bool {
 }
 
 // classify decides whether a driver won, lost or may have won. A request without an answer may have
-// won, unless the connection was refused.
+// won, unless the service refused the connection.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -223,8 +223,8 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field returns a string field of a JSON answer, or "". It searches the raw text, because decoding
-// every answer would take twice as long.
+// field returns a string field of a JSON answer, or "" if there is no such field. It searches the
+// raw text, because decoding every answer would take twice as long.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	value, _, ok := bytes.Cut(rest, []byte{'"'})
@@ -263,7 +263,8 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order, which it creates when the first answer arrives.
+// stateOf returns the state of an order. It creates the state when the first answer for the order
+// arrives.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -297,7 +298,7 @@ func (a *accounting) finish() {
 }
 
 // distrust checks whether the service seems to give winners and losers the same answer. If so, it
-// counts every win as uncertain and returns true.
+// marks every win as uncertain and returns true.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// ParseAssert wraps one of these errors if an assertion is invalid.
+// Every error of ParseAssert wraps one of these errors.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
@@ -35,7 +35,7 @@ type Assert struct {
 }
 
 // Figures lists the paths in run.json that an assertion can name. A path that ends with a dot
-// includes all keys below it.
+// stands for all keys below it.
 var Figures = strings.Fields(`
 	orders requests grabs orders_grabbed double_grabs orders_double_grabbed repeated_rows stuck_orders settle_ms
 	phantom_grabs unacknowledged_grabs overlaps near_misses belief_gap_ms struck contended_orders
@@ -60,12 +60,12 @@ const allExpected = "expected"
 // Foreign is the strategy name for a user's own service, whose locking strategy is unknown.
 const Foreign = fleet.ForeignStrategy
 
-// ParseAssert parses an assertion. It returns ErrNoFigure if the figure does not exist, and
+// ParseAssert parses an assertion. It returns ErrNoFigure if there is no figure with that name, and
 // ErrAssert for any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// A colon follows the name of a strategy, but it may also be part of an instance's address.
-	// Only an address contains dots.
+	// A colon usually follows the name of a strategy, but it can also be part of an instance's
+	// address. Only an address contains dots.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -123,8 +123,8 @@ func (a Assert) String() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Misses returns a sentence for each result that violates the assertion. It also returns one if the
-// assertion matches no result.
+// Misses returns a sentence for each result that violates the assertion, or a single sentence if
+// there is no result to check.
 func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
@@ -144,7 +144,8 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds reports whether a result satisfies the assertion. actual describes the measured value.
+// holds reports whether a result satisfies the assertion. It also returns the measured value as
+// text.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
@@ -156,8 +157,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf returns the number at a path in the JSON of a result. It returns 0 for an outcome or error
-// that never occurred.
+// figureOf returns the number at a path in the JSON of a result. For an outcome or error that never
+// occurred, the number is 0.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

@@ -23,7 +23,7 @@ import (
 const auditTimeout = 30 * time.Second
 
 // audit checks the outcome of the load. It reads the ledger and the recorded events, and sends one
-// more request for each order. drained means that no request of the load is still running.
+// more request for each order. drained means that no request of the load is running any more.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measured, first int64, drained bool, back *takeBacks) {
 	a, e := m.accounting, &m.evidence
 	*e = check.Evidence{
@@ -80,7 +80,8 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// These limits apply after the load, while the program waits for rows that the service writes late.
+// These limits apply after the load, while the program waits for ledger rows that the service
+// writes late.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // if the ledger keeps changing, the program waits for this much longer
@@ -92,15 +93,15 @@ func (w *worker) settleFor(c *Cell) time.Duration {
 	return max(cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle)), w.cfg.Target.Compensation)
 }
 
-// settleInterval returns a random pause between two readings of the ledger, because regular
-// readings could miss changes that repeat with the same period.
+// settleInterval returns a random pause between two readings of the ledger. With regular pauses,
+// the readings could miss changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it stops changing, because a service may write a row late, and
-// returns the last rows. If trusted is true, one unchanged reading is enough.
+// settle reads the ledger until it stops changing, and returns its rows. It waits because a service
+// may write a row late. If trusted is true, one unchanged reading is enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
@@ -145,7 +146,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// count counts the wins in the ledger, or in the answers if there is no ledger. A win of a test
+// count counts the wins in the ledger or, if there is no ledger, in the answers. A win of a test
 // request after the load counts only if the order had already been sold out.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
@@ -212,7 +213,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes contains the results of the test requests that the program sends after the load.
+// probes contains the results of the test requests that follow the load.
 type probes struct {
 	stuck   []int64 // orders whose test request got no clear answer
 	refused []int64 // orders whose test request got the answer "taken"
@@ -221,7 +222,7 @@ type probes struct {
 }
 
 // probeAll sends a request of a new driver for each order after the load. If an order is reported
-// as taken but has no ledger row, it tries again, because a reservation may expire.
+// as taken but the ledger has no row for it, it tries again, because a reservation may expire.
 func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -248,8 +249,8 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 	return p, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 }
 
-// withoutWinner returns the orders that the service reports as taken although some of their units
-// have no winner.
+// withoutWinner returns the orders that the service reports as taken although the ledger does not
+// show a winner for every unit.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {

@@ -18,8 +18,8 @@ var (
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
-// bounded tests a strategy under a fault. It stops early if the time limit of the test or of the
-// whole run is reached.
+// bounded tests a strategy under a fault. It stops early if the time for this test or for the whole
+// run is used up.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // always found, because unknown faults were refused earlier
 	end, why := time.Now().Add(w.cfg.Budget), errBudget
@@ -49,7 +49,7 @@ func (cfg Config) budgetOver(what string) string {
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
 // orderByRisk moves the tests that are most likely to fail to the front, so that only low-risk
-// tests are skipped if time runs out. It prints the new order.
+// tests are skipped if the time runs out. It then prints the new order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -62,8 +62,8 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the tests, with those of the highest risk first: %s", catalog.Join(cells, ", ", (*cellSpec).String))
 }
 
-// leaveOut adds an empty result for each test that was skipped because the time for the run was
-// used up.
+// leaveOut adds an empty result for each test that was skipped because the run had used up its
+// time.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

@@ -17,7 +17,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// cell tests one strategy under load and returns the verdict. If the service is too slow for the
+// cell tests one strategy under load and returns the result. If the service is too slow for the
 // load, cell repeats the load at a lower rate.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c, m := w.load(ctx, s, size)
@@ -35,8 +35,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// load opens new orders, sends the load, waits for requests that are still running, and checks the
-// outcome.
+// load opens new orders, sends the load, waits for the last answers, and checks the outcome.
 func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, m measured) {
 	c = w.blank(s, catalog.NoFault, size)
 	m = w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -171,8 +170,8 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidate stores err as the reason not to trust the figures. It does nothing if err is nil or if
-// there already is a reason.
+// invalidate stores err as the reason why the figures cannot be trusted. It does nothing if err is
+// nil or if there already is a reason.
 func (m *measured) invalidate(err error, what string) {
 	if err != nil && m.invalid == "" {
 		m.invalid = fmt.Sprintf("%s: %v", what, err)
@@ -188,8 +187,8 @@ func (w *worker) lease(c *Cell) time.Duration {
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare starts the instances with these settings and selects the strategy. It records the lease
-// time that the instances report, because some lock servers round it.
+// prepare starts the instances with these settings and selects the strategy. It records the
+// duration of a lease as the instances report it, because some lock servers round the TTL.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -201,8 +200,8 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends the requests and counts every answer. It also passes each answer to the function
-// answered, unless that function is nil.
+// send sends the requests and counts every answer. If the function answered is not nil, it also
+// gets each answer.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -241,8 +240,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count stores how much the counters of the instances grew during the load. The figures stay nil if
-// an instance has no counters or was restarted.
+// count stores how much the counters of the instances have grown during the load. The figures stay
+// nil if an instance has no counters or has restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

@@ -12,8 +12,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks polls the ledger of a service that may undo a second win within a time limit. Because
-// it sees only snapshots, it knows just a minimum and a maximum for how long such a win lasted.
+// takeBacks watches the ledger of a service that may undo a second win within a time limit. Because
+// it can only poll the ledger, it knows just a minimum and a maximum for how long such a win
+// lasted.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -30,7 +31,7 @@ type takeBacks struct {
 }
 
 // overbooking records when an order had more ledger rows than units. before is the last reading
-// without the extra row, first is the first one with it, and last is the latest one.
+// without an extra row, first is the first reading with one, and last is the most recent one.
 type overbooking struct{ before, first, last time.Time }
 
 // watchTakeBacks starts to watch the ledger of the given orders. It returns nil if the service may
@@ -64,7 +65,7 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 	return t
 }
 
-// end stops watching and discards the result. t may be nil.
+// end stops watching. t may be nil.
 func (t *takeBacks) end() {
 	if t != nil {
 		t.stop()
@@ -72,8 +73,8 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note processes the rows of one ledger query. asked is when the query was sent, and answered is
-// when the rows arrived.
+// note processes the rows of one ledger query, which was sent at asked and returned the rows at
+// answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -105,8 +106,8 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 }
 
 // settle stops watching and returns the rows that count, including wins that the service undid too
-// late. It returns an error if a deletion time is uncertain, or if the row of a driver that was
-// told of its win never appeared.
+// late. It returns an error if it is uncertain whether a win was undone in time, or if the row of
+// an announced winner never appeared.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

@@ -38,8 +38,8 @@ type Config struct {
 
 	Load
 	Peak PeakConfig
-	// Stock is the number of units of each order. PerDriver is how many units of an order one
-	// driver may get. For both, 0 means 1.
+	// Stock is the number of units of each order, and PerDriver is how many of them one driver may
+	// have. Both default to 1.
 	Stock, PerDriver int
 
 	Work   time.Duration
@@ -50,46 +50,50 @@ type Config struct {
 	// Asked records which settings the user chose. A test with a fault may adjust only the other
 	// settings.
 	Asked Asked
-	// ClockOffset sets the wall clock of the second instance ahead if positive, or back if negative.
+	// ClockOffset changes the wall clock of the second instance: it is set ahead if the offset is
+	// positive, and back if it is negative.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
 	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
 
-	// Target describes the instances under test. If it lists addresses, the run starts no servers.
+	// Target describes the instances under test. If it lists addresses, the run starts no servers
+	// of its own.
 	Target target.Target
-	// Service describes a service that the run must start itself. In this case, Target only says
-	// how to call the service.
+	// Service describes a service that the run must start itself. Target then only says how to call
+	// that service.
 	Service *fleet.Service
-	// Expect contains the verdicts that the user expects. If not nil, they replace the built-in
-	// expectations.
+	// Expect contains the verdicts that the user expects. If it is not nil, it replaces the
+	// built-in expectations.
 	Expect []target.Expectation
-	// Settle is how long the ledger of the user's service must stay unchanged before it is judged. 0
-	// means one lease, but at least 2 s.
+	// Settle is how long the ledger of the user's service must stay unchanged before it is judged.
+	// The default is one lease, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
 	// Inspected receives the findings from a few test requests to the user's service. If it returns
-	// an error, the run ends. If Inspected is nil, no test requests are sent.
+	// an error, the run ends. If it is nil, there are no test requests.
 	Inspected func(Preflight) error
 	// Warmup is how long to send requests that are not counted before each measurement.
 	Warmup time.Duration
 
-	// Shard selects the part of the load that this process sends. Nil selects the whole load.
+	// Shard selects the part of the load that this process sends. If it is nil, the process sends
+	// the whole load.
 	Shard *shard.Shard
-	// Merge contains the answers that several processes recorded earlier. If it is set, the run only
-	// judges these answers and sends no load.
+	// Merge contains the answers that several processes have recorded. If it is not nil, the run
+	// sends no load and only judges these answers.
 	Merge *shard.Merge
 
-	// Repeat is how often to run each test that has no fault. 0 means once.
+	// Repeat is how often to run each test without a fault. The default is once.
 	Repeat int
 	// Budget limits the time for one test with a fault, or for one search for the highest rate.
 	Budget time.Duration
-	// BudgetTotal limits the time for the whole run. With a limit, the tests that are most likely
-	// to fail run first. 0 means no limit.
+	// BudgetTotal limits the time for the whole run, with 0 for no limit. If it is set, the tests
+	// that are most likely to fail run first.
 	BudgetTotal time.Duration
 	deadline    time.Time // when BudgetTotal is used up
-	// Workers is how many tests with a fault run in parallel, each with its own servers. 0 means 1.
+	// Workers is how many tests with a fault run in parallel, each with servers of its own. The
+	// default is 1.
 	Workers int
 	// Resume is an unfinished run with the same settings, or nil. Tests that it has finished do not
 	// run again.
@@ -142,7 +146,8 @@ var Scenarios = []Scenario{
 	}},
 }
 
-// Defaults returns the settings of a scenario, with defaults for everything that it leaves open.
+// Defaults returns the settings of a scenario, including defaults for everything that the scenario
+// does not set.
 func Defaults(scenario string) Config {
 	s := catalog.First(Scenarios, func(s Scenario) bool { return s.Name == scenario })
 	cfg := s.Config
@@ -155,7 +160,7 @@ func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
-// asRunning replaces the settings with those that the running instances report.
+// asRunning replaces the settings by those that the running instances report.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Contradiction returns an error if figures in the run contradict each other, for example because
-// someone has edited the result file.
+// Contradiction returns an error if two figures in the run cannot both be right, for example
+// because someone has edited the result file.
 func (r *Run) Contradiction() error {
 	for _, c := range r.Cells {
 		if err := cmp.Or(c.contradiction(), r.contradicts(c)); err != nil {
@@ -20,7 +20,7 @@ func (r *Run) Contradiction() error {
 	return nil
 }
 
-// contradicts returns an error if a result does not match the settings of the run.
+// contradicts returns an error if a result does not fit the settings of the run.
 func (r *Run) contradicts(c Cell) error {
 	if c.Environment != nil {
 		for _, d := range r.Environment.Differences(*c.Environment) {

@@ -40,8 +40,8 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends the test of an order for which the service reconnected too late to compete for the
-// lock. The paused driver may then continue. The contenders stay away, because they could win with an
+// giveUp ends the test of an order, because the service reconnected too late for other drivers to
+// compete. The paused driver may continue, but no other driver starts, because it could win with an
 // expired lock.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
@@ -62,7 +62,7 @@ func (s *strike) isTooLate(c *contest) bool {
 }
 
 // awaitExpiry waits until the leases of the paused drivers have expired. It does nothing if the
-// strategy itself makes the other drivers wait for the lock.
+// strategy itself makes other drivers wait for that.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -71,7 +71,7 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more request for every order once all servers are reachable again. The answer
+// sendLate sends one more request for every order, once all servers are reachable again. Its answer
 // shows whether the order can still be won.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
@@ -94,7 +94,7 @@ func (s *strike) sendLast(ctx context.Context) error {
 }
 
 // awaitRecovery waits until the instance that the fault does not hit has reconnected to its
-// servers. It waits at most half a lease, because another driver could simply win once the lease
+// servers. It gives up after half a lease, because other drivers could simply win once the lease
 // has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
@@ -110,9 +110,8 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long other drivers compete while the fault lasts. At one step of a service,
-// it is twice as long, because a lock may end late: a background task that removes old locks runs
-// only from time to time.
+// contendFor returns how long other drivers compete while the fault lasts. At one step of a
+// service, it is twice as long, because the service may remove old locks only from time to time.
 func (s *strike) contendFor() time.Duration {
 	d := time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return !c.affectedFirst && s.in.bothOrders(c.point) }) {
@@ -158,8 +157,8 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records which of the drivers that the fault hit finished before their leases ended. If
-// an order of such a driver has two winners, an expired lease is not the cause.
+// noteEarly records which of the drivers that the fault hit have finished before the end of their
+// leases. If an order of such a driver has two winners, an expired lease is not the cause.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
@@ -186,8 +185,8 @@ func (s *strike) sendFresh(c *contest) {
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets the other drivers write once the driver that the fault hit has written or has
-// its answer. It stops waiting before their own leases expire.
+// freeContenders lets the other drivers write as soon as the driver that the fault hit has written
+// or has its answer. It does not wait until their own leases expire.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
@@ -225,7 +224,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 }
 
 // cancelUnlessFirst discards the injection if the driver that the fault hit should have written
-// first but has not written yet.
+// first but has not.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
 		why := "the driver that the fault hit did not write before the others"
@@ -236,7 +235,7 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 	}
 }
 
-// mustClaimFirst reports whether a bug shows only if the driver that the fault hits writes first.
+// mustClaimFirst reports whether the driver that the fault hits must write first to reveal a bug.
 // If it wrote later, the database could refuse the write because of its older fencing token.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
@@ -252,8 +251,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.affected) || s.isAnswered(c.affected)
 }
 
-// awaitQuiet waits until all drivers have their answers or the time is over. If too few drivers
-// have competed for an order, it sends more of them.
+// awaitQuiet waits until all drivers have their answers, or until the time is over. It sends
+// further drivers to orders for which too few drivers have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -272,8 +271,8 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 // settings, ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// awaitFailedRelease keeps an outage going until the client has stopped trying to release its lock.
-// If the outage ended earlier, the client could release the lock, and the order would not get stuck.
+// awaitFailedRelease keeps an outage going until the client has given up releasing its lock.
+// Otherwise, the client could still release the lock, and the order would not get stuck.
 func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Lasts {
 		return nil
@@ -318,7 +317,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the remaining drivers after the first driver has released its lock, so that they
+// sendThird sends the remaining drivers after the first driver has released its lock. They should
 // finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}

@@ -12,15 +12,15 @@ import (
 )
 
 // contest is the test of one order, for which several drivers compete. The fault hits only one of
-// them, called the affected driver.
+// them, which is called the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
 	calls int // how many parallel calls are stopped where the fault hits
 	// affectedFirst means that the affected driver must write before its competitors may write.
 	affectedFirst bool
-	// atOther means that the affected driver is stopped at one instance while the other one is
-	// killed and starts again.
+	// atOther means that the affected driver is stopped at one instance, while the other instance
+	// is killed and started again.
 	atOther bool
 
 	// These fields contain the requests of the drivers, in the order in which they are sent.
@@ -51,7 +51,8 @@ type contest struct {
 	retriedAt          time.Time // when the wait before the next driver began; zero if there is no such wait
 }
 
-// contest assigns the drivers of the nth order to their roles at random, based on the seed.
+// contest assigns the drivers of the nth order to their roles. The assignment is random, but the
+// same for each run with the same seed.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -78,8 +79,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// If the program cannot tell drivers apart, the fault would hit all drivers of this instance,
-	// so send the other drivers to the other instance.
+	// If the program cannot tell drivers apart, the fault would hit all drivers at this instance.
+	// Send the other drivers to the other instance.
 	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -97,12 +98,13 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 }
 
 // tokensDecide reports whether only one other driver may write before the waiting driver continues.
-// After several writes, a lock that has lost its counter could repeat the waiting driver's token.
+// If several wrote, a lock that has lost its counter could give one of them the same token as the
+// waiting driver.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the instance under fault after all others.
+// place returns a sort key by which requests to the instance under fault come last.
 func (in *injection) place(r load.Request) int {
 	if r.Target == in.struck.URL {
 		return 1
@@ -123,8 +125,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver is probably in the lock's queue, because some time
-// has passed since its last call.
+// hasQueued reports whether the waiting driver has probably joined the lock's queue. This is
+// assumed some time after its last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()
@@ -132,7 +134,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike excludes an injection that could not have revealed a failure from the counts, and
+// cancelStrike removes an injection that could not have revealed a failure from the counts, and
 // records the reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {

@@ -11,18 +11,18 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite marks an order that was saved only by the database, which refused a write after the
-// lease had ended. No property failed.
+// lateWrite marks an order that only the database has saved, by refusing a write after the end of
+// the lease. No property failed.
 const lateWrite = "late write"
 
-// failed names an order and the property that does not hold for it. An empty property means that
-// the order is fine.
+// failed names an order and the property that it violates. If the order is fine, the property is
+// empty.
 type failed struct {
 	order    int64
 	property string
 }
 
-// failureOf returns the worst failure of an order, or an empty property if nothing failed.
+// failureOf returns the worst failure of an order. Its property is empty if nothing failed.
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
@@ -36,11 +36,11 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns how many more wins an order has than units.
+// doubleGrabs returns how many wins an order has beyond the number of its units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats reports whether each surplus ledger row of an order repeats an earlier row of the
-// same driver. Such rows do not prove that two drivers won.
+// onlyRepeats reports whether every surplus ledger row of an order repeats an earlier row of the
+// same driver. Such rows do not show that two drivers won.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -95,8 +95,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the recorded events, and the timeline that best explains the verdict. It returns the
-// timelines of all failed orders.
+// keep stores the recorded events of a test, and the timeline that best explains its verdict. It
+// returns the timelines of all failed orders.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -182,8 +182,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the known kind of failure that fits an order, or "". Without a timeline,
-// it infers the kind from the fault.
+// modeOf returns the id of the known failure mode that fits an order, or "" if none fits. Without a
+// timeline, it infers the failure mode from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode

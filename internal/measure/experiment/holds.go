@@ -28,15 +28,15 @@ const (
 	contenderHold = "contender" // stops the other drivers just before they write
 )
 
-// hold is a breakpoint. It stops certain remote calls that one instance makes for the drivers of an
-// order.
+// hold is a breakpoint at one instance. It stops certain remote calls that the instance makes for
+// the drivers of an order.
 type hold struct {
 	in   *fleet.Instance
 	kind string
 	control.Hold
 }
 
-// holds returns the breakpoints to set before the drivers of an order start.
+// holds returns the breakpoints that must be set before the drivers of an order start.
 func (s *strike) holds(c *contest) []hold {
 	affected := []int64{c.affected.Driver}
 	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
@@ -75,8 +75,8 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write. The driver that the
-// fault hits can then write first.
+// holdsContenders reports whether the other drivers must stop before they write, so that the driver
+// that the fault hits can write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced
@@ -97,8 +97,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the breakpoint. It includes the driver if each driver has a breakpoint
-// of its own.
+// name returns the name of the breakpoint. It includes the driver if there is one breakpoint for
+// each driver.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -120,8 +120,8 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints, except those that must stop their calls until the end of the
-// test.
+// removeHolds removes all breakpoints except those whose calls must stay stopped until the end of
+// the test.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -138,7 +138,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls contains the calls that are stopped at each of the two instances, by the name of their
+// heldCalls contains the calls that are stopped at the two instances, by the name of the
 // breakpoint.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
@@ -150,11 +150,11 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 	return m, err
 }
 
-// simultaneous is the longest time between two calls that the program treats as simultaneous.
+// simultaneous is how far two calls may be apart that the program treats as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the driver has stopped where the fault will hit it. If the driver makes
-// several parallel calls there, all of them must have stopped.
+// isAtPoint reports whether the driver has stopped where the fault will hit it. If it makes several
+// parallel calls there, all of them should have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -173,8 +173,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the breakpoints at which other drivers are stopped now, except at an instance whose
-// process is stopped.
+// held returns the breakpoints at which other drivers are stopped now. An instance whose process is
+// stopped cannot report any.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
@@ -192,7 +192,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// loseReplies sends the stopped calls to their servers, and discards the replies.
+// loseReplies sends the stopped calls to their servers, but discards the replies.
 func (s *strike) loseReplies(ctx context.Context) error {
 	for _, c := range s.contests {
 		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)

@@ -79,7 +79,7 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns a copy of the worker with the settings that the fault needs, except for
+// withSettingsFor returns a copy of the worker with the settings that the fault needs. It keeps the
 // settings that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
@@ -101,8 +101,8 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
-// strikeDrivers returns how many drivers compete for each order under a fault. It adds two drivers
-// for each additional unit, so that too many can win even if some fail.
+// strikeDrivers returns how many drivers compete for each order under a fault. Each additional unit
+// adds two drivers, so that too many can win even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
 // prepareAndStrike prepares the fault, injects it and judges the outcome. It cleans up even after an
@@ -129,8 +129,8 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// readTrail finds out which remote calls a request makes. It calls record to observe them, unless
-// they are already known for this strategy.
+// readTrail finds out which remote calls a request makes. If they are not known for this strategy
+// yet, it calls record to observe them.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if t := in.trail.service; err == nil && t != nil {
@@ -154,7 +154,7 @@ func (in *injection) choosePoints() error {
 func names(points []fault.Point) string { return catalog.Join(points, ", ", fault.Point.String) }
 
 // strikeAtPoints injects the fault at every step of a request and measures the outcome. It returns
-// an error only if the fault cannot be prepared.
+// an error only if it cannot prepare the fault.
 func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -192,7 +192,7 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	return err
 }
 
-// aim makes sure that the fault hits the server that stores the locks. On a Redis Cluster, it moves
+// aim ensures that the fault hits the server that stores the locks. On a Redis Cluster, it moves
 // the locks to the master that will fail.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
@@ -211,8 +211,8 @@ func (in *injection) keys() []string {
 	return catalog.Map(in.aimed, func(c *contest) string { return grab.Key(in.strategy.Name, c.order) })
 }
 
-// prepareAgain prepares the fault anew, because some faults can be injected only once after each
-// preparation.
+// prepareAgain prepares the fault once more, because some faults can be injected only once after
+// each preparation.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if done := in.prepared.Close; done != nil {
 		in.prepared.Close = nil
@@ -239,7 +239,7 @@ func (in *injection) routes() map[int]stack.Addresses {
 }
 
 // groups divides the steps of a request into groups that are tested at the same time. If the
-// program cannot tell drivers apart, each group has only one step.
+// program cannot tell drivers apart, it tests one step at a time.
 func (in *injection) groups() [][]fault.Point {
 	if in.traits.tellsDrivers {
 		return [][]fault.Point{in.points}
@@ -267,8 +267,8 @@ func (in *injection) clear(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a function that calls strike while the drivers send their requests, and counts
-// every answer.
+// sending returns a function that sends the requests of the drivers and counts every answer.
+// Meanwhile, it calls strike.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
 		ctx, stop := context.WithCancelCause(ctx)
@@ -278,8 +278,7 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		striking.Go(func() {
 			defer in.bursts.End()
 			if err := strike(ctx); err != nil {
-				// Stop the instances, because the paused calls would otherwise continue in random
-				// order.
+				// Stop the instances. Otherwise, the paused calls would continue in random order.
 				if in.w.fleet.Started() {
 					err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 				}
@@ -305,9 +304,9 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req] = response{outcome, r.Timestamp, r.End()}
 }
 
-// competed reports whether enough other drivers asked for the lock to cause a second win. If the
-// fault outlasts the lease, they must ask after the lease has ended and before the delayed driver
-// writes.
+// competed reports whether enough other drivers have asked for the lock to cause a second win. If
+// the fault outlasts the lease, only requests between the end of the lease and the delayed write
+// count.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -326,9 +325,9 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// triedInTime reports whether a refused driver certainly asked for the lock after the lease had
-// ended and before the delayed driver wrote. The time of the answer does not prove this, because
-// answers may be late.
+// triedInTime reports whether a refused driver certainly asked for the lock between the end of the
+// lease and the delayed write. The time of the answer does not prove this, because answers may be
+// late.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.w.lease(in.cell)
 	tried := a.sent // the driver was still trying at this time
@@ -350,8 +349,8 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays a write until the driver's lease has ended. It returns
-// false for a strategy without a lock, but assumes that a user's service has one.
+// outlasts reports whether the fault delays a write until after the end of the driver's lease. A
+// strategy without a lock has no lease, but a user's service is assumed to have one.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false
@@ -359,8 +358,7 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether the condition holds for at least as many requests as an order has
-// units.
+// atLeastUnits reports whether holds is true for at least as many requests as the order has units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -398,15 +396,15 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return err
 }
 
-// testsStart reports whether to inject the fault once more at this step, into the other instance.
-// When a service starts, it may delete locks or undo unfinished work, which may belong to a driver at
-// an instance that is still running.
+// testsStart reports whether to inject the fault once more at this step, but into the other
+// instance. A service that starts may delete locks or undo unfinished work of a driver at an
+// instance that is still running.
 func (in *injection) testsStart(p fault.Point) bool {
 	return in.traits.reconnects && in.fault.Course == fault.Killed && p.Part == fault.Work && p.After
 }
 
-// ttlOfRestart returns the TTL with which a lock outlasts the restart of an instance. It is the
-// configured one if the run cannot set it.
+// ttlOfRestart returns a TTL that is long enough for a lock to outlast the restart of an instance.
+// If the run cannot set the TTL, it returns the configured one.
 func (in *injection) ttlOfRestart() time.Duration {
 	cfg := in.w.cfg
 	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
@@ -415,8 +413,8 @@ func (in *injection) ttlOfRestart() time.Duration {
 	return max(cfg.TTL, restartTTL, 3*in.struck.StartTook)
 }
 
-// strikeAtOther stops a driver at the other instance and restarts the instance that the fault hits.
-// Then other drivers compete there before the lease of the stopped driver ends.
+// strikeAtOther stops a driver at the other instance, and restarts the instance that the fault
+// hits. Then other drivers compete there before the lease of the stopped driver ends.
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	u := in.workload.setup
 	in.w.cfg.TTL = in.ttlOfRestart()
@@ -431,16 +429,16 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
 }
 
-// bothOrders reports whether to inject the fault twice at this step, so that the delayed driver
-// writes last once and first once. Some checks, such as fencing tokens, refuse only the last
-// writer.
+// bothOrders reports whether to inject the fault twice at this step. The delayed driver writes last
+// the first time, and first the second time. Some checks, such as fencing tokens, refuse only the
+// last writer.
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
-// strikeUntilHit injects the fault at the given steps, and tries a few more times if the fault
-// misses.
+// strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more
+// times.
 func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
 	for try := 1; ; try++ {
 		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
@@ -456,8 +454,8 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 	}
 }
 
-// strikeAt injects the fault once, at several steps at the same time. Each step gets a new order
-// with its own drivers.
+// strikeAt injects the fault once, at several steps at the same time. Each step is tested with a
+// new order and its own drivers.
 func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.traits.reconnects {
 		if err := in.prepareAgain(ctx); err != nil {

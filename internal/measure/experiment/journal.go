@@ -17,7 +17,7 @@ import (
 )
 
 // journal writes the raw records of a run to the result folder. The events of all instances go to
-// events.jsonl, and the answers of each test go to a separate file.
+// events.jsonl, and the answers in each test go to a file of their own.
 type journal struct {
 	dir string
 
@@ -30,8 +30,8 @@ func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 // ownName is the instance name in events that this program records itself.
 const ownName = "loadgen"
 
-// open creates events.jsonl, or continues the file of a resumed run. If a resumed file ends with an
-// incomplete line, open removes the line and returns its length.
+// open creates events.jsonl. For a resumed run, it continues the existing file, removes an
+// incomplete line at its end, and returns the length of that line.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_RDWR | os.O_APPEND
 	if !resumed {
@@ -79,7 +79,7 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
-// suffix returns a suffix for the file names of a repetition, such as "-2". It is empty for the
+// suffix returns what distinguishes the files of a repetition, such as "-2". It is empty for the
 // first run.
 func (w *worker) suffix() string {
 	if w.repetition <= 1 {

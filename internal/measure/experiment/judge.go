@@ -54,8 +54,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// tooLate explains why a fault that was injected at a fixed time came after the request had ended.
-// It returns "" if no fault came late.
+// tooLate returns an explanation if a fault that was injected at a fixed time came after the end of
+// the request. Otherwise, it returns "".
 func (c Cell) tooLate() string {
 	switch {
 	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
@@ -66,8 +66,8 @@ func (c Cell) tooLate() string {
 	return ". The grab had ended by then: its answers may arrive late, for example because a small answer waits for a delayed acknowledgement (TCP_NODELAY avoids that)"
 }
 
-// withoutWinner describes the orders that are reported as taken although the ledger has no winner,
-// or returns "".
+// withoutWinner describes the orders that are reported as taken although the ledger has no winner.
+// It returns "" if there are none.
 func (m measured) withoutWinner() string {
 	if m.accounting == nil || len(m.winnerless) == 0 {
 		return ""
@@ -79,8 +79,8 @@ func (m measured) withoutWinner() string {
 	return text
 }
 
-// phrases returns the words for an order that was grabbed, was grabbed too often, or had too few
-// competing drivers. The words differ if orders have several units.
+// phrases returns the words for three cases: an order was grabbed, it was grabbed too often, or too
+// few drivers competed for it. The words differ if orders have several units.
 func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
 	if c.Sale == nil {
 		return "grabbed", " grabbed more than once", "no contender"
@@ -88,7 +88,7 @@ func (c Cell) phrases() (grabbed, tooOften, tooFew string) {
 	return "sold out", fmt.Sprintf(" sold more than %d times", c.Sale.Stock), fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
 }
 
-// at lists the points that satisfy a condition, such as ": before acquire; after release". It
+// at lists the points for which holds returns true, such as ": before acquire; after release". It
 // returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
 	points = catalog.Filter(points, holds)
@@ -103,10 +103,10 @@ func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return
 // struckTooRarely reports whether the fault missed this step of a request at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units stayed unsold after the fault, and nothing worse happened.
+// leftUnits reports whether units stayed unsold after the fault, and nothing worse has happened.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock returns Yes if the lock never had two holders at once, and No if it had. It returns nil
+// judgeLock returns Yes if the lock never had two holders at once, and No if it did. It returns nil
 // if this is unknown or if there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
@@ -121,8 +121,8 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share returns a text that says how many orders are affected, such as "1 of 5 orders was" or "2 of
-// 5 orders were".
+// share returns how many orders are affected, as part of a sentence such as "1 of 5 orders was" or
+// "2 of 5 orders were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -131,11 +131,11 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected returns the predicted verdicts on the orders and on the lock. They are nil if the
-// predictions do not apply to these settings.
+// expected returns the verdicts that we expect on the orders and on the lock. They are nil if we
+// have no expectation for these settings.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// The predictions assume that drivers compete, which is uncertain in a search for the highest
-	// rate.
+	// The expectations assume that drivers compete, which is not certain in a search for the
+	// highest rate.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for processes that the program cannot stop at a certain call. Instead, it
-// injects the fault at several times during a request.
+// These settings are for processes that the program cannot stop at a certain call. It injects the
+// fault at several times during a request instead.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often the program tries to stop a process that still answers
@@ -28,8 +28,8 @@ const (
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the fault was injected at a fixed time after the start of a request,
-// instead of at a known step.
+// IsMoment reports whether the fault was injected at a fixed time after the start of a request, as
+// opposed to a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
 // byTime reports whether the program can choose only the time of a fault, and not the remote call
@@ -97,8 +97,8 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	return nil
 }
 
-// timeGrab returns how long a normal request takes. It returns the shortest of several durations,
-// so that the last injection still comes while the request is running.
+// timeGrab returns how long a normal request takes. It measures several requests and returns the
+// shortest duration, so that even the last injection comes while the request is running.
 func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
@@ -117,7 +117,7 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes returns an error if requests get answers even while the process is stopped. It checks
+// checkServes returns an error if requests are answered even while the process is stopped. It tries
 // several times, because a busy machine may stop a process late.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {
@@ -158,8 +158,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments injects the fault at each chosen time after the start of a request. If a request
-// has already ended by then, it tries again with another order.
+// strikeAtMoments injects the fault at each of the chosen times after the start of a request. If a
+// request has already ended by then, it tries again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -187,7 +187,7 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 }
 
 // runAt sends a request and injects the fault after the given time. It returns false if the request
-// had already ended by then.
+// had ended by then.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]

@@ -25,8 +25,8 @@ const (
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless is the name of the strategy without a lock. A search for the highest rate compares the
-// others with it.
+// lockless is the name of the strategy without a lock. A search for the highest rate compares all
+// other strategies with it.
 const lockless = "none"
 
 // peak searches for the highest rate that a strategy can sustain, and returns the result.
@@ -57,8 +57,8 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until an attempt fails, and then narrows the range until the time is used
-// up. Because a busy machine may cause a failure, it repeats each failed attempt once.
+// search doubles the rate until an attempt fails, and then narrows down the highest rate until the
+// time is used up. It repeats each failed attempt once, because a busy machine may be the cause.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -97,8 +97,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate returns the next rate to try. It doubles low as long as no rate has failed, and halves
-// high as long as every rate has failed. Otherwise, it returns their geometric mean.
+// nextRate returns the next rate to try. As long as no rate has failed, it doubles low. As long as
+// every rate has failed, it halves high. Otherwise, it returns their geometric mean.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -110,8 +110,8 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bare searches for the highest rate of an endpoint that does no work, to find the limits of HTTP
-// and of the load generator. It returns nil if there is no such endpoint.
+// bare searches for the highest rate of an endpoint that does no work. The result shows the limits
+// of HTTP and of the load generator. It returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := "/healthz"
 	if w.cfg.Service != nil {
@@ -159,8 +159,8 @@ const (
 	ByLock      = "lock"
 )
 
-// limit finds out what limited the rate in each search. To do so, it compares a strategy with
-// requests that take no lock, and with an endpoint that does no work.
+// limit finds out what limited the rate in each search. It compares each strategy with requests
+// without a lock, and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -181,9 +181,9 @@ func (r *Run) limit() {
 	}
 }
 
-// limitOf returns what limited the highest request rate p of a strategy, and why. It compares p
-// with none (requests without a lock) and bare (an endpoint that does no work), which may be p
-// itself. limit is "" if the cause is unknown.
+// limitOf returns what limited the highest rate p of a strategy, and why. It compares p with the
+// rate none without a lock, and with the rate bare of an endpoint that does no work. limit is "" if
+// the cause is unknown.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -213,7 +213,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 }
 
 // failed returns the failed attempt with the lowest rate, or nil if no attempt failed. If that rate
-// was tried twice, it returns the second attempt.
+// was tried twice, it returns the second one.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -241,7 +241,7 @@ func (s PeakStep) String() string {
 	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
 }
 
-// timerNoise is how many milliseconds the timers of a busy machine may add to a latency.
+// timerNoise is how much the timers of a busy machine may add to a latency, in milliseconds.
 const timerNoise = 2.0
 
 // isHeld reports whether the service kept up with the load: every request was sent on time and

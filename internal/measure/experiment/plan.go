@@ -25,15 +25,15 @@ func (cfg Config) Plan() []CellName {
 	return catalog.Map(cfg.specs(nil), func(s *cellSpec) CellName { return s.CellName })
 }
 
-// cellSpec describes a test that is still to run, and later stores its result.
+// cellSpec describes a test of the run. It stores the result when the test has run.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the test has run
 }
 
-// specs lists the tests of the run. at is nil before the run has connected to a running service,
-// whose strategies are not known until then.
+// specs lists the tests of the run. at is nil as long as the run has not connected to a running
+// service, whose strategies are unknown until then.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -51,7 +51,8 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the strategy without a lock to a search for the highest rate, for comparison.
+// withControl adds the strategy without a lock, with which a search for the highest rate compares
+// the others.
 func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {
@@ -61,7 +62,7 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns the result of a test that cannot run, such as "n/a" with a reason. It returns nil
+// excuse returns a result with a reason, such as "n/a", for a test that cannot run. It returns nil
 // if the test can run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
@@ -113,8 +114,8 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators are the servers that only the first worker starts, because they start slowly and
-// need much memory.
+// coordinators are servers that only the first worker starts, because they start slowly and need
+// much memory.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
 // queue contains the tests that still have to run. It is safe for concurrent use.
@@ -123,7 +124,7 @@ type queue struct {
 	left []*cellSpec
 }
 
-// newQueue returns a queue in which the tests that only the first worker can run come first.
+// newQueue returns a queue that begins with the tests that only the first worker can run.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {
@@ -136,8 +137,8 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take removes and returns the next test that needs only the given servers. It returns nil if there
-// is none.
+// take removes and returns the next test for which the given servers are enough. It returns nil if
+// there is none.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight contains the findings from a few test requests to the user's service before the load.
+// Preflight contains what a few test requests before the load have revealed about the user's
+// service.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
@@ -44,14 +45,14 @@ type SeenAnswer struct {
 // SeenCall is one call that the service made to a server.
 type SeenCall struct{ Role, Name string }
 
-// Reach says at which remote calls a fault can be injected.
+// Reach says at which remote calls of a request a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
 	Before, After []int  // the numbers of these calls, counted from 1
 	Why           string // why the fault can hit no call, or which calls it cannot hit
 }
 
-// Problem is a mistake in the settings with which the user describes their service.
+// Problem is a mistake in the settings that describe the user's service.
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
 	Text string // a description of the problem, with advice for the user
@@ -62,15 +63,16 @@ type Problem struct {
 // Error names the setting and describes the problem.
 func (p *Problem) Error() string { return p.Key + ": " + p.Text }
 
-// roles maps the phases of a service's calls to the words that users see.
+// roles maps the phase of a call to the word that the user sees.
 var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect sends a few test requests with each strategy of the user's service, and passes the
-// findings to show. If the run has to start the service, Inspect starts it first.
+// Inspect sends a few test requests with each strategy of the user's service, and calls show with
+// the findings. If the run has to start the service, Inspect starts it first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
-	// Start the service with the settings that recordService will use, so that it starts only once.
+	// Start the service with the settings that recordService will use, so that it need not start
+	// twice.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
 	cfg.Stack.Needs |= cfg.serviceNeeds()
 	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
@@ -127,7 +129,7 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 }
 
 // quickTrail records the remote calls of one request. To save time, it does not wait for calls in
-// the background.
+// the background, such as renewals.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
@@ -216,8 +218,8 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// inspectSecond checks that -open-orders has opened a second order too, because a run needs several
-// orders with consecutive ids.
+// inspectSecond checks that -open-orders has also opened a second order, because a run needs
+// several orders with consecutive ids.
 func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
 	m := w.ask(ctx, p, w.fleet.Instances[0], id, w.fleet.ProbeDriver(1), "driver of the next order")
 	if m.outcome == grab.Grabbed || m.outcome == grab.Busy {
@@ -272,9 +274,9 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds the problem that the first driver of a new order did not win. It derives the setting
-// to correct from the answer. open is the setting that opens orders, and failing the one to name if
-// the service fails. known is a hint for services that accept only known drivers.
+// addLoser adds the problem that the first driver of a new order did not win, and derives from the
+// answer which setting to correct. open is the setting that opens orders. failing is the one to
+// name if the service fails. known is a hint for services that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -303,11 +305,11 @@ func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	}
 }
 
-// ledgerArrives is how long to wait for the ledger row after an answer.
+// ledgerArrives is how long to wait for a ledger row after the answer to a grab.
 const ledgerArrives = 2 * time.Second
 
 // inspectLedger compares the ledger with the answers, and returns how many drivers have a ledger
-// row for the order.
+// row for this order.
 func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
 	if !w.ledger {
 		p.Ledger = "no ledger can be read, so only the answers tell who won"
@@ -337,8 +339,8 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 	return len(drivers)
 }
 
-// inspectTrail adds the recorded calls of a request to p, or the reason why they could not be
-// recorded.
+// inspectTrail adds the recorded calls of a request to p. If they could not be recorded, it adds
+// the reason.
 func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
 		err = w.checkReadable(t)
@@ -364,7 +366,7 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 }
 
 // reach finds the remote calls at which a fault can be injected. If the calls of the service are
-// unknown, it returns the reason.
+// unknown, its result says why.
 func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/measure/status"
 )
 
-// progress shows how many tests have finished and how long the others may take.
+// progress shows how many tests have finished, and how long the remaining ones may take.
 type progress struct {
 	mu      sync.Mutex
 	line    status.Line
@@ -22,7 +22,8 @@ type progress struct {
 	pace    [2]pace           // for tests without a fault, and for tests with a fault
 }
 
-// pace measures how fast tests finish. Tests with and without a fault are measured separately.
+// pace measures how fast tests finish. There is one pace for tests without a fault, and one for
+// tests with a fault.
 type pace struct {
 	left, done int
 	atOnce     int
@@ -41,7 +42,7 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets how many tests will run without a fault and with a fault. The workers share the tests
+// expect sets how many tests without and with a fault will run. The workers share only the tests
 // with a fault.
 func (p *progress) expect(faultless, faulty, workers int) {
 	p.mu.Lock()
@@ -63,7 +64,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows progress within a test, unless the last update is too recent.
+// step shows progress within a test, unless it has done so very recently.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +82,7 @@ func (t *workerProgress) end() {
 	t.running = slices.DeleteFunc(t.running, func(o *workerProgress) bool { return o == t })
 }
 
-// say prints a message at once, even if a progress line is on the screen.
+// say prints a message at once, even if a progress line is visible.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +103,8 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates the remaining time. It returns false if no test is left or no test has
-// finished yet.
+// timeLeftLocked estimates the remaining time. It returns false if all tests have finished, or none
+// yet.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // Repetition contains the figures of one of several runs of the same test. Tests are repeated
-// because the cost of a strategy can differ by a factor of ten between two runs.
+// because the same strategy can be ten times slower in one run than in another.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -39,8 +39,8 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds returns the tests in running order, including repetitions. It shuffles each round, because
-// otherwise periodic work on the machine could slow down the same strategy every time.
+// rounds returns the tests in the order in which they run, including repetitions. It shuffles each
+// round. Otherwise, periodic work on the machine could slow down the same strategy every time.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -53,7 +53,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times returns how often the test has run to its end.
+// times returns how often the test has run to the end.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -65,7 +65,7 @@ func (s *cellSpec) times() int {
 	}
 }
 
-// first converts the result of a single run into the first of several repetitions.
+// first converts the result of a single run to a result with one repetition.
 func (c Cell) first() Cell {
 	c.Repetitions = []Repetition{c.repetition()}
 	c.Reason = inRepetition(1, c.Reason)
@@ -79,8 +79,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge adds the result of one more repetition. It adds up counts, takes the median of other
-// figures, and keeps the worse verdict.
+// merge adds the result of one more repetition. Counts are added up, other figures become medians,
+// and the worse verdict stays.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -139,7 +139,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values with the given function, or returns nil if either value is nil.
+// both combines two values with the function with. It returns nil if one of the values is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -158,7 +158,7 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// ValuesOf returns the known values of one figure in all repetitions.
+// ValuesOf returns the values of one figure in all repetitions, without those that are unknown.
 func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
@@ -168,8 +168,8 @@ func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []
 	return values
 }
 
-// medianOf returns the median of one figure over the repetitions that have it, or nil if there are
-// none.
+// medianOf returns the median of one figure over the repetitions that have it, or nil if none has
+// it.
 func medianOf(repetitions []Repetition, of func(Repetition) *float64) *float64 {
 	values := ValuesOf(repetitions, of)
 	if len(values) == 0 {

@@ -31,13 +31,14 @@ type Run struct {
 	Cells       []Cell      `json:"cells"`
 	Bare        *Bare       `json:"bare,omitempty"` // set only for the peak scenario; nil if the service has no such endpoint
 
-	// Ended lists the servers that exited unexpectedly, with the time and the cause of each exit.
+	// Ended lists the servers that exited unexpectedly, each with the time and the cause.
 	Ended []string `json:"-"`
-	// Planned is the number of all tests of the run, finished or not.
+	// Planned is the number of all tests of the run, whether they have finished or not.
 	Planned int `json:"-"`
 }
 
-// Measured reports whether the run has measured at least one result, or had nothing to measure.
+// Measured reports whether the run has at least one measured result. It also returns true if there
+// was nothing to measure.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
@@ -59,8 +60,8 @@ type Environment struct {
 	Commit    string `json:"commit"`
 }
 
-// Differences describes why results from two environments cannot be compared. It ignores a value
-// that is unknown in one of them.
+// Differences returns the reasons why results from two environments cannot be compared. It ignores
+// values that are unknown in one of them.
 func (e Environment) Differences(now Environment) (all []string) {
 	e.Vegeta, e.Commit = "", "" // these do not affect a comparison
 	for field, before := range reflect.ValueOf(e).Fields() {
@@ -86,10 +87,10 @@ type RunConfig struct {
 	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
 	Repeat    int      `json:"repeat,omitempty"`     // how often each test without a fault runs; 0 means once
 	// Rules define which answers of a service mean that a driver won or lost. They are nil for
-	// instances of this program.
+	// instances of our own service.
 	Rules *target.Rules `json:"rules,omitempty"`
 	// Unreachable maps each registered instance that does not answer to its error. Such an instance
-	// gets no load.
+	// receives no load.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
@@ -100,13 +101,13 @@ type Cell struct {
 	Verdict  catalog.Verdict  `json:"verdict"`
 	Expected *catalog.Verdict `json:"expected"` // nil if the registry makes no prediction for these settings
 	Reason   string           `json:"reason"`   // why the verdict is something other than safe
-	// Exclusive is "yes" if the lock never had two holders at once, and otherwise "no". It is nil
-	// if this was not observed, or if there is no lock.
+	// Exclusive is "no" if the lock had two holders at once, and otherwise "yes". It is nil if this
+	// was not observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
 	// Points has an entry for each step of a request at which the program tried to inject the fault.
 	Points []Point `json:"points,omitempty"`
-	// Interrupted means that the run ended before this test had finished.
+	// Interrupted means that the run ended before this test was finished.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Environment describes where this result was measured. It is nil if the test did not run, and
 	// in files written before version 0.4.
@@ -114,7 +115,7 @@ type Cell struct {
 
 	Guard  order.Guard `json:"guard"`   // empty for the user's service
 	OnLost grab.OnLost `json:"on_lost"` // empty for the user's service
-	// TTLMS and the settings after it are nil for the user's service, because the program does not
+	// TTLMS and the following settings are nil for the user's service, because the program does not
 	// know them.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
@@ -132,12 +133,12 @@ type Cell struct {
 	DoubleGrabs         *int   `json:"double_grabs"`
 	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
-	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is set
+	// RepeatedRows counts ledger rows with the same order and driver as an earlier row. It is set
 	// only for a user's service that has a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
 	// CompensatedOrders counts the orders whose extra wins the service undid in time.
-	// LongestCompensationMS is an upper bound on the time that this took. Both are nil if the
-	// service may not undo wins.
+	// LongestCompensationMS is an upper bound on the longest time that this took. Both are nil if
+	// the service may not undo wins.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
 	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was
@@ -157,8 +158,8 @@ type Cell struct {
 	Latency     *load.Latency `json:"latency_ms"`      // counted from the time at which a request was due
 	LatencySent *load.Latency `json:"latency_sent_ms"` // counted from the time at which a request was sent
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime shows how the load and the answers changed over time, and Strikes lists the periods
-	// in which the fault was active.
+	// OverTime shows how the load and the answers changed over time. Strikes lists the periods in
+	// which the fault was active.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
 
@@ -170,7 +171,7 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	// Checks contains a result for each property that was checked against the recorded events. It is
+	// Checks contains the result for each property that was checked with the recorded events. It is
 	// empty if there are no events.
 	Checks   []check.Verdict `json:"checks,omitempty"`
 	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one failed order; nil if none failed
@@ -185,8 +186,8 @@ type Cell struct {
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected reports whether both verdicts match the registry's predictions. A verdict without a
-// prediction counts as a match.
+// AsExpected reports whether both verdicts are the ones that we expect. A verdict for which we have
+// no expectation counts as expected.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
@@ -195,7 +196,7 @@ func (c Cell) AsExpected() bool {
 // Said describes both verdicts in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
-// Claimed describes the predicted verdicts in words. It returns "nothing" if there are none.
+// Claimed describes in words the verdicts that we expect. It returns "nothing" if we expect none.
 func (c Cell) Claimed() string {
 	if c.Expected == nil {
 		return "nothing"
@@ -220,13 +221,14 @@ const (
 	No  = "no"
 )
 
-// Window is a period, measured from the beginning of the load.
+// Window is a period of time, measured from the beginning of the load.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
 	ToMS   *float64 `json:"to_ms"` // nil if the period had not ended by the end of the test
 }
 
-// Point describes what happened to all orders for which the fault hit the same step of a request.
+// Point describes what has happened to the orders for which the fault hit the same step of a
+// request.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
@@ -240,8 +242,8 @@ type Point struct {
 	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the result of a test whose orders have several units. In such a test, Grabs counts all
-// units sold, and DoubleGrabs counts the units sold in excess of the stock.
+// Sale contains the figures of a test whose orders have several units. In such a test, Grabs counts
+// all units sold, and DoubleGrabs counts the units sold beyond the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units per order
 	// Undersold counts the units that stayed unsold although a driver was refused after the last
@@ -253,8 +255,8 @@ type Sale struct {
 	// SoldOutMS is the time from the beginning of the load until the last unit was sold. It is nil
 	// if units were left or a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the units that went to the drivers who came first. It is 1 if all
-	// units were sold in the order of arrival.
+	// InOrder is the share of units that went to the drivers who came first. It is 1 if all units
+	// were sold in the order of arrival.
 	InOrder *float64 `json:"in_order"`
 	// OverTime shows when units were sold. It is nil if no unit was sold or a fault was injected.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`
@@ -277,7 +279,7 @@ type Peak struct {
 	LimitReason string `json:"limit_reason"`
 }
 
-// Bare is the result of a search for the highest rate of an endpoint that does no work.
+// Bare is the result of searching for the highest rate of an endpoint that does no work.
 type Bare struct {
 	Endpoint string `json:"endpoint"`
 	Peak

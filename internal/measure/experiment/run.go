@@ -22,7 +22,7 @@ import (
 )
 
 // Execute runs all tests of cfg, and calls save after each one. If ctx ends, it returns the results
-// so far and the cause. The failure of a server under test is a result, not an error.
+// so far and the cause. If a server under test fails, that is a result and not an error.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -32,8 +32,8 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 	return r.run, r.runAll(ctx)
 }
 
-// runner runs all tests of a run. Tests without a fault run one at a time, so that they do not slow
-// each other down. Then several workers share the tests with a fault.
+// runner runs all tests of a run. Tests without a fault run one after the other, so that they do
+// not slow each other down. After that, several workers share the tests with a fault.
 type runner struct {
 	cfg      Config
 	progress *progress
@@ -74,7 +74,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	return r
 }
 
-// moreThanOne returns n, or 0 if n is 1, so that the JSON leaves out the default.
+// moreThanOne returns n, or 0 if n is 1, so that the JSON omits the default.
 func moreThanOne(n int) int {
 	if n > 1 {
 		return n
@@ -102,7 +102,7 @@ func (r *runner) open(ctx context.Context) error {
 }
 
 // layOut lists the tests of the run, and sets the result of each test that cannot run. It is called
-// again once the strategies of the user's service are known.
+// again when the strategies of the user's service are known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -71,7 +71,8 @@ type etcdLocker struct {
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session starts an etcd session that outlives ctx, or returns an error if waiting ends first.
+// session starts an etcd session that continues after ctx has ended. It returns an error if the
+// context waiting ends first.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

@@ -28,8 +28,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists libraries that poll, with pauses of only 5 ms. Benchmarks use them to separate
-// the cost of the default pause from the cost of the lock.
+// WithOptions lists libraries that poll, with pauses of only 5 ms. Benchmarks use them to show how
+// much of the cost comes from the default pauses.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -55,8 +55,8 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire to an error of package lock. taken says that
-// another client has the lock, and waiting is ctx with a deadline.
+// notAcquired converts the error of a failed acquire to an error of package lock. taken means that
+// another client has the lock. waiting is ctx with a deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -68,7 +68,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// limited returns a context that ends after wait. If wait is 0, it adds no deadline to ctx.
+// limited returns a context that ends after wait. If wait is 0, it has only the deadline of ctx.
 func limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	if wait <= 0 {
 		return context.WithCancel(ctx)
@@ -76,7 +76,7 @@ func limited(ctx context.Context, wait time.Duration) (context.Context, context.
 	return context.WithTimeout(ctx, wait)
 }
 
-// lostIf wraps err in lock.ErrLost if lost is true. Otherwise, it returns err.
+// lostIf wraps err in lock.ErrLost if lost is true, and returns err unchanged otherwise.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

@@ -11,9 +11,9 @@ import (
 	"github.com/bsm/redislock"
 )
 
-// redislockOnce uses bsm/redislock as its README shows, with one expiring key and without retries.
-// The library accepts grants that took too long, does not clean up after errors, and does not
-// report that a lease has expired.
+// redislockOnce uses bsm/redislock as its README shows, with one key that expires and without
+// retries. The library accepts grants that took too long, does not clean up after errors, and does
+// not notice that a lease has expired.
 var redislockOnce = lock.Strategy{
 	Name:   "redislock",
 	Title:  "bsm/redislock, which does not wait for a taken lock",
@@ -54,8 +54,8 @@ var redislock5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedislock returns a constructor for locks with this retry strategy, which never retry if retry
-// is nil.
+// newRedislock returns a constructor for locks with the given retry strategy. If retry is nil, they
+// never try again.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -40,7 +40,7 @@ var redsyncOne = lock.Strategy{
 	New: newRedsync(),
 }
 
-// handedOver explains why these locks fail the tests in which the caller disconnects.
+// handedOver is the reason why these locks fail the tests in which the caller disconnects.
 const handedOver = "a caller that disconnects while the lock is granted still gets it, and must check its context"
 
 var redsync5ms = func() lock.Strategy {
@@ -50,8 +50,8 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync returns a constructor for locks that create a redsync mutex for each acquire, because
-// a shared one would release the locks of other callers.
+// newRedsync returns a constructor for locks that create a redsync mutex for each acquire. With a
+// shared mutex, one caller could release the lock of another.
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -66,8 +66,8 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock returns a constructor for lockers with this KeyMajority. They use the dialer of
-// Env, so that the library reaches the same servers as all other strategies.
+// newRueidislock returns a constructor for lockers with this KeyMajority. They connect through the
+// dialer of Env, so that faults on the network affect them too.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string
@@ -113,7 +113,8 @@ func (l rueidisLocker) Close() error {
 	return nil
 }
 
-// Acquire adds no deadline to ctx, because the library would end the lock at that deadline.
+// Acquire adds no deadline to ctx, because the library would end the lock when that deadline
+// passes.
 func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
 	acquire := l.lock.TryWithContext
@@ -142,23 +143,23 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 
 var errNoKey = errors.New("rueidislock: the lock was already lost when it was released")
 
-// A pendingRelease is a release that has not finished. It counts the keys that still existed,
-// because the library does not report their number.
+// A pendingRelease is a release that has not finished. It counts how many keys still existed,
+// because the library does not report that.
 type pendingRelease struct {
 	ctx   context.Context
 	found atomic.Int32
 }
 
-// A rueidisClient wraps the library's client, so that Env can intercept its commands and change its
-// clock.
+// A rueidisClient wraps the library's client. This allows Env to intercept its commands and to
+// change its clock.
 type rueidisClient struct {
 	rueidis.Client
 	env       lock.Env
 	releasing *sync.Map
 }
 
-// Do runs a script of the library inside Env.AroundRedis, and adds the clock error of Env to the
-// script's deadline. Other commands run unchanged.
+// Do runs a script of the library through Env.AroundRedis, and shifts the deadline in the script by
+// the clock error of Env. Other commands run unchanged.
 func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
 	args := slices.Clone(cmd.Commands())
 	if len(args) < 6 || args[0] != "EVALSHA" && args[0] != "EVAL" {
@@ -190,10 +191,11 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 	return resp
 }
 
-// ofLease is the key of a context value that marks acquires and renewals.
+// ofLease is the key of a context value that identifies commands of acquires and renewals.
 type ofLease struct{}
 
-// releaseOf returns the release that runs a script, or nil if an acquire or a renewal runs it.
+// releaseOf returns the release to which a script belongs, or nil for a script of an acquire or a
+// renewal.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
 	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the key's number
 	r, ok := c.releasing.Load(key)

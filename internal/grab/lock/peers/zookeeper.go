@@ -88,7 +88,7 @@ func (l *zkLocker) current() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits that should try only once. It cannot be 0, because the
+// oneTry is how long an acquire waits if it should try only once. It cannot be 0, because the
 // library always waits.
 const oneTry = time.Second
 
@@ -109,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that cannot be cancelled, but waits for it only until the context until
-// ends. If the function succeeds later, call runs undo.
+// call runs a function that cannot be cancelled, and returns its error. It stops waiting when the
+// context until ends. If the function succeeds after that, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	done := make(chan error)
 	l.left.Go(func() {
