@@ -116,7 +116,8 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished returns the result of the test with that name, or nil if it has not finished.
+// finished returns the result of the test with that name. It returns nil if the test has not
+// finished.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -129,8 +130,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the tests that still have to run, without and with a fault. A test with repetitions
-// appears several times.
+// left returns the tests without a fault and the tests with a fault that still have to run. A test
+// that is repeated occurs once for each repetition.
 func (r *runner) left() (faultless, faulty []*cellSpec) {
 	for _, s := range r.specs {
 		switch {
@@ -174,15 +175,16 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// A run without working instances fails, because this says nothing about any strategy.
+	// Without working instances, the run fails instead of returning a verdict, because their
+	// failure says nothing about any strategy.
 	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil {
 		return err
 	}
 	return r.cfg.subject().meet(ctx, r, w)
 }
 
-// describe records the environment of the run. It returns an error if a resumed run began in another
-// environment.
+// describe records the environment of the run. It returns an error if a resumed run was begun in
+// another environment.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack != nil {
@@ -208,8 +210,8 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker returns the nth worker, and opens it if necessary. It replaces the worker if a fault has
-// changed its servers permanently.
+// worker returns the nth worker, which it opens if necessary. If a fault has changed the servers of
+// that worker permanently, it opens a new one.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
 		if !w.dirty {
@@ -228,7 +230,8 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return w, err
 }
 
-// serves returns the servers that the nth worker starts. Only the first worker starts every server.
+// serves returns the kinds of servers that the nth worker starts. Only the first worker starts all
+// of them.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs
@@ -262,8 +265,8 @@ func (r *runner) runAll(ctx context.Context) error {
 	return errors.Join(err, r.leaveOut())
 }
 
-// runBare measures the highest rate of an endpoint that does no work, with which the strategies are
-// compared.
+// runBare measures the highest rate of an endpoint that does no work, for comparison with the
+// strategies.
 func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	if r.cfg.Resume != nil {
 		r.run.Bare = r.cfg.Resume.Bare
@@ -281,8 +284,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker runs tests from the queue in the nth worker. It returns when the worker can run none of
-// the remaining tests, or when the time is used up.
+// runWorker runs tests from the queue in the nth worker. It returns when this worker can run none
+// of the remaining tests, or when the time is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -337,7 +340,7 @@ func (r *runner) isUnsafe(strategy string) bool {
 	})
 }
 
-// publishLocked copies the finished results into the run, in the order of the result table. The
+// publishLocked copies the finished results to the run, in the order of the result table. The
 // caller must hold r.mu.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
@@ -365,7 +368,7 @@ func (r *runner) close() error {
 	return errors.Join(append(errs, r.journal.close())...)
 }
 
-// NewEnvironment describes this machine and this build. The caller adds the versions of the
+// NewEnvironment describes this machine and this build. The caller must add the versions of the
 // servers.
 func NewEnvironment(stackKind string) Environment {
 	e := Environment{

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale sets the figures of a test whose orders have several units. A figure that it cannot
-// determine stays nil.
+// readSale sets the figures of a test whose orders have several units. It leaves a figure nil if it
+// cannot determine it.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -31,8 +31,8 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 	}
 }
 
-// lostUpdates returns how many ledger rows did not decrease a stock counter. It returns nil if the
-// counters cannot be read.
+// lostUpdates returns how many ledger rows were written without decreasing a stock counter. It
+// returns nil if the counters cannot be read.
 func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
 	if w.store == nil {
 		return nil, nil
@@ -58,7 +58,7 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices is the largest number of time slices in which sales are counted.
+// mostSoldSlices limits the number of time slices in which sales are counted.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {
@@ -89,8 +89,8 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver returns the median of a figure over all repetitions, or nil if a repetition lacks the
-// figure.
+// medianOver returns the median of a figure over all repetitions. It returns nil if a repetition
+// does not have that figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {

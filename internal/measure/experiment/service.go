@@ -21,7 +21,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that the user's service uses, whatever the strategy.
+// serviceNeeds returns the servers that the user's service uses. They do not depend on the
+// strategy.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	s := cfg.Service
 	if s == nil {
@@ -59,19 +60,19 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail contains the parts of a trail that apply only to the user's service. The proxies see
-// only the names of its commands, so the program must infer the purpose of each call.
+// serviceTrail contains the parts of a trail that only the user's service has. The proxies see only
+// the names of its commands, so the program must infer the purpose of each call.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
-	// idle lists the SQL statements that an instance also sends while it serves no request, except
-	// statements that may write.
+	// idle lists the SQL statements that an instance sends even while it serves no request. It
+	// omits statements that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
 }
 
 // ttlOfDryRuns returns the TTL of the locks in dry runs. If the run cannot set the TTL of the
-// service, it returns the configured one.
+// service, that is the configured TTL.
 func (cfg Config) ttlOfDryRuns() time.Duration {
 	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
 		return cfg.TTL
@@ -79,7 +80,7 @@ func (cfg Config) ttlOfDryRuns() time.Duration {
 	return dryTTL
 }
 
-// recordService records the remote calls that a request to the service makes. It also pauses
+// recordService records the remote calls that the service makes for a request. It then pauses
 // another request before its work, to see how the service renews the lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
@@ -189,8 +190,8 @@ func (g *dryGrab) result() error {
 	return g.err
 }
 
-// listedFor returns the requests recorded so far, and those that arrive while it waits for the
-// given duration.
+// listedFor waits for the given duration. It returns the calls that were recorded before, and those
+// that were made meanwhile.
 func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
@@ -205,9 +206,9 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls sends one request, and returns the remote calls that the service makes for it before and
-// after its answer. It stops listening once the service has written the winner and has become quiet,
-// or after a time limit. took is how long it listened after the answer.
+// listCalls sends one request, and returns the remote calls that the service makes before and after
+// its answer. It stops when the service has written the winner and is quiet, or after a time limit.
+// took is how long it listened after the answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -226,9 +227,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64)
 	return calls, behind, time.Since(answered), err
 }
 
-// holdInWork stops a request before its work, and records the calls that a background task makes
-// meanwhile. It also returns the TTLs of the locks, which are the Redis keys that exist only during
-// the request.
+// holdInWork stops a request before its work, and records the calls that a background task makes in
+// the meantime. It also returns the TTLs of the locks, which it recognizes as Redis keys that exist
+// only during the request.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
@@ -251,15 +252,15 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	return locks, err
 }
 
-// lockTTL contains bounds for the TTL with which a lock was set. The lower bound is the TTL that
-// was left when it was read, and the upper bound adds the time since the request.
+// lockTTL contains the smallest and the largest TTL with which a lock can have been set. The lock
+// was set at some time between the request and the reading of its remaining TTL.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a request never reached the call after which its work should begin.
+// errNoWork means that a request never reached the call after which its work was expected to begin.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
-// listRenewals waits until a request has reached its work, and returns the calls during most of the
-// next lease. It also returns the TTL of each Redis key. began is when the request was sent.
+// listRenewals waits until a request has reached its work, and then records calls for two thirds of
+// a lease. It also returns the TTL of each Redis key. began is when the request was sent.
 func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := g.in.Held(ctx, g.heldAt, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errNoWork)
@@ -277,8 +278,8 @@ func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Durati
 	return calls, keys, err
 }
 
-// checkLease returns an error if a lock lives longer than the lease that the user specified.
-// Otherwise, other drivers would compete for the lock before it has expired.
+// checkLease returns an error if a lock lives longer than the lease that the user specified. In
+// that case, other drivers would compete while the lock is still valid.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]
@@ -308,19 +309,19 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	return all, err
 }
 
-// isShared reports whether a call could belong to any order. If a call belongs to one order, its
-// name contains "*" in place of the id.
+// isShared reports whether a call could belong to any order. The name of a call for a certain order
+// contains "*" in place of the id.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
-// withoutOthers returns the calls that an instance makes only while it serves a request. It drops
-// calls that the instance also makes at other times, for example to poll a server.
+// withoutOthers returns the calls that an instance makes only while it serves a request. Calls that
+// it also makes at other times, for example to poll a server, are removed.
 func withoutOthers(renewals, others []control.Call) []control.Call {
 	return slices.DeleteFunc(renewals, func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
 	})
 }
 
-// statements returns the SQL statements of a call, each reduced to its verb and its table.
+// statements returns the SQL statements of a call. Each is reduced to its verb and its table.
 func statements(c control.Call) []string {
 	if c.Target != tap.DB {
 		return nil
@@ -355,11 +356,11 @@ func isWrite(statement string) bool {
 	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
 }
 
-// writes reports whether a call writes to the database, as far as its name shows.
+// writes reports whether a call writes to the database, judging by its name.
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
-// difference describes one call that only the first of two requests made, and another one that only
-// the second request made.
+// difference names one call that only the first of two requests made, and one that only the second
+// request made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -372,8 +373,8 @@ func difference(a, b []control.Call) string {
 	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
 }
 
-// checkReadable returns an error if the proxies may have missed calls of a request, because a fault
-// could then hit the wrong call.
+// checkReadable returns an error if the proxies may have missed calls of a request. A fault could
+// then hit the wrong call.
 func (w *worker) checkReadable(t trail) error {
 	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
@@ -389,8 +390,8 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// ownQueue is the advice for a service whose instances share a queue, because the proxies of one
-// instance then see only some of the requests.
+// ownQueue is the advice for services whose instances share a queue. The proxies of one instance
+// then see only some of the requests.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
@@ -398,7 +399,7 @@ const ownQueue = "If the worker of another instance may write, give each instanc
 const unreadable = "the proxies could not read all calls of the service"
 
 // trailOf infers the purpose of each call from its position. For example, a call to a lock server
-// acquires the lock if it comes before the order is read.
+// before the order is read acquires the lock.
 func trailOf(calls []control.Call) trail {
 	calls = withoutNextJob(calls)
 	t := &serviceTrail{}
@@ -453,7 +454,7 @@ func trailOf(calls []control.Call) trail {
 // waitsForJob matches calls with which a worker waits for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
-// withoutNextJob drops the calls with which a worker waits for its next job after writing the
+// withoutNextJob removes the calls with which a worker waits for its next job after writing the
 // winner. They do not belong to the recorded request.
 func withoutNextJob(calls []control.Call) []control.Call {
 	write := claimOf(calls, ledgerOf(calls))
@@ -466,8 +467,8 @@ func withoutNextJob(calls []control.Call) []control.Call {
 	return own
 }
 
-// ledgerOf returns the table that contains the winners. This is the table of the last INSERT or,
-// without an INSERT, of the first write.
+// ledgerOf returns the table that contains the winners. This is the table of the last INSERT or, if
+// there is no INSERT, of the first write.
 func ledgerOf(calls []control.Call) (table string) {
 	for _, c := range calls {
 		for _, s := range statements(c) {
@@ -479,8 +480,8 @@ func ledgerOf(calls []control.Call) (table string) {
 	return table
 }
 
-// claimOf returns the index of the call that writes the winner, or -1. If several writes belong
-// together, claimOf returns the first of them.
+// claimOf returns the index of the call that writes the winner, or -1 if there is none. If several
+// writes belong together, it returns the first one.
 func claimOf(calls []control.Call, ledger string) int {
 	last := -1
 	for i, c := range calls {
@@ -524,8 +525,8 @@ func writesTo(c control.Call, tables []string) bool {
 	return slices.ContainsFunc(writtenTables(c), func(table string) bool { return slices.Contains(tables, table) })
 }
 
-// holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
-// before says whether it had already done so at the beginning of the call.
+// holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
+// is the answer to the same question before call c.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
@@ -544,8 +545,8 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 var unlockCommands = regexp.MustCompile(`^\S+ (DEL|UNLINK|GETDEL|EVAL|EVALSHA|FCALL|PUBLISH|DISCARD|UNWATCH)\b`)
 
 // changesAfter reports whether a request of the user's service may still change something after the
-// point, apart from releasing its lock. For example, it may record the winner first, and close the
-// order with another write.
+// point, other than releasing its lock. For example, the service may first record the winner, and
+// then close the order.
 func (t trail) changesAfter(p fault.Point) bool {
 	calls := t.calls[fault.Alone]
 	i := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })

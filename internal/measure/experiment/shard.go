@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if several processes share a run of more than one test. They could
-// not all start the second test at the same time.
+// checkShards returns an error if several processes share a run with more than one test. They could
+// not start the second test at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs only one strategy, but -strategies names %d: name one", fleet.ErrRefused, len(r.specs))
@@ -22,8 +22,8 @@ func (r *runner) checkShards() error {
 	return nil
 }
 
-// sendShare waits for the common start time of all processes, and then sends this process's part of
-// the load.
+// sendShare waits for the start time on which all processes have agreed, and then sends this
+// process's part of the load.
 func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load) (*accounting, error) {
 	s := w.cfg.Shard
 	ahead, err := w.theirs.ClockAhead(ctx)
@@ -47,8 +47,8 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge records that one part of the load cannot be judged by itself, because the verdict
-// follows when all parts are merged.
+// leaveToMerge records that a part of the load gets no verdict of its own. The command loadgen
+// merge judges all parts together.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil
@@ -57,8 +57,8 @@ func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	}
 }
 
-// replay counts the answers that several processes recorded. If a file cannot be read, its part of
-// the load counts as lost.
+// replay counts the answers that several processes have recorded. If a file cannot be read, that
+// part of the load is recorded as lost.
 func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	merge := w.cfg.Merge
 	c.Merged = &merge.Merged
@@ -78,8 +78,9 @@ func (c *Cell) lasted(a *accounting) {
 	}
 }
 
-// withhold removes figures from a merged result if the result of a machine is missing or the
-// machines' clocks differ too much. Figures from the database stay, because they are complete.
+// withhold removes figures from a merged result if the result of a machine is missing, or if the
+// clocks of the machines differ too much. Figures from the database remain, because they are
+// complete.
 func (c *Cell) withhold(m *measured) {
 	if c.Merged == nil {
 		return

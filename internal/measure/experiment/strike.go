@@ -19,7 +19,7 @@ import (
 )
 
 // strike injects a fault once, while drivers compete for several orders. Its methods are the steps
-// of such a test.
+// of the test.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -34,7 +34,7 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps after the injection of a fault. The steps depend on when the fault ends,
+// courses lists the steps that follow the injection of a fault. They depend on when the fault ends,
 // and on when the drivers that it hit may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
@@ -46,8 +46,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
 }
 
-// run injects the fault once the drivers have reached the chosen steps of their requests. It ends
-// the fault even after an error.
+// run injects the fault as soon as the drivers have reached the chosen steps of their requests. It
+// ends the fault even if there was an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
@@ -64,7 +64,8 @@ func (s *strike) do(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// withoutFault lets all drivers compete without a fault, once both instances reach their servers.
+// withoutFault lets all drivers compete without a fault, as soon as both instances can reach their
+// servers.
 func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAble(ctx, s.in.struck, s.in.other); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	return nil
 }
 
-// openWindow records that the fault is active from now on. It does nothing if the fault missed
+// openWindow records that the fault is active from now on. It does nothing if the fault has missed
 // every driver.
 func (s *strike) openWindow(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
@@ -105,7 +106,7 @@ func (s *strike) closeWindow() {
 }
 
 // applying returns a test step that applies one part of the fault. The step also stores the
-// function that undoes this part.
+// function that will undo this part.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -125,7 +126,7 @@ func applying(of fault.Step) step {
 	}
 }
 
-// heal undoes the fault. It ignores its context, because an interrupted run must clean up too.
+// heal undoes the fault. It ignores its context, because an interrupted run must also clean up.
 func (s *strike) heal(context.Context) error {
 	heals := s.heals
 	s.heals = nil
@@ -135,8 +136,9 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendAffected sends the requests that the fault will hit, after those of any drivers that must
-// have the lock first. It returns once each request has reached the chosen step or has ended.
+// sendAffected sends the requests that the fault will hit. If another driver must have the lock
+// first, its request comes before. sendAffected returns when each request has reached the chosen
+// step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
@@ -170,7 +172,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// whereItWas describes how far a driver got if it did not reach the step at which the fault should
+// whereItWas describes how far a driver got that did not reach the step at which the fault should
 // hit it.
 func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
@@ -183,8 +185,8 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	return "the grab was waiting " + last
 }
 
-// hasPassed reports whether the driver can no longer reach the chosen step. Because some calls come
-// shortly after the answer, it waits a moment first.
+// hasPassed reports whether the driver can no longer reach the chosen step. It becomes true a
+// moment after the answer, because some calls follow the answer.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -192,8 +194,8 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long drivers may take to reach the step at which the fault hits them. The
-// time is short if the test must end before their leases expire.
+// arriveFor returns how long drivers may take to reach the step at which the fault hits them. It is
+// short if the test must end before their leases expire.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -237,7 +239,7 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 }
 
 // leadToRelease makes the first driver release its lock while a second driver waits for it. The
-// first driver does so because its write is refused.
+// first driver's write is refused, so that the order stays open.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -258,7 +260,7 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 }
 
 // awaitAble waits for a limited time until the instances work again. If an instance still does not
-// work then, its answers will show the problem.
+// work then, its answers will show that.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
@@ -285,7 +287,7 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 }
 
 // leaveAffected marks the requests that the fault has hit as hanging, so that the test does not
-// wait for answers to them.
+// wait for their answers.
 func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -295,7 +297,7 @@ func (s *strike) leaveAffected(context.Context) error {
 }
 
 // awaitReleases waits until every driver that the fault hit has sent its release or has its answer.
-// It waits at most one lease, because a driver without a connection can never release its lock.
+// It gives up after one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -313,8 +315,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitAnswersOf(ctx, (*contest).others)
 }
 
-// awaitAnswersOf waits until the selected drivers of each order have their answers, except drivers
-// that hang permanently.
+// awaitAnswersOf waits until the selected drivers of each order have their answers. It does not
+// wait for drivers that will hang forever.
 func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -350,8 +352,8 @@ func (s *strike) every(holds func(*contest) bool) bool {
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 
-// setWorking records whether a request is paused, because it then counts as running even if its
-// client already has the answer.
+// setWorking records whether a request is paused. A paused request counts as unanswered, even if
+// its client already has the answer.
 func (s *strike) setWorking(c *contest, held bool) {
 	course := s.in.fault.Course
 	if s.in.trail.callsAfterAnswer == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
@@ -379,9 +381,9 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.callsAfterAnswer
 }
 
-// claimed reads the ledger and returns a function that reports whether a driver has written.
-// Without a ledger, a driver counts if it was told that it won. claimed also updates who has
-// written so far.
+// claimed reads the ledger, and returns a function that reports whether a driver has written.
+// Without a ledger, the function reports whether the driver was told that it won. claimed also
+// updates what each contest knows about writes.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab
@@ -410,8 +412,8 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	return has
 }
 
-// until checks the condition repeatedly until it is true or the time is over. It does not return an
-// error if the time runs out.
+// until calls the condition repeatedly until it returns true or the time is over. Running out of
+// time is not an error.
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

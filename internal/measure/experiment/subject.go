@@ -15,43 +15,43 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// A subject represents the instances under test. They run this program, a service that the run
-// starts, or a service that is already running. The methods are the steps in which these kinds
-// differ.
+// A subject represents the instances under test: instances of this program, a service that the run
+// starts, or a service that is already running. The methods are the steps that differ between these
+// three.
 type subject interface {
-	// open connects to running instances, or prepares the instances of a worker, which listen on
-	// the given port and the next ones. The servers are already running.
+	// open connects to running instances, or prepares instances that will listen on the given port
+	// and the following ones. The servers are already running.
 	open(ctx context.Context, w *worker, port int) error
-	// meet checks before the first test whether the instances are usable.
+	// meet checks before the first test that the instances can be used.
 	meet(ctx context.Context, r *runner, w *worker) error
 
 	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
 	// them.
 	excuse(f fault.Fault) string
-	// ttlUnder returns the TTL of locks during fault f. A TTL that the user has chosen takes
-	// precedence.
+	// ttlUnder returns the TTL of locks while fault f is tested. If the user has chosen a TTL, it
+	// returns that one.
 	ttlUnder(f fault.Fault) time.Duration
 	// traits returns what the program can observe and control in the instances.
 	traits() traits
-	// strike injects the fault and measures the outcome.
+	// strike injects the fault at the chosen steps and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
-	// awaitAble waits until the instances work again, but only for a limited time. To check this,
-	// it sends test requests for the order spare, which no result includes.
+	// awaitAble waits for a limited time until the instances work again. To find out, it sends test
+	// requests for the order spare, which is not part of any result.
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
 }
 
 // traits describes what the program can observe and control in the instances under test.
 type traits struct {
-	// tellsDrivers means that the program knows which driver makes a call, so it can stop one
-	// driver's calls and test several orders at once.
+	// tellsDrivers means that the program knows which driver makes a call. It can then stop the
+	// calls of a single driver, and test several orders at once.
 	tellsDrivers bool
 	// unknownLock means that the program does not know whether drivers wait for the lock or are
 	// refused at once.
 	unknownLock bool
 	// reconnects means that the instances survive a fault of their servers, but must connect again.
-	// Their clients may repeat calls in the meantime.
+	// Until then, their clients may repeat calls.
 	reconnects bool
-	// liveLedger means that the program can read the ledger while the fault lasts.
+	// liveLedger means that the program can read the ledger even while the fault is active.
 	liveLedger bool
 }
 
@@ -69,7 +69,7 @@ func (cfg Config) subject() subject {
 // runsOurs reports whether the run starts instances of this program.
 func (cfg Config) runsOurs() bool { return len(cfg.Target.URLs) == 0 && cfg.Service == nil }
 
-// ourInstances are instances of this program, in which the run can stop each remote call.
+// ourInstances are instances of this program. The run can stop each of their remote calls.
 type ourInstances struct{ cfg Config }
 
 func (o ourInstances) open(ctx context.Context, w *worker, port int) (err error) {
@@ -105,7 +105,7 @@ func (o ourInstances) awaitAble(ctx context.Context, _ int64, instances []*fleet
 }
 
 // reachesAll reports whether an instance reaches all of its servers. The status of the readiness
-// endpoint does not show this, because a majority of the Redlock nodes satisfies it.
+// endpoint is not enough, because it is good even if only a majority of the Redlock nodes works.
 func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	var ready grab.Readiness
 	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
@@ -117,8 +117,8 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	return err == nil
 }
 
-// foreignSubject is the common part of startedService and runningTargets. The program does not know
-// how such a service works, because it sees only the answers and possibly the ledger.
+// foreignSubject contains what startedService and runningTargets have in common. The program does
+// not know how such a service works, because it sees only the answers and possibly the ledger.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
@@ -156,7 +156,8 @@ func (s startedService) ttlUnder(f fault.Fault) time.Duration {
 }
 
 func (s startedService) traits() traits {
-	// Without a ledger query, the ledger must be read through the instance that the fault hits.
+	// Without a ledger query, the ledger must be read through the instance that the fault hits,
+	// which is impossible while the fault is active.
 	return traits{unknownLock: true, reconnects: true, liveLedger: s.cfg.Target.Database.Query != ""}
 }
 
@@ -177,8 +178,8 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	return in.strikeAtPoints(ctx)
 }
 
-// errUnreachable means that a request to the service makes no remote call at which the fault can be
-// injected.
+// errUnreachable means that a request to the service makes none of the remote calls into which the
+// fault can be injected.
 var errUnreachable = errors.New("this fault affects only some kinds of calls, and a grab of this service makes none of them")
 
 // errUntouched means that the service does not use the servers that the fault hits.
@@ -212,8 +213,8 @@ func (t runningTargets) traits() traits { return traits{unknownLock: true, liveL
 
 func (t runningTargets) ttlUnder(fault.Fault) time.Duration { return t.cfg.TTL }
 
-// strike injects the fault into the second instance. The first one must stay alive, because it opens
-// orders and may return the ledger.
+// strike injects the fault into the second instance. The first instance must stay alive, because it
+// opens orders and may return the ledger.
 func (t runningTargets) strike(ctx context.Context, in *injection) (m measured, err error) {
 	in.struck, in.other = in.other, in.struck
 	if err := in.chooseMoments(ctx); err != nil {

@@ -43,8 +43,8 @@ func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders decides how to open orders of the user's service, and connects to the service's
-// database if necessary.
+// useTheirOrders decides how to open orders of the user's service. If necessary, it connects to the
+// database of the service.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -59,8 +59,9 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// strategies returns the strategies to test. For the user's service, these are the ones that the
-// user has named, or otherwise all available ones. at is nil until the run knows the instances.
+// strategies returns the strategies to test. For the user's service, it returns those that the user
+// has named, or otherwise all that are available. at is nil as long as the run does not know the
+// instances.
 func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
 	if cfg.runsOurs() {
 		return cfg.withControl(cfg.Strategies)
@@ -97,7 +98,8 @@ func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
 	return strategies
 }
 
-// wanted returns the verdict that the user expects for a strategy under a fault, or nil.
+// wanted returns the verdict that the user expects for a strategy under a fault. It returns nil if
+// the user expects none.
 func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	for _, e := range cfg.Expect {
 		if e.Strategy == strategy && e.Fault == f {
@@ -123,16 +125,16 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of the user's service and reads its ledger, either by calling the
-// service or through its database.
+// theirOrders opens orders of the user's service and reads its ledger. It does so by calling the
+// service, or through the service's database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
 	db     *ledger.DB
 }
 
-// Create opens orders, or reserves the next unused ones, and returns the first id. Only a service
-// that opens orders through its API can give them several units.
+// Create opens orders, or takes the next unused ones, and returns the first id. Orders with several
+// units are possible only if the service opens orders through its API.
 func (o theirOrders) Create(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.Create(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections
@@ -154,8 +156,8 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 	return o.Fleet.Ledger(ctx, first, count)
 }
 
-// lookFirst finds out whether the user's service has a ledger. It returns an error if new orders
-// already have rows, because these rows would count as wins of this run.
+// lookFirst finds out whether the user's service has a ledger. It returns an error if the ledger
+// already has rows for new orders, because they would count as wins of this run.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	if w.fleet.Ours {
 		return nil
@@ -175,7 +177,7 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the same load to other orders for the warm-up time, and ignores the answers.
+// warmUp sends the load to other orders for the warm-up time, and ignores the answers.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -199,8 +201,8 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message if no driver could win the first order of the user's service, and
-// otherwise "".
+// notOpen returns a message if no driver could win the first order of the user's service.
+// Otherwise, it returns "".
 func (w *worker) notOpen(a *accounting) string {
 	f := a.first
 	switch {
@@ -216,8 +218,8 @@ func (w *worker) notOpen(a *accounting) string {
 	return ""
 }
 
-// kinds formats the errors for a message: the name and count of each kind, the most frequent first,
-// and an answer of the first kind as an example.
+// kinds returns a text with the name and count of each kind of error, the most frequent first. It
+// includes one answer of the first kind as an example.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	text := catalog.Join(names, ", ", func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
@@ -227,8 +229,8 @@ func (a *accounting) kinds(counts map[string]int) string {
 	return text
 }
 
-// countAnswers computes from the answers how often orders were won too often. It is used if the
-// ledger is missing or incomplete.
+// countAnswers computes from the answers alone how often orders were won too often. It is used if
+// the ledger is missing or incomplete.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -236,7 +238,8 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// doubt returns a reason not to trust the figures of the user's service, or "" if there is none.
+// doubt returns a reason not to trust the figures of the user's service. It returns "" if there is
+// none.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	if w.fleet.Ours {
 		return ""
@@ -285,7 +288,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	return reason
 }
 
-// repeatedRows describes repeated ledger rows, and asks the user what may have caused them.
+// repeatedRows returns a text about repeated ledger rows, and about what may have caused them.
 func repeatedRows(n int, rows []order.Grab) string {
 	has := map[check.Pair]int{}
 	most := check.Pair{}
@@ -299,8 +302,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if
-// the test could have revealed one.
+// whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if it
+// could have.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	found := check.RowsByOrder(rows)
 	unclaimed := 0
@@ -321,8 +324,8 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	return a.tooSlow(c)
 }
 
-// askAgain repeats the request of a winner. If the service confirms the win again, the counted wins
-// may come from an earlier run.
+// askAgain repeats the request of a winner. If the service says again that the driver has won, the
+// counted wins may come from an earlier run.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
@@ -348,11 +351,11 @@ func (a *accounting) answersSeen() string {
 	return strings.Join(words, ", ")
 }
 
-// hiccup is the longest delay that the program blames on a busy machine.
+// hiccup is the longest delay for which the program blames a busy machine.
 const hiccup = 100 * time.Millisecond
 
 // servedHalf returns when half of the requests had been served, and when the last one was due. late
-// means that requests had to queue, which can hide a race.
+// means that requests had to wait for each other, which can hide a race.
 func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return 0, 0, false
@@ -363,7 +366,7 @@ func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
 	return half, due, half > due+max(2*quickest, hiccup)
 }
 
-// tooSlow explains why the service was too slow to show a race. It returns "" if the service kept
+// tooSlow explains why the service was too slow to reveal a race. It returns "" if the service kept
 // up with the load.
 func (a *accounting) tooSlow(c *Cell) string {
 	half, due, late := a.servedHalf(c)
@@ -377,8 +380,8 @@ func (a *accounting) tooSlow(c *Cell) string {
 // slowerLoads is how often to repeat a load at a lower rate.
 const slowerLoads = 2
 
-// slowerRate returns the rate for repeating a load that was too fast for the service: half of the
-// rate that it achieved. It returns 0 if the load should not be repeated.
+// slowerRate returns the rate at which to repeat a load that was too fast: half of the rate that
+// the service achieved. It returns 0 if the load should not be repeated.
 func (w *worker) slowerRate(c Cell, m measured) float64 {
 	t := w.cfg.Target
 	if m.accounting == nil || !w.cfg.Together || w.cfg.Shard != nil || w.cfg.Merge != nil || t.FirstOrder != 0 && t.Open == nil {

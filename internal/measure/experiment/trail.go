@@ -21,12 +21,12 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail lists the remote calls that a request makes without a fault. It has one list for each role
-// of a driver, such as waiting for the lock.
+// trail lists the remote calls that a request makes without a fault. There is one list for each
+// role of a driver, such as waiting for the lock.
 type trail struct {
 	calls map[fault.Role][]control.Call
-	// queued is how many calls a driver makes before it waits to be notified that the lock is free.
-	// It is 0 if drivers poll or do not wait.
+	// queued is how many calls a driver makes before it waits for a notification that the lock is
+	// free. It is 0 if drivers poll or do not wait.
 	queued int
 	// renews means that a background task renews the lease.
 	renews  bool
@@ -35,8 +35,8 @@ type trail struct {
 	work    control.Point  // the point in a request where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// callsAfterAnswer is how long a request may continue to make calls after its answer. It is 0 if
-	// the request writes the winner before it answers.
+	// callsAfterAnswer is how long after its answer a request may still make calls. It is 0 if the
+	// request writes the winner before it answers.
 	callsAfterAnswer time.Duration
 	// shares means that one renewal may serve several orders. If such a renewal is stopped, all of
 	// these orders are delayed.
@@ -58,7 +58,7 @@ type recording struct {
 	done bool
 }
 
-// get returns the calls of a strategy, and calls record to observe them on first use.
+// get returns the calls of a strategy. On first use, it calls record to observe them.
 func (t *trails) get(strategy string, record func() (trail, error)) (_ trail, err error) {
 	found, _ := t.recordings.LoadOrStore(strategy, new(recording))
 	r := found.(*recording)
@@ -72,7 +72,7 @@ func (t *trails) get(strategy string, record func() (trail, error)) (_ trail, er
 }
 
 // Trails returns the remote calls that each strategy makes without a fault, by strategy and by role
-// of the driver. Trails starts its own servers to record the calls.
+// of the driver. To record them, it starts its own servers.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -93,15 +93,15 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	return calls, nil
 }
 
-// These settings are for dry runs, which send a few requests without a fault to record their remote
-// calls.
+// These settings are for dry runs. A dry run sends a few requests without a fault, to record their
+// remote calls.
 const (
 	dryTTL    = 3 * time.Second
 	dryRuns   = 6 // how many requests to record at most until two in a row make the same calls
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
-	// If a driver makes no call for quietFor, the program concludes that it waits for a
-	// notification. Drivers that poll pause for at most half of this time.
+	// If a driver makes no call for quietFor, it is assumed to wait for a notification. Drivers
+	// that poll pause for at most half of this time.
 	quietFor = 300 * time.Millisecond
 	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
@@ -113,8 +113,8 @@ type dryRun struct {
 	next          int64
 }
 
-// record finds out which remote calls a strategy makes if a driver has no competition, waits for
-// the lock, or hands the lock over.
+// record finds out which remote calls a strategy makes in three situations: a driver has no
+// competition, waits for the lock, or hands it over.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -133,8 +133,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	for i := range keys {
 		keys[i] = grab.Key(s.Name, d.next+int64(i))
 	}
-	// Use one master of a Redis Cluster, because on another one the dry run would also record how
-	// the Lua scripts are loaded.
+	// Use only one master of a Redis Cluster, because on another master the dry run would also
+	// record how the client loads the Lua scripts.
 	if err := errors.Join(w.aim(ctx, keys), d.warmUp(ctx)); err != nil {
 		return t, err
 	}
@@ -145,8 +145,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
-// repeat repeats the dry run until it records the same calls twice in a row. The first recording
-// often differs, because connections and subscriptions are still new.
+// repeat repeats the dry run until two recordings in a row are the same. The first one often
+// differs, because connections and subscriptions are still new.
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
 	for i := range dryRuns {
@@ -165,7 +165,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("the calls of a grab are unknown, because no two of %d test grabs in a row made the same calls", dryRuns)
 }
 
-// renewOnce keeps only the first background renewal, because how many there are depends on timing.
+// renewOnce drops all background renewals but the first, because their number depends on timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
@@ -185,7 +185,8 @@ func sortedCalls(calls []control.Call) []control.Call {
 	})
 }
 
-// warmUp makes both instances create everything that they create only once, such as sessions.
+// warmUp makes both instances create everything that they create only once, such as connections and
+// sessions.
 func (d *dryRun) warmUp(ctx context.Context) error {
 	for _, in := range []*fleet.Instance{d.struck, d.other} {
 		g := d.grab(d.order(), in, 1)
@@ -199,9 +200,8 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition, whose request it pauses after the read until the
-// lease is renewed. Because one renewal may serve two orders, it also pauses a request for a second
-// order.
+// alone records a driver without competition, and pauses its request after the read until the lease
+// is renewed. It does the same for a second order, because one renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -233,8 +233,8 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting records a driver that arrives while another one holds the lock. It then makes the holder
-// fail, so that the lock is released.
+// waiting records a driver that arrives while another driver holds the lock. It then makes the
+// request of the holder fail, so that the lock is released.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := errors.Join(holder.startUntil(ctx, beforeRead), waiter.start(ctx)); err != nil {
@@ -264,7 +264,7 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 }
 
 // handingOver records how a driver releases its lock while another driver waits for it. It makes
-// the first driver's write fail, so that the order stays open.
+// the first driver's write fail, so that the order is still open.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -300,7 +300,7 @@ func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
 }
 
-// dryGrab is a request that is sent only to record its remote calls.
+// dryGrab is a request that is sent only to find out which remote calls it makes.
 type dryGrab struct {
 	in            *fleet.Instance
 	order, driver int64
@@ -344,7 +344,7 @@ func (g *dryGrab) start(ctx context.Context) error {
 	return nil
 }
 
-// startUntil sends the request and returns when it has stopped at the given point.
+// startUntil sends the request and returns when the request has stopped at the given point.
 func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	g.heldAt, g.at = g.listed()+"-at", at
 	if err := g.start(ctx); err != nil {
@@ -377,7 +377,7 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 }
 
 // awaitQuiet waits until the request makes no further calls, and returns how many it has made. n is
-// 0 if the calls do not stop. waits is false if the request has ended.
+// 0 if the calls never stop. waits is false if the request has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {
@@ -431,8 +431,8 @@ func (g *dryGrab) await(ctx context.Context) error {
 	return err
 }
 
-// points returns every place at which a fault can be injected, in the order in which drivers reach
-// these places.
+// points returns every place at which a fault can be injected, in the order in which a driver gets
+// there.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
 		return t.servicePoints()
@@ -458,8 +458,8 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many parallel calls a request makes at a point, such as one call per node for
-// a lock on a quorum.
+// callsAt returns how many parallel calls a request makes at a point. For example, a lock on a
+// quorum makes one call per node.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs tests one after another. It has servers and instances of its own, so that workers do
+// worker runs tests one after the other. It has its own servers and instances, so that workers do
 // not affect each other.
 type worker struct {
 	cfg      Config
@@ -27,9 +27,9 @@ type worker struct {
 	// ledger means that the service under test has a ledger that can be read.
 	ledger bool
 
-	// repetition is the number of the current run of the test, counted from 1.
+	// repetition says how often the current test has been started, including this time.
 	repetition int
-	// dirty means that a fault has changed the servers permanently, so the next test needs new
+	// dirty means that a fault has changed the servers permanently, so that the next test needs new
 	// ones.
 	dirty bool
 }
@@ -67,8 +67,8 @@ func (w *worker) newFleet(port int) *fleet.Fleet {
 	}, w.stack, port)
 }
 
-// close stops everything that the worker started. The instances stop first, so that they can still
-// release their locks.
+// close stops everything that the worker has started. It stops the instances first, so that they
+// can still release their locks.
 func (w *worker) close() (err error) {
 	if w.fleet != nil {
 		err = w.fleet.Close()

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow compares a measured figure of a lock with the limit for it.
+// BoundRow compares a figure of a lock with the limit that it should keep.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
@@ -22,14 +22,15 @@ type BoundRow struct {
 	Verdict string `json:"verdict"`
 }
 
-// These are the possible verdicts on a bound.
+// These are the possible values of BoundRow.Verdict.
 const (
 	Kept   = "kept"
 	Missed = "missed"
 	Open   = "open"
 )
 
-// bounds lists the limits for our own locks, each with a function that computes the measured value.
+// bounds lists the limits for our own locks. Each entry has a function that computes the figure to
+// compare.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -60,8 +61,8 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that divides a figure of one lock by a figure of another lock, and
-// does so separately for each round.
+// ratioTo returns a function that computes the ratio of a figure of one lock to a figure of another
+// lock. It compares measurements of the same round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
@@ -72,8 +73,8 @@ func ownFigure(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation divides the longest wait by the time that all workers need to hold the lock once
-// each. The result is close to 1 if the lock is fair.
+// waitOverRotation returns the 99.9th percentile of the wait, divided by the time in which every
+// worker can have the lock once. It is close to 1 if the lock is fair.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {

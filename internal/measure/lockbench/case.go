@@ -26,7 +26,7 @@ var Cases = []Case{
 		Spread: []int{8, 8, 1, 1, 1, 1, 1, 1, 1, 1}, Keys: 1, Held: 200 * time.Microsecond},
 }
 
-// workersOf returns how many workers the ith process has, and the number of the first one.
+// workersOf returns how many workers the ith process has, and the number of its first worker.
 func (c Case) workersOf(i int) (workers, first int) {
 	if c.Spread == nil {
 		each := c.Workers / c.Processes
@@ -49,8 +49,8 @@ func (c Case) processOf(worker int) int {
 
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case that measures the lowest possible cost of a lock. If workers share a
-// key, no lock can be faster than one worker that makes all round trips in sequence.
+// forFloor returns the case in which to measure the lowest possible cost of a lock. If workers
+// share a key, no lock is faster than a single worker that makes all round trips in sequence.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// commandStats counts the commands that the Redis servers run, including commands in scripts.
+// commandStats counts the commands that the Redis servers run, including those in scripts.
 type commandStats []*redis.Client
 
 // newCommandStats connects to the Redis servers of a local stack. It counts nothing on external
-// servers, because other programs may use them too.
+// servers, because other programs may also send commands to them.
 func newCommandStats(st *stack.Stack) (s commandStats) {
 	if st.Kind != stack.Local {
 		return nil
@@ -47,7 +47,7 @@ func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 // cmdstat matches lines such as "cmdstat_get:calls=12,usec=34,…" in the reply of Redis to INFO.
 var cmdstat = regexp.MustCompile(`(?m)^cmdstat_(.+?):calls=(\d+)`)
 
-// parseCalls adds up the calls of all commands except INFO, which this program sends itself.
+// parseCalls adds up the calls of all commands except INFO, which only this program sends.
 func parseCalls(text string) (n uint64) {
 	for _, line := range cmdstat.FindAllStringSubmatch(text, -1) {
 		if c, err := strconv.ParseUint(line[2], 10, 64); err == nil && line[1] != "info" {

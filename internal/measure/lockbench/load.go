@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// These are the names of the files in a benchmark's folder: the result, and the raw measurements.
+// These are the files in the folder of a benchmark: the result, and the raw measurements.
 const (
 	File       = "bench.json"
 	SlicesFile = "slices.jsonl"
@@ -23,8 +23,8 @@ const (
 // ErrNoBench means that a path contains no readable benchmark.
 var ErrNoBench = errors.New("lockbench: no benchmark")
 
-// Load reads a benchmark from its folder or from bench.json, and the raw measurements if they
-// exist. Its errors wrap ErrNoBench.
+// Load reads a benchmark from its folder or from bench.json. It also reads the raw measurements if
+// they exist. Its errors wrap ErrNoBench.
 func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, File)
@@ -68,8 +68,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	return of, nil
 }
 
-// Cost is the figure by which the locks in a case are compared. It has one value per round, or only
-// the median if the raw measurements are missing.
+// Cost is the figure by which the locks in a case are compared. It has one value for each round,
+// but only the median if there are no raw measurements.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure

@@ -51,7 +51,7 @@ type Config struct {
 // ErrNothing means that every lock failed.
 var ErrNothing = errors.New("lockbench: none of the locks could be measured")
 
-// Run runs a benchmark, and calls save after every round. It leaves out a lock that has failed
+// Run runs a benchmark, and calls save after each round. It stops measuring a lock that has failed
 // three times. If ctx ends or a worker process dies, it returns the results so far and the cause.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
@@ -112,8 +112,8 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	return err
 }
 
-// orders returns the id of the first order. If any lock is a row in the database, orders first
-// opens an order for each key.
+// orders returns the id of the first order. If a lock needs rows in the database, it first opens an
+// order for each key.
 func (b *benchmark) orders(ctx context.Context, keys int) (first int64, err error) {
 	if b.stack.DSN == "" || b.cfg.Stack.Needs&lock.SQL == 0 {
 		return time.Now().UnixMicro(), nil
@@ -129,7 +129,8 @@ func (b *benchmark) orders(ctx context.Context, keys int) (first int64, err erro
 	return db.Create(ctx, keys, 1)
 }
 
-// round measures every lock in every case. It returns the measurements so far even after an error.
+// round measures every lock in every case. If there is an error, it also returns the measurements
+// so far.
 func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
 	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
 		c := b.cfg.Cases[i]
@@ -142,7 +143,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 		}
 		for _, s := range res.subjects {
 			// Ignore a measurement in which no worker got the lock, because the machine or the lock
-			// was too slow.
+			// was too slow for this time slice.
 			if t := traces[s.Name]; t != nil && t.counted > 0 {
 				measured = append(measured, measure(round, *t, s))
 			}
@@ -151,7 +152,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts measures each lock for a part of its time slice, and adds the measurements to traces.
+// parts measures each lock for one part of its time slice, and adds the measurements to traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]

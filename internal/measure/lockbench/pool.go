@@ -19,14 +19,14 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// sendAhead is how long before its start time a job is sent, so that every process receives it in
-	// time.
+	// sendAhead is how long before its start a job is sent, so that every process has received it
+	// by then.
 	sendAhead = 2 * time.Millisecond
-	// grace is how long a worker process may take to report after a job.
+	// grace is how long after the end of a job a worker process may take to report.
 	grace = 10 * time.Second
 )
 
-// errProcess means that a worker process has ended or does not answer.
+// errProcess means that a worker process has exited or does not answer.
 var errProcess = errors.New("lockbench: worker process")
 
 type pool struct {
@@ -79,7 +79,7 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed waits a moment for the process to exit, and adds its exit status to err.
+// failed waits a moment for the process to exit, and adds its exit status to err if it does.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -93,7 +93,7 @@ func (p *process) failed(err error) error {
 	return err
 }
 
-// trace records what the workers did with a lock.
+// trace records what the workers have done with a lock.
 type trace struct {
 	Case
 	holds    []Hold
@@ -112,8 +112,8 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run lets the workers use the locks of some orders for the given duration. first is the id of the
-// first order. If the workers start in waves, there is at least one wave even if it takes longer.
+// run lets the workers use a lock for the given duration. first is the id of the first order whose
+// lock they take. In a case with waves, there is at least one wave, even if it takes longer.
 func (p *pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -152,7 +152,7 @@ func (p *pool) run(c Case, subject string, first int64, long time.Duration) (tra
 }
 
 // do runs a job in the first n processes at the same time, and adds up their reports. It returns
-// errProcess if a process fails, and otherwise the errors of the lock.
+// errProcess if a process fails. Otherwise, it returns the errors of the lock.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)

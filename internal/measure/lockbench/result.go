@@ -45,7 +45,7 @@ type ResultConfig struct {
 	Cases   []string `json:"cases"`
 }
 
-// LeftOut names a lock that was left out, with the reason.
+// LeftOut names a lock that was not measured, with the reason.
 type LeftOut struct {
 	Strategy string `json:"strategy"`
 	Reason   string `json:"reason"`
@@ -60,8 +60,8 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is the cost of the lock divided by the lowest possible cost. The function cost says which
-	// figure is the cost of a lock in each case.
+	// Ratio is the cost of the lock divided by the lowest possible cost. In each case, the function
+	// cost says which figure is the cost.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -88,8 +88,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a lock may fail before the benchmark leaves it out, because a busy
-// machine may cause a single failure.
+// maxFailures is how often a lock may fail before the benchmark stops measuring it. It is more than
+// one, because a busy machine may cause a single failure.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -100,7 +100,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add adds the measurements of one round, and computes all figures again.
+// add adds the measurements of one round, and computes all figures anew.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -159,7 +159,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure returns one figure of a measurement, or nil if it is unknown.
+// figure is a function that returns one figure of a measurement, or nil if the figure is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -181,12 +181,12 @@ func turns(s Slice) *float64 {
 	return new(float64(*s.Turns))
 }
 
-// timePerOp returns the time per acquire in µs. It divides the total time by the acquires of all
-// workers.
+// timePerOp returns the time per acquire in µs. It is the total time divided by the number of
+// acquires of all workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure by which locks are compared in a case, such as the hand-off gap if
-// workers share a key.
+// cost returns the figure by which the locks in a case are compared. For example, this is the
+// hand-off gap if workers share a key.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -198,7 +198,7 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median of a figure with its 95 % interval, over all rounds in which the figure
+// median returns the median of a figure and its 95 % interval, over all rounds in which the figure
 // is known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
@@ -210,7 +210,7 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// pairedValues returns the values of two figures for every round in which both are known.
+// pairedValues returns the values of two figures in those rounds in which both are known.
 func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {
@@ -224,8 +224,8 @@ func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// knownInterval returns the median and both ends of an interval, or nil for all three if there are
-// no values.
+// knownInterval returns the median and both ends of an interval. If there are no values, it returns
+// nil for all three.
 func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
@@ -233,7 +233,8 @@ func knownInterval(i stat.Interval) (median, low, high *float64) {
 	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong returns a sentence for each missed limit, and for each lock that had two holders.
+// Wrong returns a sentence for each limit that was missed, and for each lock that had two holders
+// at once.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {

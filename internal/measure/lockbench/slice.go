@@ -93,9 +93,9 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps returns the times in µs from a release to the next acquire by a worker that was
-// already waiting. across contains only the gaps between two processes. All holds must be of the
-// same key and sorted by acquire.
+// handoffGaps returns the times in µs between a release and the next acquire, if the next worker
+// was already waiting. across contains only the gaps between two processes. All holds must be of
+// the same key, and sorted by acquire.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := catalog.Map(holds, func(h Hold) time.Duration { return h.Asked })
 	slices.Sort(asked)
@@ -113,8 +113,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns the largest number of times that other workers got the lock while one worker
-// was waiting. All holds must be of the same key and sorted by acquire.
+// longestTurns returns how many times other workers got the lock while a worker was waiting, at
+// most. All holds must be of the same key, and sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -123,8 +123,7 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake returns which fraction of the acquires came from the worker that had just released the
-// lock.
+// selfRetake returns the fraction of acquires by the same worker that had just released the lock.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -136,7 +135,7 @@ func selfRetake(holds []Hold) float64 {
 }
 
 // jain returns the fairness index of Jain, Chiu and Hawe (1984). It is 1 if all n values are equal,
-// and 1/n if only one of them is not zero.
+// and 1/n if only one of them is not 0.
 func jain(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -146,8 +145,8 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts how often a worker got the lock while another worker still had it. It compares
-// only workers that the lock should exclude from each other.
+// violations counts how often a worker got the lock while another worker still had it. It ignores
+// pairs of workers that the lock need not exclude from each other.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far
@@ -173,8 +172,8 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// percentile returns a percentile of sorted values. It uses the nearest-rank method, so the result
-// is one of the values.
+// percentile returns a percentile of sorted values. It uses the nearest-rank method, so that the
+// result is always one of the values.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]

@@ -19,16 +19,17 @@ type Subject struct {
 	Peer bool // whether this lock comes from a library
 }
 
-// Floor is the name of the pseudo-lock that measures the lower limit for all locks in Redis.
+// Floor is the name of a pseudo-lock that shows the lowest possible cost of a lock in Redis.
 const Floor = "floor"
 
-// floor sends one PING to acquire and one to release, because no lock in Redis can take less time.
+// floor sends one PING to acquire and one to release. No lock in Redis can take less time than
+// these two round trips.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
 }}
 
-// pings implements the pseudo-lock that sends a PING instead of an acquire or a release.
+// pings is a pseudo-lock that sends a PING for each acquire and each release.
 type pings struct{ client redis.UniversalClient }
 
 func (p pings) ping(ctx context.Context) error                            { return p.client.Ping(ctx).Err() }
@@ -39,11 +40,11 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Handover is the name of a pseudo-lock that measures the fastest way to pass an element from one
-// worker to another in Redis.
+// Handover is the name of a pseudo-lock that shows how fast one worker can pass an element to
+// another in Redis.
 const Handover = "blpop"
 
-// handover passes a list element from holder to holder with BLPOP and LPUSH, which shows what a
+// handover passes a list element from holder to holder with BLPOP and LPUSH, to show what a
 // hand-over costs on this machine. It is not a real lock, because the element is lost if its holder
 // dies.
 var handover = Subject{Strategy: lock.Strategy{
@@ -51,8 +52,8 @@ var handover = Subject{Strategy: lock.Strategy{
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
 }}
 
-// elements implements a lock as one list element per key. made contains the keys whose list already
-// has its element.
+// elements implements a lock with a list of one element for each key. made contains the keys whose
+// lists already have their element.
 type elements struct {
 	pings
 	made *sync.Map
@@ -88,7 +89,7 @@ type element struct {
 func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
 
 // Subjects returns everything that the benchmark measures by default: our own locks, the locks of
-// libraries, and Handover.
+// third-party libraries, and Handover.
 func Subjects() []Subject {
 	locks := catalog.Filter(lock.Strategies, func(s lock.Strategy) bool { return s.Excludes != catalog.NoExclusion })
 	ours := catalog.Map(locks, func(s lock.Strategy) Subject { return Subject{Strategy: s} })
@@ -96,8 +97,8 @@ func Subjects() []Subject {
 	return append(slices.Concat(ours, libraries), handover)
 }
 
-// Find returns the lock with this name. It also finds the floor and strategies without a lock,
-// which show that the benchmark detects two holders.
+// Find returns the lock with this name. It also finds the floor, and strategies without a lock,
+// with which one can check that the benchmark detects two holders.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

@@ -21,17 +21,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WorkerCommand is the hidden command that runs a worker process.
+// WorkerCommand is the name of a hidden command, which runs a worker process.
 const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits how long a worker waits for a lock.
 	acquireTimeout = 10 * time.Second
-	// pollEarly is how long before the start of a job a worker process stops sleeping and polls the
-	// clock, so that it starts on time.
+	// pollEarly is how long before a job starts a worker process stops sleeping. It then polls the
+	// clock, so that it starts exactly on time.
 	pollEarly = 2 * time.Millisecond
-	// settleTime is how long a worker waits for commands that a lock may send after its release.
+	// settleTime is how long a worker waits for commands that a lock may still send after its
+	// release.
 	settleTime = 2 * time.Millisecond
 	// sqlConns is the size of the connection pool. Locks may use only three quarters of the pool,
 	// which is enough for all workers.
@@ -51,15 +52,15 @@ type Servers struct {
 // Job tells a worker process what to do.
 type Job struct {
 	Subject string
-	// Workers is the number of workers. If it is 0, the job only reports how many commands the
-	// process has sent.
+	// Workers is the number of workers. If it is 0, the process only reports how many commands it
+	// has sent.
 	Workers int
 	First   int // number of the first worker in this process, counted over all processes
 	Keys    []string
 	Held    time.Duration
 	At      time.Duration // when the workers start
-	// Times is how often each worker takes the lock. If it is 0, the workers continue until the time
-	// in Until.
+	// Times is how often each worker takes the lock. If it is 0, each worker takes it again and
+	// again until the time Until.
 	Times int
 	Until time.Duration
 }
@@ -80,8 +81,8 @@ type Hold struct {
 	Done        time.Duration // when Release had returned
 }
 
-// WorkerMain runs a worker process. It serves one client, which connects to the socket named by the
-// argument.
+// WorkerMain runs a worker process. It serves a single client, which connects to the socket in the
+// first argument.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
 		fmt.Fprintln(stderr, "lockbench: want a socket")
@@ -121,7 +122,7 @@ type worker struct {
 	open    map[string]*openLock // opened locks, by the name of the subject
 }
 
-// openLock is a lock that is ready for use. It has clients of its own, so that its commands can be
+// openLock is a lock that is ready for use. It has its own clients, so that its commands can be
 // counted.
 type openLock struct {
 	lock.Locker
@@ -129,7 +130,7 @@ type openLock struct {
 	closeEnv func() error
 }
 
-// Serve receives the addresses of the servers. It is called before the first job.
+// Serve receives the addresses of the servers. The client calls it before the first job.
 func (w *worker) Serve(s Servers, _ *struct{}) error {
 	w.servers = s
 	return nil
@@ -150,7 +151,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	return nil
 }
 
-// subject returns a lock, and opens it on first use.
+// subject returns the lock with this name. It opens the lock on first use.
 func (w *worker) subject(name string) (*openLock, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
@@ -174,8 +175,8 @@ func (w *worker) subject(name string) (*openLock, error) {
 
 // config returns the settings for an instance that uses these servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// Keep few idle connections, because all locks are open at once and Redis accepts only 10,000
-	// connections.
+	// Keep only a few idle connections, because all locks are open at once and Redis accepts no
+	// more than 10,000 connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
@@ -198,8 +199,8 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work lets several workers take the lock at the same time, and returns the periods in which they
-// had it.
+// work lets several workers take the lock at the same time. It returns the periods in which they
+// had the lock.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
@@ -219,8 +220,8 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop lets worker n take the lock again and again, and returns the periods in which the worker had
-// it.
+// loop lets worker n take the lock again and again. It returns the periods in which the worker had
+// the lock.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
@@ -235,7 +236,7 @@ func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds [
 	}
 }
 
-// hold acquires the lock, keeps it for the given time and releases it.
+// hold acquires the lock, keeps it for the given time, and releases it.
 func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.Duration, h *Hold) error {
 	h.Asked = w.clock()
 	lease, err := l.Acquire(ctx, key)

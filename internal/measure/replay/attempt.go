@@ -22,15 +22,15 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// attempt is one replay of the schedule, with a new order.
+// attempt is one replay of the schedule. Each attempt uses a new order.
 type attempt struct {
 	*replayer
 	order  int64
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the latest time at which the schedule lets a lease end. If a lease has ended after
-	// that, the machine was too slow, and the replay shows nothing.
+	// expired is the latest time at which a lease may have ended according to the steps so far. If
+	// a lease that lasts longer has ended, the machine was too slow, and the replay shows nothing.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -40,7 +40,7 @@ type attempt struct {
 	leftOut int // number of skipped steps; a strategy other than the schedule's may not reach some steps
 }
 
-// actor is a driver in the schedule, which sends its request to a real instance.
+// actor is a driver of the schedule. It sends its request to a real instance.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -56,7 +56,7 @@ type actor struct {
 // clearTimeout limits the clean-up after an attempt.
 const clearTimeout = 30 * time.Second
 
-// neverError explains why a strategy can never reach a step of the schedule.
+// neverError says why a strategy can never reach a step of the schedule.
 type neverError string
 
 func (e neverError) Error() string { return string(e) }
@@ -104,7 +104,7 @@ func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// allCalls is the name of the breakpoint at which every call of the actors stops.
+// allCalls is the name of the breakpoint that stops every call of the actors.
 const allCalls = "all"
 
 // hold makes instance n stop before every remote call of its actors.
@@ -155,13 +155,14 @@ func (t *attempt) do(ctx context.Context, m move) (seen string, err error) {
 	return kind.do(t, ctx, m)
 }
 
-// execute is a function that carries out a step and describes what happened.
+// execute is a function that carries out a step and returns a description of what happened.
 type execute = func(t *attempt, ctx context.Context, m move) (seen string, err error)
 
 var kinds = map[schedule.Kind]struct {
 	do execute
-	// settle limits how long to wait before the step until every actor has stopped at a call or has
-	// ended. It is short for steps that let time pass, because actors may be waiting for that.
+	// settle limits how long to wait, before the step, until every actor has stopped at a call or
+	// has ended. It is short for steps that let time pass, because actors may be waiting for that
+	// time.
 	settle time.Duration
 }{
 	schedule.Begins:       {do: (*attempt).begin},
@@ -204,7 +205,7 @@ func (t *attempt) jump(ctx context.Context, m move) (string, error) {
 	return "all expiries on this server have moved", t.stack.Jump(ctx, m.Target, m.Duration)
 }
 
-// begin sends the actor's request without waiting for the answer.
+// begin sends the actor's request, and does not wait for the answer.
 func (t *attempt) begin(ctx context.Context, m move) (string, error) {
 	p := m.actor
 	if err := t.restart(ctx, p.Instance); err != nil {
@@ -254,7 +255,7 @@ func releaseAs(as control.Outcome) execute {
 	return func(t *attempt, ctx context.Context, m move) (string, error) { return t.release(ctx, m, as) }
 }
 
-// release waits until the actor has stopped before a call. It then lets the call continue, and waits
+// release waits until the actor has stopped at a call. It then lets the call continue, and waits
 // for the reply.
 func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (string, error) {
 	call := t.call(m.actor, m.Step)
@@ -285,8 +286,8 @@ func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (stri
 	return t.describe(ctx, m.Step, as, answer.Error, after)
 }
 
-// await waits until the actor has stopped at the given call. It returns a neverError if the actor
-// cannot make this call.
+// await waits until the actor has stopped at the given call. If the actor can never make this call,
+// await returns a neverError.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return impossible("the grab of %s is not in progress", p.Actor.Name)
@@ -321,8 +322,8 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout returns how long to wait for a call while the actor is stopped at another call.
-// The awaited call may still come, because an actor may send several calls at once.
+// otherCallTimeout returns how long to wait for a call if the actor has stopped at a different one.
+// The right call may still come, because an actor may send several calls at once.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -331,7 +332,7 @@ func (t *attempt) otherCallTimeout() time.Duration {
 }
 
 // held returns the calls and replies that are stopped at the actor's instance. It returns
-// ErrTooSlow if the deadline of a call passed too early, unless the call is a renewal.
+// ErrTooSlow if the deadline of a call has already passed, except for renewals.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -341,7 +342,7 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }
 
-// deliver lets a reply that was held back reach the actor.
+// deliver lets a reply that was held back continue to the actor.
 func (t *attempt) deliver(ctx context.Context, m move) (string, error) {
 	answer, err := m.actor.in.Release(ctx, allCalls, t.call(m.actor, m.Step), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
@@ -350,7 +351,8 @@ func (t *attempt) deliver(ctx context.Context, m move) (string, error) {
 	return "its reply arrived", err
 }
 
-// awaitAll waits until every actor has stopped at a call or has ended, but no longer than within.
+// awaitAll waits until every actor has stopped at a call or has ended. It waits no longer than
+// within.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -369,8 +371,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// pause stops the process of an actor, or only the calls of the actor if other actors need that
-// process.
+// pause stops the process of an actor. If other actors need that process, it stops only the calls
+// of the actor.
 func (t *attempt) pause(_ context.Context, m move) (string, error) {
 	p := m.actor
 	for _, s := range t.Schedule.Steps[m.index+1:] {
@@ -393,7 +395,7 @@ func (t *attempt) resume(_ context.Context, m move) (string, error) {
 	return "SIGCONT", m.actor.in.Signal(syscall.SIGCONT)
 }
 
-// cancel closes the connection of an actor's client, and waits until the instance has noticed.
+// cancel closes the connection of the actor's client, and waits until the instance has noticed it.
 func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 	p := m.actor
 	p.hangUp()
@@ -410,11 +412,11 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 }
 
 // cancellable reports whether a request in this phase ends early if its client disconnects. Writes
-// and releases are always completed.
+// and releases are completed in any case.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of an instance, which ends all of its actors. If the step names an actor,
-// kill returns an error if another actor is active there.
+// kill kills the process of an instance, and thus all of its actors. If the step names an actor,
+// kill returns an error if the process has another active actor.
 func (t *attempt) kill(_ context.Context, m move) (string, error) {
 	n := m.Instance
 	if m.actor != nil {
@@ -436,7 +438,7 @@ func (t *attempt) kill(_ context.Context, m move) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n again if it was killed. It is called when a step needs the instance.
+// restart starts instance n if it was killed. It is called when a step needs the instance again.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -448,7 +450,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server unreachable for all clients, but the server keeps its data.
+// takeDown makes a server unreachable for all clients. The server keeps its data.
 func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
 	if t.down[m.Target] != nil {
 		return "was down already", nil
@@ -470,7 +472,7 @@ func (t *attempt) bringUp(_ context.Context, m move) (string, error) {
 	return "the routes to it are open", heal()
 }
 
-// clear resets the instances and the servers before another attempt.
+// clear cleans up the instances and the servers before another attempt.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()

@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server has granted or renewed, with the earliest time at which it may
-// end.
+// grant is a lease that a server has granted or renewed. It contains the earliest time at which the
+// lease may end.
 type grant struct {
 	*actor
 	server string
@@ -27,8 +27,8 @@ type grant struct {
 	dump   string        // value of the key when the lease was granted
 	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
 	until  time.Duration // earliest possible end of the lease
-	// lacksExpiry means that the key never expires, so the schedule treats the lease as if it
-	// lasted one TTL.
+	// lacksExpiry means that the key never expires. The replay then treats the lease as if it ended
+	// after one TTL.
 	lacksExpiry bool
 	released    bool // whether the holder has released the lease
 }
@@ -39,7 +39,7 @@ type entry struct {
 	ttl  time.Duration // -1 if the key does not expire
 }
 
-// look reads everything that a lock server stores about the order.
+// look reads all keys of the order on a lock server.
 func (t *attempt) look(ctx context.Context, server string) (map[string]entry, error) {
 	if server == schedule.DB {
 		return nil, nil
@@ -51,7 +51,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	}
 	held := map[string]entry{}
 	for _, key := range keys {
-		// Ignore missing keys, because a key may expire between these commands.
+		// Ignore missing keys, because a key may have expired since the list was read.
 		ttl, err := client.PTTL(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("replay: %s: %w", server, err)
@@ -63,8 +63,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records which lease a call has granted, renewed or released. It finds this out by comparing
-// the keys on the server before and after the call. The call was sent at the time since.
+// note records which lease a call has granted, renewed or released. To find out, it compares the
+// keys on the server before and after the call, which was sent at since.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -86,8 +86,8 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 	}
 }
 
-// grantedKey returns the key of a lease that was granted or renewed between two readings of a server. It
-// prefers the lock's main key.
+// grantedKey returns the key of a lease that was granted or renewed between two readings of a
+// server. If there are several, it prefers the lock's main key.
 func (t *attempt) grantedKey(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -111,7 +111,7 @@ func (t *attempt) grant(p *actor, server, key string, e entry, since time.Durati
 	t.grants = append(t.grants, g)
 }
 
-// moveExpiries changes the recorded end of every lease on a server whose clock was changed.
+// moveExpiries adjusts the recorded end of every lease on a server whose clock was changed.
 func (t *attempt) moveExpiries(server string, d time.Duration) {
 	now := t.clock()
 	for _, g := range t.grants {
@@ -123,7 +123,7 @@ func (t *attempt) moveExpiries(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last lease that each actor had got on each server by the given time.
+// latest returns the last lease that each actor had obtained on each server by the given time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -137,7 +137,7 @@ func (t *attempt) latest(at time.Duration) []grant {
 }
 
 // leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority
-// of the servers decides. If no lease is recorded, it is assumed to have begun with the actor's
+// of the servers decides. A lease that was not recorded is assumed to have begun with the actor's
 // last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	left := catalog.Map(catalog.Filter(t.latest(at), func(g grant) bool { return g.actor == p }), func(g grant) time.Duration { return g.until - at })
@@ -149,7 +149,7 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease expired earlier than the schedule allows, because the
+// inTime returns ErrTooSlow if a lease has expired earlier than the schedule allows, because the
 // machine was slow.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
@@ -177,7 +177,8 @@ func (t *attempt) leaseEnd(ctx context.Context, _ move) (string, error) {
 		return "", impossible("no lease is valid")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Leases that began together may also end together, so allow for a small difference.
+	// Leases that began together may also end together, so allow for a small difference between
+	// them.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)

@@ -66,8 +66,8 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock returns a constructor for lockers with this KeyMajority. They connect through the
-// dialer of Env, so that faults on the network affect them too.
+// newRueidislock returns a constructor for lockers with this KeyMajority. They connect with the
+// dialer of the Redis client in Env, as all other strategies do.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string
