@@ -273,8 +273,8 @@ func leafValues(path string, doc any) map[string]string {
 	return all
 }
 
-// write writes the target file. It adds a comment to each key, and a link to a schema with which
-// editors can complete the keys.
+// write writes the target file with a comment for each key. It also writes a JSON schema, which
+// helps editors to complete the keys.
 func (s *initSettings) write() error {
 	var schema struct {
 		Properties map[string]struct {

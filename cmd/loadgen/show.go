@@ -41,8 +41,8 @@ func (s *showSettings) flags(formats []string) []flags.Flag {
 	return []flags.Flag{formatFlag(&s.format, formats)}
 }
 
-// parseShow returns a parser for the -format flag and a list of names. The parser needs at least as
-// many names as the parameter least says, and otherwise returns an error with the text in missing.
+// parseShow returns a parser for the -format flag and a list of names. If there are fewer names
+// than least, the parser returns an error with the text in missing.
 func parseShow(formats []string, least int, missing string) func([]string) (showSettings, error) {
 	return func(args []string) (s showSettings, err error) {
 		line, err := flags.Parse(s.flags(formats), args)

@@ -1,5 +1,5 @@
-// Package history records the events of a run. All processes on the host take the times of events
-// from the same clock, so that they can be compared.
+// Package history records the events of a run. All processes on the host use the same clock, so
+// that the times of their events can be compared.
 package history
 
 import "time"

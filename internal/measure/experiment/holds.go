@@ -150,7 +150,7 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 	return m, err
 }
 
-// simultaneous is how far two calls may be apart that the program treats as simultaneous.
+// simultaneous is the longest time between two calls that still count as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
 // isAtPoint reports whether the driver has stopped where the fault will hit it. If it makes several

@@ -51,8 +51,8 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the strategy without a lock, with which a search for the highest rate compares
-// the others.
+// withControl adds the strategy without a lock to a search for the highest rate, because the search
+// compares all other strategies with it.
 func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {

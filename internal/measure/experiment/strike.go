@@ -137,7 +137,7 @@ func (s *strike) heal(context.Context) error {
 }
 
 // sendAffected sends the requests that the fault will hit. If another driver must have the lock
-// first, its request comes before. sendAffected returns when each request has reached the chosen
+// before, its request is sent first. sendAffected returns when each request has reached the chosen
 // step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
@@ -172,7 +172,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// whereItWas describes how far a driver got that did not reach the step at which the fault should
+// whereItWas describes how far a driver got if it did not reach the step at which the fault should
 // hit it.
 func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
@@ -185,7 +185,7 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	return "the grab was waiting " + last
 }
 
-// hasPassed reports whether the driver can no longer reach the chosen step. It becomes true a
+// hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
 // moment after the answer, because some calls follow the answer.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {

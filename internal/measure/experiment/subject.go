@@ -33,7 +33,7 @@ type subject interface {
 	ttlUnder(f fault.Fault) time.Duration
 	// traits returns what the program can observe and control in the instances.
 	traits() traits
-	// strike injects the fault at the chosen steps and measures the outcome.
+	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
 	// awaitAble waits for a limited time until the instances work again. To find out, it sends test
 	// requests for the order spare, which is not part of any result.

@@ -19,10 +19,10 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// sendAhead is how long before its start a job is sent, so that every process has received it
-	// by then.
+	// sendAhead is the time between the sending of a job and its start. It ensures that every
+	// process receives the job in time.
 	sendAhead = 2 * time.Millisecond
-	// grace is how long after the end of a job a worker process may take to report.
+	// grace is how much time a worker process has to report after the end of a job.
 	grace = 10 * time.Second
 )
 

@@ -113,8 +113,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns how many times other workers got the lock while a worker was waiting, at
-// most. All holds must be of the same key, and sorted by acquire.
+// longestTurns returns the largest number of times that other workers got the lock while one worker
+// was waiting. All holds must be of the same key, and sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })

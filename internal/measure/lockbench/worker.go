@@ -28,8 +28,8 @@ const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits how long a worker waits for a lock.
 	acquireTimeout = 10 * time.Second
-	// pollEarly is how long before a job starts a worker process stops sleeping. It then polls the
-	// clock, so that it starts exactly on time.
+	// pollEarly is the time before the start of a job in which a worker process polls the clock
+	// instead of sleeping, so that it starts exactly on time.
 	pollEarly = 2 * time.Millisecond
 	// settleTime is how long a worker waits for commands that a lock may still send after its
 	// release.
