@@ -159,7 +159,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 }
 
 // refuseGrab answers an invalid request with the same kind of JSON object as a valid one, so that
-// clients need to parse only one.
+// clients can parse both in the same way.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Order: req.Order, Driver: req.Driver,

@@ -183,8 +183,8 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is added to every clock reading, so that no reading is a whole second. This exposes
-// strategies that round times incorrectly.
+// withinSecond is added to every clock reading, so that the clock does not start at a whole second.
+// This exposes strategies that round times incorrectly.
 const withinSecond = 500 * time.Millisecond
 
 // env returns everything that a strategy needs on one instance. Its tokens and random numbers are

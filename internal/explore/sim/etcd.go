@@ -299,8 +299,8 @@ var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 // limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether key is in the range from "from" up to, but not including, "end". If end
-// is empty, only the key from is in the range. If end is "\x00", there is no upper limit.
+// inRange reports whether key is in the range that begins at from and stops before end. If end is
+// empty, only the key from is in the range. If end is "\x00", there is no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:

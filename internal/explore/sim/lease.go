@@ -86,8 +86,8 @@ const (
 	askAtOnce = 8
 )
 
-// noteAsked records that a client asks for the lock. It is a leaky bucket, so that requests stop
-// counting after a while.
+// noteAsked records that a client asks for the lock. It works like a leaky bucket, so that requests
+// stop counting after a while.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now

@@ -171,8 +171,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Reuse the table, because no script changes it. Creating a table for each reply would
-		// cause a tenth of all memory allocations.
+		// Reuse the table, because no script changes it. A new table for each reply would account
+		// for a tenth of all allocated memory.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:

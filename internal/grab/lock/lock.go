@@ -105,7 +105,7 @@ type Reservation interface {
 }
 
 // FenceRaiser is a Locker whose counter of fencing tokens can be raised. This is necessary if the
-// counter has gone back because the server lost data.
+// counter has decreased because the server lost data.
 type FenceRaiser interface {
 	// Raise sets the counter of key to at least fence, so that all later fencing tokens are higher.
 	Raise(ctx context.Context, key string, fence uint64) error
@@ -267,7 +267,7 @@ type Strategy struct {
 	// Flaky maps each conformance test that the lock fails only sometimes to the reason.
 	Flaky map[string]string
 	// Unexplorable explains why the lock cannot run in the virtual time of the explorer. It is
-	// empty if the lock can.
+	// empty for all other locks.
 	Unexplorable string
 
 	// New creates a Locker. It returns an error if env lacks something that the lock needs.

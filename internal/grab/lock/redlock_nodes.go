@@ -52,9 +52,9 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put runs call, which sends a question to one node, and returns the node's answer. RedlockGrace
-// after the end of the question, it stops waiting and returns errSilent. If the answer comes later,
-// put runs late.
+// put runs call, which sends a question to one node, and returns the node's answer. It waits until
+// RedlockGrace after the end of the question, and then returns errSilent. If the answer comes
+// later, put runs late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
