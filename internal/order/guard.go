@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// condition returns the WHERE condition under which the database writes the winner, with its
-// arguments.
+// condition returns the guard as an SQL condition for the UPDATE that records the winner, with the
+// arguments of the condition.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -20,16 +20,16 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit detects a repeated write
 		}
-		// The second half of the condition excludes a row that this call has already written.
-		// Otherwise, a repeated write would add to the ledger (failure mode F33).
+		// Without the second half of the condition, a repetition of this write would add a second ledger
+		// row (failure mode F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil
 	}
 }
 
-// sold returns the SQL that sets the status and the counter of units. It sets the status first,
-// because the status depends on the old counter and MySQL evaluates assignments from left to right.
+// sold returns the SQL that updates the status and the counter of units. The status comes first,
+// because it depends on the old counter and MySQL evaluates assignments from left to right.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -48,8 +48,8 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell changes an order in memory in the same way as the SQL from sold changes its row in the
-// database.
+// sell applies a successful write to an order in memory, in the same way as the SQL from sold
+// changes the row in a database.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -63,7 +63,8 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard lets the driver win, and otherwise an error with the reason.
+// judge decides from the state of the order whether the guard allows the write. If not, the error
+// says why.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -89,13 +90,13 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard allows writes to an order in any state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the write itself checks how many units the driver already has. With
-// other guards, that is checked before the write, or not at all.
+// checksLimit reports whether the write itself checks how many units the driver already has. Other
+// guards check that before the write, or never.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns ErrLimit if the driver already has the maximum number of units. If this write
-// was already made, it returns ErrTaken, so that the repeated write has no effect (failure mode
-// F33).
+// judgeLimit returns ErrLimit if the driver already has the maximum number of units. If the ledger
+// already contains this same write, it returns ErrTaken, so that a repetition has no effect
+// (failure mode F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -124,15 +125,15 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the database column for tokens. Some servers would truncate a longer
-// token, and a search for it would then find nothing.
+// maxToken is the size of the token column in bytes. Some servers truncate longer values, so that a
+// later search for the token would find nothing.
 const maxToken = 255
 
-// notWritten wraps err in ErrNotWritten, which says that nothing was written.
+// notWritten marks err as an error after which nothing was written, by wrapping ErrNotWritten.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is how many orders one call of Create can insert, because it sends a single SQL
-// statement, and servers accept 16 MiB by default.
+// MaxCreate is how many orders a call of Create can insert. The limit keeps its SQL statement below
+// 16 MiB, which is the usual maximum of servers.
 const MaxCreate = 500_000
 
 // MaxStock is the maximum number of units of an order.

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// CallKind is the name of a method of a Store or a Tx.
+// CallKind says which method of a Store or a Tx was called.
 type CallKind string
 
-// These are the methods that can be intercepted.
+// These are the methods that Intercept can intercept.
 const (
 	ReadCall     CallKind = "read"
 	ClaimCall    CallKind = "claim"
@@ -37,11 +37,11 @@ type Call struct {
 	Err    error
 }
 
-// Around is called instead of a method of a Store, and its error is returned to the caller of that
-// method. send makes the original call and stores its result in c.
+// Around is called instead of a method of a Store, and can call send to make the original call,
+// which stores its result in c. The caller of the method gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes all calls to around, except those of Begin, Create and
+// Intercept returns a Store that passes its calls to around, except those of Begin, Create and
 // Ledger.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
@@ -110,8 +110,8 @@ func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error 
 	})
 }
 
-// intercepted makes a call whose result is stored in a field of c, so that a can read and change
-// it.
+// intercepted passes a call to a and returns the result. The result is in a field of c, so that a
+// can read and change it.
 func intercepted[T any](ctx context.Context, a Around, c *Call, result *T, send func(context.Context) (T, error)) (T, error) {
 	err := a.call(ctx, c, func(ctx context.Context) (err error) {
 		*result, err = send(ctx)

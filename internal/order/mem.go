@@ -10,8 +10,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Mem is a Store in memory, with which tests can run many schedules. It gives the same answers as a
-// database, and grants locks in the order in which callers arrive. The zero value is ready to use.
+// Mem is a Store in memory, which lets tests run many schedules quickly. It gives the same answers
+// as a database, and grants locks in the order in which callers arrive. The zero value is ready to
+// use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -97,7 +98,8 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx imitates a database session. A statement outside a session needs only the field m.
+// memTx imitates a database session. A memTx for a single statement outside a session needs only
+// the field m.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
@@ -105,7 +107,7 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a row that a transaction has locked, with the fencing token that the transaction sees.
+// memRow is a row that a transaction has locked, with the fencing token that the transaction read.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -152,7 +154,8 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns the row of an order if this transaction has locked it, and nil otherwise.
+// row returns a row that this transaction has locked, or nil if it has not locked the row of this
+// order.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -333,7 +336,7 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that becomes readable when wait has passed, or immediately if wait is
+// timerFor returns a channel that becomes readable after the time wait, or immediately if that is
 // 0.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
@@ -344,8 +347,8 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue, whose first waiter holds the lock. The channel of this waiter is
-// closed.
+// turn is a lock with a queue. The first waiter in the queue holds the lock, and learns this
+// because its channel is closed.
 type turn struct{ queue []chan struct{} }
 
 func (l *turn) join() chan struct{} {

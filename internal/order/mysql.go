@@ -37,7 +37,8 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	// Reserve a quarter of the connections for calls that take no lock.
+	// Only three quarters of the connections are for sessions, so that calls without a lock always
+	// find a free one.
 	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
 	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
@@ -58,14 +59,14 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: the name of the database is missing: use user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// Count only the rows that a statement changes, not all that it matches, so that a repeated
-	// write does not count (failure mode F33).
+	// With this setting, the server counts only rows that a statement really changes. A repetition of
+	// a write then changes 0 rows and is recognized (failure mode F33).
 	cfg.ClientFoundRows = false
-	// Send the arguments as part of the statement, which saves up to two round trips.
+	// Insert the arguments into the statement text, which saves up to two round trips.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// These timeouts keep a dead server from blocking callers forever. ReadTimeout is longer than
-	// lockSlice, because a long wait for a lock must not look like a dead server.
+	// These timeouts keep a dead server from blocking callers forever. ReadTimeout must be longer than
+	// lockSlice, so that a long wait for a lock does not look like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
@@ -97,8 +98,8 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	// All rows of one statement have the same timestamp, by which we recognize the rows that this
-	// call has created.
+	// All rows of one INSERT have the same timestamp, so it identifies the rows that this call has
+	// created.
 	const ours = "FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at WHERE o.id >= ?"
 	var consecutive int
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) "+ours+" AND o.id < ?", first, first, first+int64(count)).Scan(&consecutive)
@@ -119,8 +120,7 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, err
 }
 
-// ProductOf returns the name and version of a database, which it derives from the server's version
-// string.
+// ProductOf returns the name and version of a database from the version string of its server.
 func ProductOf(text string) string {
 	// Older versions of MariaDB put a MySQL version number before their own.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")

@@ -29,29 +29,31 @@ var (
 	ErrNotFound = errors.New("order: not found")
 	// ErrTaken means that the driver did not win, because another driver already has the order.
 	ErrTaken = errors.New("order: taken")
-	// ErrLimit is an ErrTaken for a driver that already has the maximum number of units.
+	// ErrLimit is a kind of ErrTaken: the driver did not win, because it already has as many units as
+	// one driver may have.
 	ErrLimit = fmt.Errorf("%w: the driver already has the maximum number of units", ErrTaken)
-	// ErrStale means that nothing was written, because the database has seen a newer fencing token.
+	// ErrStale means that the write was refused, because the database has already seen a newer fencing
+	// token.
 	ErrStale = errors.New("order: stale fencing token")
 )
 
-// Order is a row of the orders table.
+// Order is a row of the orders table. Drivers compete to grab it.
 type Order struct {
 	ID     int64 `json:"order_id"`
 	Status int   `json:"status"`
-	// Driver is the winner according to the row, or 0 if there is no winner. With the Naive guard,
-	// it is the driver that wrote last.
+	// Driver is the driver that the row names as the winner, or 0 if there is none. With the Naive
+	// guard, later writers replace earlier ones.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
-	// Fence is the highest fencing token that the row has seen.
+	// Fence is the highest fencing token that has been stored in the row.
 	Fence uint64 `json:"fence"`
-	// Units is how many units the order had at the beginning, and Stock is how many are left
-	// according to the counter. Stock is negative if too many units were sold. Both are 0 for an
-	// order with one unit.
+	// Units is how many units the order had at first, and Stock is how many the counter says are left.
+	// Stock is negative if too many were sold. Both are 0 for an order with one unit.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
 
-// Left returns how many units are left according to the row.
+// Left returns how many units are left, from the counter, or from the status if the order has only
+// one unit.
 func (o Order) Left() int64 {
 	switch {
 	case o.Units > 0:
@@ -77,7 +79,7 @@ type Grab struct {
 	At       time.Time `gorm:"column:grabbed_at" json:"at"` // UTC, by the database's clock
 }
 
-// Claim is one attempt to record a driver as the winner of an order.
+// Claim is a driver's attempt to be recorded as the winner of an order.
 type Claim struct {
 	Order    int64
 	Driver   int64
@@ -86,33 +88,33 @@ type Claim struct {
 	Token    string // unique to the attempt, so that the claim can recognize its own row
 	Fence    uint64 // the fencing token of the lease; 0 if the lock has none
 
-	// Stock is how many units were left when the driver read the order, or 0 for an order with one
-	// unit. PerDriver is how many units one driver may have, where 0 means 1.
+	// Stock is how many units were left when the driver read the order, or 0 if it has only one unit.
+	// PerDriver is how many units a driver may have, where 0 means 1.
 	Stock     int64
 	PerDriver int
 }
 
 func (c Claim) limit() int { return max(c.PerDriver, 1) }
 
-// Guard is the condition under which the database writes the winner of an order.
+// Guard selects how the database checks a write that records a winner, so that a wrong one is
+// refused.
 type Guard string
 
-// These are the guards. Naive and the guards that compare fencing tokens set the counter of units
-// to the value that was read, minus one.
+// These are the guards. If an order has several units, Naive, FenceWrite and Fenced set the counter
+// to the value that the driver read, minus one. The others decrement it.
 const (
-	// Naive writes regardless of the state of the order, so that the last driver wins. For several
-	// units, it may overwrite the update of another driver.
+	// Naive checks nothing, so the last driver that writes wins. If an order has several units, one
+	// driver's update may overwrite another's.
 	Naive Guard = "naive"
-	// Guarded writes only if the order is open. For several units, it decrements the counter if any
-	// units are left.
+	// Guarded allows a write only if the order is open, or if any of its units are left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the fencing token only at the write. That is not safe, because a read
-	// with a newer token does not block writes with older ones.
+	// FenceWrite compares the fencing token only at the write. That is not safe, because a reader with
+	// a newer token does not stop a later write with an older one.
 	FenceWrite Guard = "fence-write"
 	// Fenced stores the fencing token when the order is read, and compares it at the write.
 	Fenced Guard = "fenced"
 	// Decrement decrements the counter unconditionally. It is for strategies that decide before the
-	// write which driver gets a unit. For one unit, it works like Naive.
+	// write which driver gets a unit. If there is only one unit, it works like Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table with a unique key, so that only the first insert
 	// succeeds. It supports only orders with one unit.
@@ -127,7 +129,8 @@ func GuardNames() []string {
 	return catalog.Map(Guards, func(g Guard) string { return string(g) })
 }
 
-// ParseGuard returns the guard with the given name. Its error lists all names.
+// ParseGuard returns the guard with the given name. If the name is unknown, the error lists all
+// names.
 func ParseGuard(name string) (Guard, error) {
 	if g := Guard(name); slices.Contains(Guards, g) {
 		return g, nil
@@ -146,15 +149,16 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the driver's units are counted at the read instead of at the write. If
-// so, two simultaneous requests of a driver may both count zero units.
+// LooksFirst reports whether the limit for one driver is checked at the read instead of at the
+// write. If so, two simultaneous requests of a driver can both pass the check.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
 // setsCounter reports whether a write sets the counter of units to the value that was read, minus
-// one. Otherwise, the database decrements the counter's current value.
+// one. If not, the database decrements the current value.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
-// Shows returns a hint about the cause of a failure, or 0 if the guard gives no hint.
+// Shows returns a fact that helps to find the cause of a failure, or 0 if the guard does not
+// suggest any.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -162,14 +166,14 @@ func (g Guard) Shows() catalog.Facts {
 	return 0
 }
 
-// Rows contains the operations on an order that a lock holder needs.
+// Rows contains the database operations that a driver needs while it holds the lock of an order.
 type Rows interface {
 	// Read returns the order from the primary database. If fence is not 0, Read also stores this
 	// token in the row. If the row has already seen the same token or a newer one, Read returns
 	// ErrStale together with the order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
-	// Claim writes the winner and its ledger row in one transaction. ErrTaken, ErrStale and
+	// Claim records the winner and adds a ledger row in one transaction. ErrTaken, ErrStale and
 	// ErrNotWritten mean that nothing was written. After any other error, the result is unknown. If
 	// the reply to the commit is lost, Claim searches the ledger for its row for up to LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
@@ -189,8 +193,8 @@ type Store interface {
 	// returns the first id.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of the count orders that begin with the id first, in the order
-	// in which the rows were written.
+	// Ledger returns the ledger rows of count orders, beginning with the order whose id is first. The
+	// rows have the order in which they were written.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
 	// Begin reserves a database session. It returns ErrUnsupported if the database does not support
@@ -198,7 +202,7 @@ type Store interface {
 	Begin(ctx context.Context) (Tx, error)
 }
 
-// ErrUnsupported means that this database does not support the call.
+// ErrUnsupported means that this kind of database does not support the operation.
 var ErrUnsupported = errors.New("order: this database does not support the operation")
 
 // ErrExhausted means that no session became free in time.

@@ -11,11 +11,12 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is a connection that is reserved for one user and that database/sql never replaces.
+// session is a database connection that is reserved for one user, and that database/sql never
+// replaces with another one.
 //
-// Transactions use SQL statements instead of sql.Tx, for three reasons. A context can interrupt a
-// COMMIT that hangs. The session knows whether a COMMIT was sent. A row lock can outlive the
-// context of the call that took the lock.
+// It uses SQL statements instead of sql.Tx for transactions, for three reasons. A context can
+// interrupt a COMMIT that hangs. The session knows whether a COMMIT was sent. A row lock can
+// outlive the context of the call that took the lock.
 type session struct {
 	*SQL
 	conn  *sql.Conn
@@ -50,8 +51,8 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 // errNoAnswer means that a COMMIT was sent but no reply arrived, so its result is unknown.
 var errNoAnswer = errors.New("order: the database did not answer the commit")
 
-// transact calls write in a transaction. If the error is errNoAnswer, the transaction may have been
-// committed. After any other error, it was not committed.
+// transact calls write in a transaction, which it then commits. If the error is errNoAnswer, the
+// transaction may have been committed. After any other error, it was not.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
@@ -87,10 +88,11 @@ func (x *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// undoLimit limits how long a rollback may take after the caller's context has ended.
+// undoLimit limits how long a rollback may take. The rollback has its own limit because it must
+// work even after the caller's context has ended.
 const undoLimit = 5 * time.Second
 
-// rollback ends the transaction. If that fails, it closes the connection, so that no open
+// rollback undoes the transaction. If that fails, it closes the connection, so that no open
 // transaction returns to the pool.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
@@ -107,7 +109,7 @@ func (x *session) rollback(ctx context.Context) error {
 }
 
 // raise stores a fencing token in the order's row and reads the order, in a single transaction. A
-// lost reply does no harm, because the next token is higher.
+// lost reply does no harm, because the next attempt has a higher token.
 func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
 		o, err = raise(tx, id, fence)
@@ -144,8 +146,8 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write sets the winner and adds a ledger row. If no row has changed, the guard has refused the
-// write, so write reads the order to find out why.
+// write records the winner in the row and adds a ledger row. If the UPDATE changes no row, the
+// guard refused the write, and write reads the order to find out why.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
@@ -183,7 +185,8 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// It is no error that no row has changed, because an UPDATE may set the same values again.
+		// The write may still be correct, because an UPDATE that sets the same values again changes no
+		// row.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -209,8 +212,8 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 // LookAgain is how long the program searches the ledger for a write whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a winner was written although the commit was not confirmed (failure
-// mode F33). Because the commit may still be in progress, it locks the order's row first.
+// lookAgain finds out whether a write took effect although its commit was not confirmed (failure
+// mode F33). It returns nil if the ledger contains the write.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: it is unknown whether the write took effect, because it has no token to find it by: %w", lost)
@@ -218,7 +221,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.countWritten(ctx, c)
 	switch {
 	case err != nil:
-		// Include this error only as text. If the result wrapped ErrNotWritten, callers would
+		// Include this error only as text, because it could wrap ErrNotWritten. Callers would then
 		// wrongly conclude that nothing was written.
 		return fmt.Errorf("order: it is unknown whether the write took effect, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
@@ -228,8 +231,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// countWritten counts the ledger rows of a write. It first locks the order's row, and so waits for
-// a commit that is still in progress.
+// countWritten counts the ledger rows of a write. It locks the order's row first, because this
+// waits for a commit that is still in progress.
 func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

@@ -17,11 +17,11 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// SQL is a Store in an SQL database. It uses gorm.
+// SQL is a Store in an SQL database, such as MySQL or SQLite. It uses gorm.
 type SQL struct {
 	dialect
-	// reads and writes are the same connection pool, except with SQLite, where writers have to wait
-	// in a queue.
+	// reads and writes are the same connection pool, except with SQLite, which needs a queue for
+	// writers.
 	reads, writes *sql.DB
 	pins          chan struct{} // contains one entry for each session that Begin has reserved
 	gorm          *gorm.DB
@@ -39,13 +39,13 @@ type dialect struct {
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
-// Options are the options of Connect. The zero value of each field selects its default.
+// Options changes the behaviour of Connect. The zero value of each field selects its default.
 type Options struct {
-	// Wrap wraps the driver, for example to see every statement. It may be nil.
+	// Wrap may wrap the database driver, for example to observe every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns limits the number of open connections, and must be at least 2. The default of 64 is
-	// enough for two instances, and does not exceed the usual server limit of 151. Sessions use at
-	// most three quarters of the connections.
+	// MaxConns limits the number of open connections, and must be at least 2. With the default of 64,
+	// two instances stay below the usual server limit of 151. Sessions use at most three quarters of
+	// the connections.
 	MaxConns int
 	// Log receives messages about broken connections and unconfirmed commits. It may be nil.
 	Log *slog.Logger
@@ -54,7 +54,7 @@ type Options struct {
 // ErrBadDSN means that the address of the database is not valid.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery selects the order and the driver of each grab for a range of order ids.
+// LedgerQuery selects the order and the driver of each grab of the orders whose ids are in a range.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
 // Connect opens the database at dsn, such as "sqlite:/path/file.db" or
@@ -125,7 +125,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	return ProductOf(text), nil
 }
 
-// Read implements Rows. If fence is 0, it only sends a single statement and takes no lock.
+// Read implements Rows. If fence is 0, it takes no lock and sends only a single statement.
 func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	if fence == 0 {
 		return find(s.gorm.WithContext(ctx), id)
@@ -186,7 +186,8 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order. db may already contain SQL clauses, such as FOR UPDATE.
+// find reads the order with this id. The argument db may already contain SQL clauses, such as FOR
+// UPDATE.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -199,9 +200,8 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment locks these
-// rows, but only in TiDB. In other databases, that could cause a deadlock with writes to
-// neighboring orders.
+// rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment makes only TiDB
+// lock these rows, because elsewhere the lock could deadlock with writes to neighboring orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
@@ -210,8 +210,8 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate makes a read return the newest state and lock the row, because a read in a transaction
-// may otherwise return an older state. SQLite ignores this clause.
+// forUpdate locks the row that a statement reads. It also returns the newest state, whereas a plain
+// read in a transaction may return an older one. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
 // withCause adds the context's error to err, because some drivers omit it.

@@ -22,7 +22,8 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the write lock first, because a transaction that begins with a read may fail later.
+	// Take the write lock at the beginning. A transaction that begins with a read could fail later if
+	// another one has written meanwhile.
 	begin:  beginWriting,
 	create: createSQLite,
 }
@@ -32,8 +33,8 @@ const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
 
-// These limits say how long a connection waits for the lock on the file. A writer wakes up often to
-// check its context.
+// These limits say how long a statement waits for the lock on the database file. A writer waits
+// only briefly each time, so that it can check its context in between.
 const (
 	readerBusy = 5 * time.Second
 	writerBusy = 20 * time.Millisecond
@@ -76,7 +77,8 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to a SQLite file. We need it because the driver accepts only a DSN.
+// sqliteConn opens connections to a SQLite file. Package sql needs such a connector, but the driver
+// only accepts a DSN.
 type sqliteConn string
 
 // sqliteConnector returns a connector that does not sync the file at each commit. Committed data

@@ -9,8 +9,8 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue lets only one writer of this process write at a time, because SQLite would make the
-// others sleep and retry.
+// writerQueue lets only one writer of this process write at a time. Without it, SQLite would make
+// the others sleep and retry.
 type writerQueue struct {
 	driver.Connector
 	turn chan struct{} // contains one entry while a writer has its turn
@@ -24,8 +24,7 @@ func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
 	return &queuedConn{sqliteDriverConn: conn.(sqliteDriverConn), turn: q.turn}, nil
 }
 
-// sqliteDriverConn lists the methods of the driver's connections, because the driver does not
-// export their type.
+// sqliteDriverConn is an interface for the driver's connections, whose type is not exported.
 type sqliteDriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -89,7 +88,7 @@ func (c *queuedConn) pass() {
 	}
 }
 
-// Close ends the transaction, so that the next connection in the queue can write.
+// Close ends the transaction, so that another connection can write.
 func (c *queuedConn) Close() error {
 	defer c.pass()
 	return c.sqliteDriverConn.Close()

@@ -31,7 +31,8 @@ func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	return &sqlTx{session: x, unpin: unpin}, nil
 }
 
-// sqlTx is a session of MySQL or MariaDB. While it has locked a row, its transaction stays open.
+// sqlTx is a session of MySQL or MariaDB. Its transaction stays open as long as it keeps a row
+// locked.
 type sqlTx struct {
 	*session
 	unpin    func()   // lets the next session begin
@@ -39,8 +40,8 @@ type sqlTx struct {
 	waitsSet bool     // whether the session's lock wait timeout differs from the server's
 }
 
-// lockSlice is how long a single statement waits for a lock. If it waited longer, it would look as
-// if the server were dead.
+// lockSlice limits how long a single statement waits for a lock, because a server that does not
+// answer for longer looks dead. Longer waits use several statements.
 const lockSlice = 10 * time.Second
 
 func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
@@ -74,8 +75,8 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx returns its arguments, which are the result of a statement in the transaction. It closes the
-// connection after an unexpected error, because the server may have released the locks.
+// inTx returns the result of a statement in the transaction unchanged. After an unexpected error,
+// it also closes the connection, because the server may have released the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
 		t.discard(err)
@@ -83,8 +84,8 @@ func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	return o, err
 }
 
-// setLockWait sets how long the session waits for a row lock, rounded up to seconds, unless wait is
-// 0.
+// setLockWait sets how long the session waits for a row lock, rounded up to seconds. If wait is 0,
+// it changes nothing.
 func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
