@@ -201,11 +201,11 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	return fmt.Sprintf("the lease of %s has expired on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases limits how long to wait for a timer, as a multiple of the TTL.
+// timerLeases is how many TTLs the replay waits for a timer of the strategy before it gives up.
 const timerLeases = 8
 
-// nextTimer waits for a call that a timer of the strategy makes, and that the next step of the
-// schedule names.
+// nextTimer waits until a timer of the strategy makes the call that comes next in the schedule. It
+// fails if that call does not come in time.
 func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	next := m.index + 1
 	if next == len(t.Schedule.Steps) || t.Schedule.Steps[next].Kind != schedule.Call {
@@ -225,7 +225,8 @@ func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	return fmt.Sprintf("%s reaches its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe returns a text about the answer to a call, and about what the server stores then.
+// describe returns a text with the answer to a call and the state of the server after the call, for
+// the printed steps.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

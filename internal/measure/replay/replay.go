@@ -28,7 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config contains a schedule and the settings of its replay.
+// Config describes what to replay: a schedule, the strategy to run, and where to write the output.
 type Config struct {
 	Schedule schedule.Schedule
 	Lines    []int         // line of each step in the schedule file, for messages
@@ -55,7 +55,7 @@ var (
 	ErrTooSlow = errors.New("replay: this machine was too slow to follow the schedule")
 )
 
-// maxAttempts is how often a schedule is tried if the machine is too slow.
+// maxAttempts limits how often Run tries a schedule on a machine that is too slow.
 const maxAttempts = 10
 
 // Run starts servers and replays the schedule on them. Its errors may wrap ErrCannotForce or
@@ -122,8 +122,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard that the schedule names, or the default guard if the replay uses another
-// strategy than the schedule.
+// guard returns the guard of the schedule. If the replay uses another strategy than the schedule,
+// it returns "", which stands for the default guard.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -138,8 +138,8 @@ func (cfg Config) instances() int {
 	return slices.MaxFunc(cfg.Schedule.Actors, byInstance).Instance
 }
 
-// connect opens clients for the lock servers, and proxies for the servers that the schedule takes
-// down. It returns the settings of the instances.
+// connect opens a client for each lock server. For a server that the schedule takes down, it puts a
+// proxy in front. It returns settings that lead the instances through the proxies.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -170,7 +170,8 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes returns the number of Redlock nodes, which is at least 3.
+// quorumNodes returns how many Redlock servers to start, which is at least 3 even if the schedule
+// names fewer.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)

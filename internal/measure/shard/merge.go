@@ -13,24 +13,24 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Part is the result of one process (a shard) that sent a share of the load.
+// Part is the result of a shard, which is a process that sent one share of the load.
 type Part struct {
 	Record
 	Answers string // file with the answers to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is the largest difference between two clocks with which times of different processes can
-// still be compared.
+// maxApart is the largest clock difference between two shards for which a merged result still
+// reports latencies.
 const maxApart = time.Second
 
-// Merge combines the results of all processes that shared a load.
+// Merge combines the results of several shards as if one process had sent the whole load.
 type Merge struct {
 	Merged
 	Parts []Part
 }
 
-// New combines the results of the given parts. lost maps the index of each missing part to the
-// reason.
+// New combines the results of the given parts. The map lost contains the reason for each missing
+// part, by its index.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -51,7 +51,8 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 	return m
 }
 
-// Apart returns a message if two clocks differ too much to compare times. Otherwise, it returns "".
+// Apart returns a message if the clocks of two shards differ so much that their times cannot be
+// compared, and "" otherwise.
 func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
@@ -59,7 +60,7 @@ func (m Merged) Apart() string {
 	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: synchronize the clocks", m.ClocksApartMS/1000)
 }
 
-// Began returns when the first process began, by the database's clock.
+// Began returns the time at which the first shard began, by the database's clock.
 func (m *Merge) Began() (first time.Time) {
 	for i, p := range m.Parts {
 		if began := p.BeganAt.Add(-p.ahead()); i == 0 || began.Before(first) {
@@ -71,9 +72,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each for every recorded answer. due is when the request was due, by the database's
-// clock. To keep answers for the same order close together, it takes one answer from each part in
-// turn. newPlan must return the plan of the whole load.
+// Replay calls each for every recorded answer, with the time when its request was due by the
+// database's clock. It takes one answer from each part in turn, so that answers for the same order
+// stay close together. newPlan must return the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -113,8 +114,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time converted to the database's clock. It returns io.EOF
-// after the last one.
+// next returns the next answer, with its time converted to the database's clock. After the last
+// one, it returns io.EOF.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

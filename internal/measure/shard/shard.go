@@ -1,8 +1,9 @@
 // Package shard splits a load among several processes or machines (shards), and combines their
 // results.
 //
-// Every shard makes the same plan from the same seed, and sends its part of the plan. A merge then
-// judges the answers as if one process had sent everything. Start reading at Shard and Merge.
+// Every shard makes the same plan from the same seed, but sends only its part of the requests. A
+// merge then judges the answers as if one process had sent everything. Start reading at Shard and
+// Merge.
 package shard
 
 import (
@@ -15,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Shard is one part of a load, with the time at which all parts begin.
+// Shard is one part of a load, together with the time at which all parts begin.
 type Shard struct {
 	load.Share
 	Start time.Time
@@ -23,7 +24,8 @@ type Shard struct {
 
 const maxCount = 1000
 
-// Parse parses a part of the load in the form I/N, in which I is from 0 to N-1.
+// Parse parses a shard such as 0/4, which is the first of four. It returns an error if the index is
+// not smaller than the count.
 func Parse(text string) (load.Share, error) {
 	index, count, _ := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -34,8 +36,8 @@ func Parse(text string) (load.Share, error) {
 	return load.Share{Index: i, Count: n}, nil
 }
 
-// FromEnv returns the part I/N that the environment names, or "". Kubernetes sets
-// JOB_COMPLETION_INDEX in the pods of an indexed Job.
+// FromEnv returns the shard of this process, such as 0/4, or "" if the environment does not name
+// one. In the pods of an indexed Job, Kubernetes sets JOB_COMPLETION_INDEX to the index.
 func FromEnv(getenv func(string) string) string {
 	index, count := getenv("JOB_COMPLETION_INDEX"), getenv("GRABLAB_SHARDS")
 	if index == "" || count == "" {
@@ -44,7 +46,7 @@ func FromEnv(getenv func(string) string) string {
 	return index + "/" + count
 }
 
-// ParseStart parses the time at which all parts of the load begin.
+// ParseStart parses the time at which all shards begin to send.
 func ParseStart(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -53,8 +55,8 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record says which share of the requests a process sent, and how its clock differs from the
-// database's clock. The command loadgen merge needs both.
+// Record contains what loadgen merge must know about a shard: which share of the requests it sent,
+// and how its clock differs from the database's clock.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`
@@ -62,12 +64,12 @@ type Record struct {
 	ClockMS float64   `json:"clock_ms"` // how far that clock is ahead of the database's clock
 }
 
-// Merged describes the parts from which a result was merged.
+// Merged says from how many shards a result was merged, and what limits its accuracy.
 type Merged struct {
 	Count int `json:"count"`
 	// Lost lists the shares whose results are missing, with the reasons. It is empty if the result
 	// is complete.
 	Lost []string `json:"lost,omitempty"`
-	// ClocksApartMS is the largest difference between the clocks of two processes, in milliseconds.
+	// ClocksApartMS is the largest difference between the clocks of two shards, in milliseconds.
 	ClocksApartMS float64 `json:"clocks_apart_ms"`
 }

@@ -1,5 +1,5 @@
-// Package stat computes confidence intervals for a few noisy measurements. It uses medians and
-// ranks, so it need not assume any distribution.
+// Package stat computes confidence intervals from a few noisy measurements. It uses medians and
+// ranks, because these work for any distribution.
 package stat
 
 import (
@@ -31,9 +31,9 @@ func Median(values []float64) Interval {
 	return Interval{median, v[k], v[n-1-k]}
 }
 
-// tail returns how many of n sorted values lie below the confidence interval, and how many lie
-// above it. It is the largest k for which n coin tosses show at most k heads with a probability of
-// at most 2.5 %.
+// tail returns how many of n sorted values are below the confidence interval, which is also how
+// many are above it. It is the largest k for which the chance of at most k heads in n coin tosses
+// is at most 2.5 %.
 func tail(n int) int {
 	p := math.Pow(0.5, float64(n)) // probability of i heads in n tosses, beginning with i = 0
 	sum := 0.0
@@ -45,8 +45,8 @@ func tail(n int) int {
 	}
 }
 
-// Ratio returns the median of a[i]/b[i] with its interval. If both values are from the same round,
-// a change in the speed of the machine cancels out.
+// Ratio returns the median of a[i]/b[i] with its confidence interval. If a[i] and b[i] were
+// measured in the same round, a change in the speed of the machine cancels out.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {
@@ -55,10 +55,11 @@ func Ratio(a, b []float64) Interval {
 	return Median(ratios)
 }
 
-// Misses reports whether the whole interval is above the limit.
+// Misses reports whether the measured value is certainly above the limit, because even the low end
+// of the interval is.
 func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
 
-// String formats the interval, such as "1.046 [1.010, 1.093]".
+// String formats the median and its interval, such as "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
 }

@@ -1,5 +1,5 @@
-// Package status shows the progress of long work. On a terminal, it overwrites a single line. Start
-// reading at Line.Step.
+// Package status shows the progress of long work. On a terminal, it overwrites the same line again
+// and again. Start reading at Line.Step.
 package status
 
 import (
@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Line is a progress line. It is not safe for concurrent use.
+// Line shows progress on a single line of a terminal, or on plain lines elsewhere. It is not safe
+// for concurrent use.
 type Line struct {
 	W     io.Writer
 	TTY   bool          // whether W is a terminal
@@ -19,7 +20,7 @@ type Line struct {
 
 const ttyEvery = 100 * time.Millisecond
 
-// Due reports whether enough time has passed since the last line.
+// Due reports whether enough time has passed since the last progress line to show another one.
 func (l *Line) Due() bool {
 	if l.TTY {
 		return time.Since(l.shown) >= ttyEvery
@@ -27,7 +28,7 @@ func (l *Line) Due() bool {
 	return time.Since(l.shown) >= l.Every
 }
 
-// Step shows a progress line if one is due.
+// Step shows a progress line, unless the previous one was shown very recently.
 func (l *Line) Step(format string, args ...any) {
 	if l.Due() {
 		l.Show(format, args...)
@@ -44,7 +45,7 @@ func (l *Line) Show(format string, args ...any) {
 	}
 }
 
-// Say prints a line that progress lines do not overwrite.
+// Say prints a line that stays visible, because later progress lines do not overwrite it.
 func (l *Line) Say(format string, args ...any) {
 	l.Clear()
 	fmt.Fprintf(l.W, format+"\n", args...)
