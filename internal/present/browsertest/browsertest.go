@@ -23,10 +23,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// programs lists the names and paths under which New looks for Chromium.
+// programs lists the names and paths under which New looks for Chromium or Chrome.
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
-// Browser is a headless Chromium that runs until its test ends.
+// Browser is a headless Chromium, which is stopped at the end of the test.
 type Browser struct{ ctx context.Context }
 
 // New starts a headless Chromium that runs until the test ends. If there is no Chromium, the test
@@ -66,7 +66,7 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look describes how a page is shown: the size of the window, and what the user prefers.
+// Look describes how a page is shown: the size of the window, and the preferences of the user.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // whether the user prefers dark colours
@@ -87,7 +87,7 @@ type Page struct {
 const Patience = 3 * time.Minute
 
 // Open opens a page. The test fails if the page writes to the console, throws an error, or contacts
-// another origin.
+// any other site.
 func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	t.Helper()
 	ctx, closePage := chromedp.NewContext(b.ctx)
@@ -149,7 +149,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within calls do with a deadline, because a page may hang. It ends the test if do fails.
+// within calls do with a deadline, because a page may hang. If do fails, it ends the test.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, Patience)
@@ -180,7 +180,7 @@ func (p *Page) Click(selector string) {
 }
 
 // find performs an action on an element of the page. If a script replaces the element in the
-// meantime, find tries again with the new element.
+// meantime, it tries again with the new one.
 func (p *Page) find(selector string, action func(chromedp.CSS, ...chromedp.QueryOption) chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -208,14 +208,14 @@ func Eval[T any](p *Page, expression string) T {
 }
 
 // Await waits until a JavaScript expression is true. If this takes too long, it ends the test with
-// an error that begins with what.
+// an error that begins with the text what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
 }
 
 // AwaitValue waits until done accepts the value of a JavaScript expression. If this takes too long,
-// it ends the test with an error that names what and the last value.
+// it ends the test with an error that contains the text what and the last value.
 func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond
@@ -247,8 +247,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page to the folder named by GRABLAB_SCREENSHOTS, unless this
-// variable is empty.
+// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names. If that
+// variable is empty, it does nothing.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

@@ -63,8 +63,8 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and NewRatio divide the figure by the time that two PINGs took in the same round.
-	// They show whether a lock is slower even if the whole machine is slower.
+	// OldRatio and NewRatio are the figure divided by the time of two PINGs in the same round. This
+	// removes the speed of the machine from the comparison.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -84,10 +84,10 @@ type Measured struct {
 	High   *float64 `json:"high"`
 }
 
-// Answer says whether and how a cost has changed.
+// Answer says whether a cost has risen, fallen, or stayed the same.
 type Answer string
 
-// A Cost has one of these answers. A request rate that has fallen is Slower too.
+// These are the possible answers for a cost. A request rate that has fallen is also called Slower.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
@@ -101,7 +101,7 @@ const (
 	noticeable = 0.01 // smaller relative changes are ignored
 )
 
-// Worse reports whether any verdict has changed or any cost has increased.
+// Worse reports whether any verdict has changed or any cost has risen.
 func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }
@@ -145,8 +145,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge decides for every cost whether it has changed. It uses Holm's method, because some of the
-// many costs would otherwise seem to change by chance.
+// judge decides for every cost whether it has changed. There are many costs, so it uses Holm's
+// method to keep chance differences from counting.
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -189,7 +189,8 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p value that even very different samples of sizes n and m can reach.
+// leastP returns the smallest p value that a test of n and m values can reach, however different
+// they are.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {
@@ -198,8 +199,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each result needs, so that a clear difference is significant
-// among this many tests.
+// enough returns how many measurements each result needs, so that a clear difference is still
+// significant with this number of tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -216,7 +217,8 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median of values with its confidence interval. Without values, both are nil.
+// measure returns the median of values with its confidence interval. If there are no values, both
+// are nil.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

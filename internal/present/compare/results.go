@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares the verdicts and costs of two test runs, which the report names by their paths.
+// Runs compares the verdicts and costs of two test runs. The paths identify the runs in the report.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
@@ -49,8 +49,8 @@ func begin(kind string, old, now Side) *Comparison {
 	}
 }
 
-// pair calls both for each name that occurs in the old and in the new list. It records the names
-// that occur in only one of them.
+// pair calls the function both for each name that is in both lists. It records names that are in
+// only one of them.
 func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, b T)) {
 	find := func(list []T, like T) int {
 		return slices.IndexFunc(list, func(x T) bool { return name(x) == name(like) })
@@ -69,8 +69,8 @@ func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, 
 	}
 }
 
-// costOf compares the cost of a lock in two benchmarks. For the two PINGs that serve as a baseline,
-// it compares absolute times, which show whether the machine has become slower.
+// costOf compares the cost of a lock in two benchmarks. The two PINGs are the baseline, so it
+// compares their absolute times, which show whether the machine has become slower.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -87,8 +87,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure describes a cost that is compared between two runs. Its last field reads the cost from a
-// test result.
+// figure is a kind of cost that is compared between two runs. The function of reads its values from
+// a test result.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -101,7 +101,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// peakFigures lists the costs to compare if the runs searched for the highest request rate.
+// peakFigures lists the costs to compare in runs that searched for the highest request rate.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -134,8 +134,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from a test result, once for each repetition
-// of the test.
+// repetitions returns a function that reads a figure from each repetition of a test. If the test
+// was not repeated, it reads the single value with once.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
@@ -156,7 +156,7 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// verdictText returns the verdict on the orders and the verdict on the lock as text.
+// verdictText returns the verdicts on the orders and on the lock as text.
 func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + "; it is not known whether the lock kept holders apart"
@@ -195,7 +195,7 @@ func number(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// differ returns "what: a, now b" if a and b differ, and nil otherwise.
+// differ returns a text such as "what: a, now b" if a and b differ, and nil otherwise.
 func differ[T comparable](what string, a, b T) []string {
 	if a == b {
 		return nil

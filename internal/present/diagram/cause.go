@@ -13,7 +13,7 @@ import (
 // Cause explains in words and with arrows why an order was won once, twice or never.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
-	// Arrows lead from causes to effects in the drawing.
+	// Arrows lead from a cause to its effect in the drawing.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
@@ -30,8 +30,8 @@ var phrases = ParsePhrases(causeJSON)
 //go:embed cause.json
 var causeJSON string
 
-// fact is one step in the explanation of what happened to an order. Its field what is the key of
-// the phrase that describes the step.
+// fact is one step in the explanation of what happened to an order. The field what selects the
+// phrase that describes the step.
 type fact struct {
 	what       string
 	who, other *driverRow
@@ -46,8 +46,8 @@ type driverRow struct {
 	lane Lane
 }
 
-// findCause sets d.Cause to an explanation of the outcome. If the diagram does not show enough for
-// one, d.Cause stays nil.
+// findCause sets d.Cause to an explanation of the outcome, or to nil if the diagram does not show
+// enough to explain it.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -79,8 +79,8 @@ func writesOf(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains how more drivers could win an order than it has units. It returns nil if
-// this did not happen.
+// tooManyWrites explains why more drivers won an order than it has units. It returns nil if this
+// did not happen.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := writesOf(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -123,8 +123,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of both drivers if both of them read the order before either wrote
-// to it. Otherwise, it returns nil.
+// readsBefore returns the two drivers' reads if both of them read the order before the first one
+// wrote to it, and nil otherwise.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.lastMark(Read, one.at)
 	b, okB := two.who.lastMark(Read, two.at)
@@ -185,8 +185,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf turns a fault in the drawing into a part of the explanation. It recognizes the fault by
-// the first words of its text.
+// faultOf turns a fault in the drawing into a part of the explanation. It takes the kind of the
+// fault from the beginning of its text.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -203,7 +203,8 @@ func faultOf(a *driverRow, s Span) fact {
 	return f
 }
 
-// twoInside explains how a second driver got the lock before the first one had finished.
+// twoInside explains how a second driver got the lock before the first one had finished. It returns
+// nil if this did not happen.
 func (d *Diagram) twoInside(all []*driverRow) []fact {
 	if d.Lost == nil {
 		return nil
@@ -250,7 +251,8 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no driver won: a driver died or hung, and may have kept its lock.
+// noWinner explains why no driver won: a driver died or hung, and its lock may still block the
+// others.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(writesOf(all)) > 0 {
 		return nil
@@ -279,7 +281,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// lastSpan returns the driver's last span of this kind that began no later than by.
+// lastSpan returns the driver's latest span of this kind that began at the time by or earlier.
 func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -297,8 +299,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// insideSpan returns the period in which the driver worked on the order. locked is true if the
-// driver believed during this period that it held a lock.
+// insideSpan returns the period in which the driver worked on the order. The result locked is true
+// if the driver believed that it held a lock.
 func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	if s, locked = w.lastSpan(by, Believes); !locked {
 		s, _ = w.lastSpan(by, Inside)
@@ -306,7 +308,7 @@ func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// lastMark returns the driver's last mark of this kind that is no later than by.
+// lastMark returns the driver's latest mark of this kind at the time by or earlier.
 func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -316,12 +318,12 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causelessFacts lists facts that do not result from the previous one, so they get no arrow. A
-// driver writes because it has read that the order is open, not because another driver has won.
+// causelessFacts lists facts that the previous fact does not cause, so they get no arrow. For
+// example, a driver writes because it has read an open order, not because another driver has won.
 var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next one if the first causes the second. If there was no lock,
-// it only connects the read of the second winner with its write.
+// arrows returns an arrow from each fact to the next one that it causes. Without a lock, the only
+// arrow leads from the second winner's read to its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -392,8 +394,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether a driver appears at several instances, so that its name does not say
-// which row is meant.
+// drawnTwice reports whether a driver has rows at several instances, so that its name alone does
+// not identify a row.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// Script is an ES module that draws a Diagram as SVG. Style is the style sheet of the drawing,
-// which also defines the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Style is its style sheet, which also defines
+// the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -39,7 +39,8 @@ type Diagram struct {
 // Scale is the unit of the time axis.
 type Scale string
 
-// The time axis counts either milliseconds or steps.
+// The time axis counts milliseconds in the diagram of a run, and steps in the diagram of a
+// schedule.
 const (
 	Milliseconds Scale = "ms"
 	InSteps      Scale = "steps" // all steps have the same distance
@@ -70,8 +71,8 @@ type Row struct {
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span is a state that lasts from one time to another. If Open is true, its real end is unknown,
-// and To is the latest possible end.
+// Span is a state that lasts from one time to another. If Open is true, the exact end is unknown,
+// and To is the latest possible one.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -85,7 +86,7 @@ type Span struct {
 // SpanKind is the state or fault that a span shows.
 type SpanKind string
 
-// A span shows one of these states or faults.
+// These are the states and faults that a span can show.
 const (
 	Waits    SpanKind = "waits"
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
@@ -136,12 +137,12 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed says what the driver believes after this step, and True says what is really the
-	// case. Both are set only in the diagram of a run.
+	// Believed says what the driver believes after this step, and True says what is really the case.
+	// Only the diagrams of runs contain them.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields are set only in the diagram of a schedule. They say who believes that they hold
-	// the lock, who really holds it, and what the servers store.
+	// These fields say who believes that they hold the lock, who really holds it, and what the servers
+	// store. Only the diagrams of schedules contain them.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

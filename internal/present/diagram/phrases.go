@@ -9,8 +9,8 @@ import (
 // Phrases contains texts by language (en, zh, ja) and key. Say fills in their slots, such as {who}.
 type Phrases map[string]map[string]string
 
-// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because this can only be
-// a mistake in the program.
+// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because the JSON is part
+// of the program.
 func ParsePhrases(text string) (all Phrases) {
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		panic(err)
@@ -18,8 +18,8 @@ func ParsePhrases(text string) (all Phrases) {
 	return all
 }
 
-// Say returns the phrase for key in a language, with its slots filled in. The arguments in slots are
-// pairs of a name and its value.
+// Say returns the phrase for a key in a language. The arguments in slots alternate between the name
+// of a slot and the value to fill in.
 func (p Phrases) Say(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Run contains everything that was recorded about one order, so that OfRun can draw it.
+// Run contains everything that OfRun needs to draw what happened to one order.
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
@@ -35,14 +35,15 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process has died. Its replacement was already running at the time At.
+// Death records that the process of an instance has died. The time At is when its replacement was
+// running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key describes what the program saw of a lock key on a Redis server while it polled the server
-// during the run.
+// Key describes the key of a lock on a Redis server, as the program saw it when it polled the
+// server during the run.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
@@ -58,8 +59,8 @@ func (k Key) isOf(token string) bool {
 // wasRemoved reports whether the key was deleted before its expiry.
 func (k Key) wasRemoved() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes a diagram from the timeline in a result. It returns false if the timeline
-// contains no events, as in old result files.
+// OfTimeline makes a diagram from the timeline in a test result. It returns false if the timeline
+// has no events, as in old result files.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -70,7 +71,7 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows is the largest number of drivers that a diagram has room for at one instance.
+// maxRows limits how many drivers a diagram shows for one instance.
 const maxRows = 10
 
 // OfRun makes a diagram of one order from the records of a run.
@@ -123,8 +124,8 @@ type builder struct {
 	openFaults  bool
 }
 
-// track contains the current state of a driver at an instance, and the part of its row that is
-// already drawn.
+// track contains the current state of a driver at an instance, and the part of its row that has
+// been drawn so far.
 type track struct {
 	instance string
 	driver   int64
@@ -132,7 +133,7 @@ type track struct {
 	weight   int // importance of the driver, if there are too many for the lane
 	last     float64
 
-	// These fields contain the start times of the driver's states, or NaN if the driver is not in
+	// These fields say since when the driver has been in each state. The value is NaN if it is not in
 	// that state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes it holds
@@ -141,8 +142,8 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is the period in which a driver holds the lock. If the end is unknown, it is NaN, and
-// if the lease never expires, it is infinite.
+// heldLease is a period in which a driver holds the lock. The end is NaN if it is unknown, and
+// infinite if the lease never expires.
 type heldLease struct {
 	from, end float64
 	token     string
@@ -152,7 +153,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in the diagram, in milliseconds with three decimals.
+// at converts a time to a position in the diagram, which is in milliseconds with three decimals.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -170,7 +171,7 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add updates the state of the driver that caused the event, and draws the event in its row.
+// add draws an event in the row of its driver, and updates the state of that driver.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -249,8 +250,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// observedEnd returns when the key of a lease expired on the server. It returns NaN if the lease
-// may have been renewed or removed after the last read.
+// observedEnd returns when the key of a lease expired on the server. It returns NaN if this is
+// unknown, because the lease may have been renewed or removed after the last read.
 func (b *builder) observedEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -265,7 +266,7 @@ func (b *builder) observedEnd(token string) float64 {
 	}
 }
 
-// key returns the Redis key that contains this token. It returns nil unless there is exactly one.
+// key returns the Redis key that contains this token, or nil if no key or several keys contain it.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -327,14 +328,14 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings describes what a driver can learn when it reads the state of its order.
+// readings contains the texts for what a driver learns when it reads the state of its order.
 var readings = map[history.Code]string{
 	history.Open:  "gets the answer to its read: the order was open",
 	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
-// outcome draws a mark for the result of a read or a write. After a success, this is the mark good,
-// and otherwise one that shows the failure.
+// outcome draws a mark for the result of a read or a write. The mark is good if the call succeeded,
+// and otherwise shows why it failed.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -387,7 +388,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died draws that the process of an instance has died, and ends the states of its drivers.
+// died draws the death of an instance's process, and ends the states of its drivers.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
@@ -404,8 +405,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep updates the lock of a dead driver. A lock on a server stays until it expires, but a lock
-// inside the process disappears with the process.
+// keep decides what happens to the lock of a dead driver. A lock on a server stays until it
+// expires, but a lock inside the process ends with the process.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -421,8 +422,8 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the period in which a server keeps the lock of a dead driver. The period ends when
-// the lock expires, or now if that is earlier.
+// endKept draws the period in which a server kept the lock of a dead driver. It ends when the lock
+// expires, or now if that is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -441,8 +442,8 @@ func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
 }
 
-// withToken returns a phrase such as " with token 3", or "" for the token 0, which means that the
-// lock has no token.
+// withToken returns a phrase such as " with token 3", or "" if the token is 0 because the lock has
+// none.
 func withToken(token uint64) string {
 	if token == 0 {
 		return ""
@@ -463,8 +464,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the period in which a driver believes that it holds the lock. If the lock was lost
-// earlier, it also draws the time since the loss.
+// endBelief draws the period in which a driver believed that it held the lock. If the driver had
+// already lost it, this includes the time since the loss.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -482,8 +483,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the period in which a driver did not know yet that it had lost its lock. from is when
-// the driver got the lock.
+// gap draws the period in which a driver had lost its lock but did not know it yet. The lock was
+// acquired at the time from.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -493,8 +494,8 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends the period in which a driver holds the lock. The period ends when the lease expires,
-// or now if that is earlier.
+// endHold draws the period in which a driver held the lock. It ends when the lease expires, or now
+// if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -546,8 +547,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence finds out when a process really stood still during a pause. It returns the longest period
-// in which the instance recorded no event.
+// silence estimates when a process really stood still during a pause. It returns the longest part
+// of the pause in which the instance recorded no event.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From
@@ -567,7 +568,7 @@ func (b *builder) silence(instance string, pause Span) Span {
 	return longest
 }
 
-// finish extends the states that have not ended to the end of the diagram.
+// finish draws the states that have not ended, up to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
@@ -619,8 +620,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// hasRow reports whether the diagram shows this driver, because it has room only for the drivers
-// with the highest weights.
+// hasRow reports whether the diagram shows this driver. If there are too many drivers, it shows
+// only the most important ones.
 func (b *builder) hasRow(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -652,8 +653,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the exact time of the event that a step describes, because the time of the step
-// itself was rounded.
+// place returns the exact time of the event that a step describes, because the step contains only a
+// rounded time.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -707,7 +708,8 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// clock returns a function that formats the times of a list with enough decimals to tell them apart.
+// clock returns a function that formats the times of a list. It chooses as many decimals as are
+// needed to tell the times apart.
 func clock[T any](list []T, at func(T) float64) func(float64) string {
 	for decimals := 0; ; decimals++ {
 		times, texts := map[float64]bool{}, map[string]bool{}

@@ -12,7 +12,8 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns the functions that write the fully generated documents, by path.
+// files returns a function for each generated document, which writes the whole document. The keys
+// are the paths.
 func files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": fromTemplate("failure-modes"),
@@ -24,7 +25,8 @@ func files() map[string]func() (string, error) {
 	}
 }
 
-// blocks returns the functions that write the generated sections of other documents, by name.
+// blocks returns a function for each generated section of a document, which writes that section.
+// The keys are the names of the sections.
 func blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"rush":         func() (string, error) { return runText("reference-rush-embedded") },
@@ -74,7 +76,7 @@ func runText(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-// matrix returns the table of verdicts and its legend, as loadgen prints them.
+// matrix returns the table of verdicts and its legend, in the form that loadgen prints.
 func matrix() (string, error) {
 	text, err := runText("reference-matrix-local")
 	if err != nil {
@@ -88,7 +90,8 @@ func matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// fromResults returns a function that writes a text from the results of the recommended locks.
+// fromResults returns a function that calls write with the measured results of the recommended
+// locks.
 func fromResults(write func(whichlock.Sources) (string, error)) func() (string, error) {
 	return func() (string, error) {
 		sources, err := whichlock.Load(root)
@@ -99,7 +102,7 @@ func fromResults(write func(whichlock.Sources) (string, error)) func() (string, 
 	}
 }
 
-// benchBounds returns the part of the benchmark report that compares costs with their limits.
+// benchBounds returns the part of the benchmark report that compares each cost with its limit.
 func benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
 	text, err := read(report)
@@ -114,11 +117,12 @@ func benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// cost is a figure from results/prove.txt, with the limit that it must not exceed.
+// cost is a measured cost of the program, such as its CPU time for a request, with the limit that
+// it must not exceed.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the figures from results/prove.txt. If several lines match a pattern, the last one is
-// the most recent and counts.
+// costs reads the measured costs from results/prove.txt. If several lines match, it takes the last
+// one, which is the most recent.
 func costs() ([]cost, error) {
 	costs := []cost{
 		{What: "acquire and release of `setnx`, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},

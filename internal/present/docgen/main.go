@@ -47,7 +47,8 @@ func run() error {
 	return nil
 }
 
-// root is the path of the repository, because go generate runs this program in its own folder.
+// root is the path from this folder to the repository, because go generate runs the program in this
+// folder.
 const root = "../../.."
 
 var schemas = map[string]string{
@@ -56,8 +57,8 @@ var schemas = map[string]string{
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile contains the measurements behind docs/which-lock.md, so that the program can include
-// them.
+// factsFile contains the measurements that docs/which-lock.md is based on. The program embeds this
+// file.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
@@ -81,7 +82,8 @@ func generate() (map[string]string, error) {
 	return texts, fillBlocks(texts)
 }
 
-// fillBlocks adds the documents that have generated sections to texts, by path.
+// fillBlocks adds the documents that have generated sections to texts, which maps paths to
+// contents.
 func fillBlocks(texts map[string]string) error {
 	docs, err := fs.Glob(os.DirFS(root), "docs/*.md")
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// fromTemplate returns a function that executes a template with data from the functions below.
+// fromTemplate returns a function that executes the template with this name, whose data are the
+// functions below.
 func fromTemplate(name string) func() (string, error) {
 	return func() (string, error) { return execute(name, nil) }
 }
@@ -89,8 +90,8 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// shownBy turns a list such as "pause, slow, explorer" into a phrase that says where a failure mode
-// appears.
+// shownBy turns a list such as "pause, slow, explorer" into a phrase that says how a failure mode
+// can be observed.
 func shownBy(ways string) string {
 	var faults, places []string
 	for way := range strings.SplitSeq(ways, ", ") {
@@ -120,7 +121,7 @@ func shownBy(ways string) string {
 	return strings.Join(places, ", and in ")
 }
 
-// knownFrom turns the sources of a failure mode into a phrase.
+// knownFrom turns the short sources of a failure mode into a phrase.
 var knownFrom = strings.NewReplacer("; ", " and from ", "source articles", "the source articles", "SETNX page", "the SETNX page", "redis.io: ", "the redis.io page on ").Replace
 
 // version returns the version of a module that go.mod requires.
@@ -152,8 +153,8 @@ func brokenBy(mode string) string {
 	return catalog.List(catalog.Map(broken, func(s lock.Strategy) string { return "`" + s.Name + "`" }))
 }
 
-// strikePoints says at which steps of a request a fault can be injected. It returns "" if all steps
-// are possible.
+// strikePoints returns a sentence about the steps of a request at which a fault can be injected, or
+// "" if there is nothing to say.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return " The fault can strike at every step.", nil
@@ -168,12 +169,12 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "", nil
 }
 
-// quote joins names in backquotes for use in a sentence.
+// quote puts each name in backquotes and joins them to a list for a sentence.
 func quote[T ~string](names []T) string {
 	return catalog.List(catalog.Map(names, func(name T) string { return "`" + string(name) + "`" }))
 }
 
-// serversOf returns the name of the simulated servers in a search.
+// serversOf returns a phrase for the Redis servers that a search simulates.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -181,12 +182,12 @@ func serversOf(servers lock.Backend) string {
 	return "a single Redis"
 }
 
-// searchRow is an entry of a table that says where a search and a run on real servers should have
-// different results.
+// searchRow is a table row about a strategy for which a search should find other failures than a
+// run on real servers.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists where a search and a run on real servers should have different results, and
-// why.
+// searchClaims lists the strategies for which a search should find other failures than a run on
+// real servers, and says why.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {

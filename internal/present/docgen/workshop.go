@@ -43,12 +43,12 @@ func lessonIn(lang string) (lesson, error) {
 	return l, err
 }
 
-// names matches the names of strategies, faults, properties and files in the texts of the exercises.
-// A watchdog is also the goroutine that renews a lease.
+// names matches the names of strategies, faults, properties and files in exercises. It leaves out
+// watchdog, which is also an ordinary word for the goroutine that renews a lease.
 var names = regexp.MustCompile(`(results/[\w/.-]+\.txt|run\.json|latency_sent_ms\.max|-clock-offset|-out\b|\b(?:setnx|redlock|watchdog|mysql|redis|lease|release|one)-[a-z-]+|\bsetnx\b|\bredlock\b|\bamnesia\b)|\b(watchdog)(,| is )`)
 
-// Say returns a text of an exercise. It fills in the values, marks names as code, and turns failure
-// modes into links.
+// Say returns a text of an exercise with its values filled in. It formats names as code, and turns
+// failure modes into links.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
@@ -56,7 +56,7 @@ func (l lesson) Say(e workshop.Exercise, key string) string {
 	return linkModes(names.ReplaceAllString(text, "`$1$2`$3"))
 }
 
-// OptionsOf returns the letters of the options of an exercise.
+// OptionsOf returns the letters of the answers from which the user can choose in an exercise.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
 // QuestionsOf returns the keys of the questions of an exercise, such as q1 and q2.

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// errBusy means that the user must wait, because the server is working on another task.
+// errBusy means that the server is working on another task, so the user must wait.
 var errBusy = errors.New("the lab is busy")
 
-// occupation is the task that the server is working on. Only one task runs at a time, because
+// occupation is the task that the server is working on. Only one task can run at a time, because
 // concurrent tasks would distort each other's measurements.
 type occupation struct {
 	mu     sync.Mutex
@@ -18,8 +18,8 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for a task, which what describes. If another task is running, the
-// error wraps errBusy. It is safe to call release more than once.
+// occupy reserves the server for a task, which the text what describes to the user. If another task
+// is running, the error wraps errBusy. It is safe to call release more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()

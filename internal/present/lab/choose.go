@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView contains the locks that suit the user, in the form that the page receives.
+// chooseView contains the locks that suit the user, as JSON for the page.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
@@ -31,7 +31,8 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that suit the user, whose answers are part of the request path.
+// choose returns the locks that suit the user. The request path contains the user's answers to the
+// questions.
 func choose(r *http.Request) (any, error) {
 	answers := catalog.Map(whichlock.Questions, func(q whichlock.Question) string { return r.PathValue(q.Name) })
 	f, err := whichlock.KnownFacts()
@@ -69,7 +70,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the URL pattern for choose, with a placeholder for the answer to each
+// choosePath returns the URL pattern of choose, which has a placeholder for the answer to each
 // question.
 func choosePath() string {
 	var path strings.Builder

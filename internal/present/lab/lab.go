@@ -39,16 +39,16 @@ type Config struct {
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches for schedules in which a strategy fails. If nil, the page does not offer a
-	// search.
+	// Explore searches for schedules in which a strategy fails. If it is nil, the page does not offer
+	// a search.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill tests strategies under faults and reports each result. It starts its own servers, and
-	// stops when ctx is done. If nil, the page does not offer a table of verdicts.
+	// Fill tests strategies under faults and reports each result. It starts its own servers, and stops
+	// when ctx is done. If it is nil, the page has no table of verdicts.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a workshop session in a language. The session reports the progress of its
-	// commands to progress. If nil, the page has no workshop.
+	// Workshop opens a workshop session in a language. The session writes the progress of its commands
+	// to progress. If it is nil, the page has no workshop.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
@@ -72,15 +72,15 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that the page offers. They are those that need no network proxy.
+// Faults lists the faults that the page offers, which are those that do not need a network proxy.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns how many clients compete for each order.
+// drivers returns how many drivers compete for each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// These constants set the size of a run and the durations in it.
+// These constants determine how large a run is and how long its parts take.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // for orders that have one unit
@@ -100,7 +100,7 @@ var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 
 // errBad means that a request is invalid.
 var errBad = errors.New("bad request")
 
-// Lab is the server of the page, with the instances and databases that it runs.
+// Lab is the web server, together with the instances and databases that it runs.
 type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when the lab ends
@@ -261,8 +261,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy that the page lists. If the user cannot select it, Refused gives the reason,
-// and is otherwise empty.
+// Choice is a strategy in the list on the page. If the user cannot select it, Refused says why.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -329,7 +328,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start starts a run with these settings, after it has ended the current run.
+// Start ends the current run, if there is one, and starts a new run with these settings.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -372,7 +371,8 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the check with which the database protects its rows under these settings.
+// guardOf returns the guard for these settings, which is the condition under which the database
+// accepts a write. Some strategies need a special one.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

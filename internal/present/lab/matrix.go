@@ -19,13 +19,13 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table selects strategies to test, each of them under each of the selected faults.
+// Table selects strategies and faults, so that every strategy is tested under every fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling receives the results of a Table while its tests run.
+// Filling receives the results of the tests for a Table while they run.
 type Filling struct {
 	Cell     func(folder string, run *experiment.Run) // called after each result, with the run so far and its folder
 	Progress io.Writer                                // receives progress lines
@@ -60,7 +60,8 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to test the strategies of a table in the background, unless another task is running.
+// Fill starts to test the strategies of a table in the background. It returns an error if another
+// task is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab was started without the matrix", errBad)
@@ -101,7 +102,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the tests and waits for them. The table keeps the results so far.
+// StopFilling stops the tests and waits until they have ended. The table keeps the results so far.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -220,7 +221,7 @@ func among(kind, name string, choices []choice) error {
 	return nil
 }
 
-// lines is an io.Writer that passes each line of text to a function.
+// lines is an io.Writer that calls the function with each line of text.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

@@ -20,7 +20,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// These constants limit what the server remembers about orders.
+// These constants limit how much the server remembers about orders, so that its memory does not
+// grow forever.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
@@ -51,19 +52,19 @@ type orders struct {
 	totals totals
 }
 
-// totals counts orders over the whole run, because the page only keeps the latest ones.
+// totals counts orders over the whole run, because the tiles show only the latest orders.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
 }
 
-// second contains what happened in one second of a run, for the charts of the page.
+// second contains the measurements from one second of a run, for the charts of the page.
 type second struct {
 	latencies []time.Duration // latencies measured from the time at which a request was due
 	doubles   int
 }
 
-// tile contains everything that is known about one order on the page.
+// tile contains everything that the server knows about one order on the page.
 type tile struct {
 	Tile
 	strategy    lock.Strategy
@@ -81,18 +82,18 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// sold is the time of the last sale of a unit, and refused is the time of the last refusal.
+	// sold is the time of the latest sale of a unit, and refused is the time of the latest refusal.
 	sold, refused time.Time
 }
 
-// seenKey is a lock that was found on a Redis server, with the times when it was there.
+// seenKey is the key of a lock that was found on a Redis server, with the times when it was there.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answerLatency contains the latency of an answer. scheduled counts from the planned send time, and
-// sent from the actual one.
+// answerLatency contains the latency of an answer. The field scheduled counts from the planned send
+// time, and sent from the actual one.
 type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -102,8 +103,7 @@ func newOrders() *orders {
 	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
 }
 
-// judge sets the state of the order. It depends on how often the order was sold, and on whether
-// drivers were refused.
+// judge sets the state of the order from the number of its sales and from the refusals of drivers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -180,7 +180,7 @@ func (o *orders) add(id int64, byHand bool) {
 	}
 }
 
-// answer records the response to a driver's request. due is the planned send time.
+// answer records the response to a driver's request. The request was planned for the time due.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
@@ -216,7 +216,8 @@ func isRefusal(r *vegeta.Result) bool {
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// endLoad records that no more answers will arrive for these orders, so that they can be judged.
+// endLoad records that no more answers will arrive for count orders, beginning with id, so that
+// they can be judged.
 func (o *orders) endLoad(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -227,8 +228,8 @@ func (o *orders) endLoad(id int64, count int) {
 	})
 }
 
-// settle sets the final state of orders to which all answers have arrived. The caller must read the
-// database after the last answer, because otherwise a sale could be missing.
+// settle sets the final state of orders whose answers have all arrived. The caller must read the
+// database after the last answer, because a sale could otherwise be missing.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -249,8 +250,8 @@ func (o *orders) find(id int64) *tile {
 	return catalog.First(o.tiles, func(t *tile) bool { return t.ID == id })
 }
 
-// record adds an event of an instance. If the incarnation number in the event is higher than
-// before, the instance was restarted.
+// record adds an event of an instance. If the event's incarnation number is higher than before, the
+// instance was restarted since.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -304,7 +305,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that a server no longer contains this lock.
+// keyGone records that a lock is no longer on a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(name)
@@ -324,8 +325,8 @@ func tokensOf(holders []string) []string {
 	return catalog.Map(holders, func(h string) string { return strings.TrimSuffix(h, "+") })
 }
 
-// ledger records the rows that the database contains for an order. If there are no more rows than
-// before, it ignores them, because they may be out of date.
+// ledger records the rows that the database contains for an order. It ignores rows that are no more
+// than before, because they may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -364,8 +365,8 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended returns a summary of each second that is over. It closes a second a little later, so that
-// late answers still count.
+// ended returns a summary of each second that is over. It waits a little before it closes a second,
+// so that late answers still count.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -383,8 +384,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if they are
-// too few: the 99th percentile needs at least 100.
+// percentile returns a percentile of sorted latencies, in milliseconds, or nil if there are too
+// few. For example, the 99th percentile needs at least 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -394,8 +395,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettledOrders returns the range of orders whose state may still change. answered lists those of
-// them to which no answer is missing.
+// unsettledOrders returns the range of orders whose state may still change. The list answered
+// contains those for which all answers have arrived.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -412,8 +413,8 @@ func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order, or nil if the page no longer shows the order. If
-// requests are still open, the diagram ends at the present time.
+// drawing returns the diagram of an order, or nil if the page no longer shows the order. While
+// requests are in flight, the diagram ends at the present time.
 func (o *orders) drawing(id int64) *diagram.Diagram {
 	var r *diagram.Run
 	o.locked(func() {
@@ -475,8 +476,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// markPublished records that the pages have received these tiles, so that only changed tiles are
-// sent again.
+// markPublished records that the pages have received these tiles, so that they are not sent again
+// before they change.
 func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {

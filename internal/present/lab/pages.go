@@ -74,8 +74,8 @@ func (p *pages) drop(c chan []byte) {
 	}
 }
 
-// subscribe returns a message with the whole state, a channel for later messages, and a function
-// that ends the subscription. If the lab ends or the page reads too slowly, the channel is closed.
+// subscribe returns the whole state as a message, a channel for later messages, and a function that
+// ends the subscription. If the lab ends or the page reads too slowly, the channel is closed.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -77,12 +77,12 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is the moment just before a driver writes to the database.
+// beforeClaim is the point in a request just before the driver writes to the database.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
 // strike waits until a driver at the first instance is about to write, and then injects the fault.
-// The fault lasts long enough for another driver to get the lock. If no driver gets that far,
-// nothing happens.
+// The fault lasts long enough for another driver to get the lock. If no driver gets to its write,
+// it does nothing.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -142,7 +142,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the kind of an answer, such as "grabbed" or "taken", for the statistics.
+// outcomeOf returns the kind of an answer, such as "grabbed" or "taken".
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -207,8 +207,8 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers explains why a request of the user failed. Other answers are single words, which
-// texts.json translates.
+// handAnswers contains texts for the page about failed requests of the user. All other answers are
+// single words, which texts.json translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
 	"error lease_lost": "gave up: it learned that its lease was lost",
@@ -219,8 +219,8 @@ var handAnswers = map[string]string{
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand requests an order for a driver that the user controls. It returns the answer as text
-// for the page, or the reason why there is none.
+// grabByHand requests an order for a driver that the user controls. It returns the answer, or a
+// text that says why there is none.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)

@@ -9,14 +9,14 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// sentences contains the phrases for the sentence at the top of the page, by language.
+// sentences contains the building blocks of the sentence at the top of the page, by language.
 var sentences = diagram.ParsePhrases(sentencesJSON)
 
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. alarm is true if an order was sold
-// more often than it has units.
+// summary describes the state of the orders in each language. The result alarm is true if any order
+// was sold more often than it has units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
 	var double, under *Tile // the last tile with each state
@@ -88,7 +88,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names with commas, except for "and" before the last name, in the current language.
+// join joins names to a list such as "a, b and c", in the language of say.
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -39,7 +39,7 @@ var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 // policy is the Content-Security-Policy of the page, which allows only files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is the HTTP header with the secret token of the page. A request that changes
+// tokenHeader is the HTTP header for the secret token of the page. Every request that changes
 // something must contain it.
 const tokenHeader = "X-Lab-Token"
 
@@ -105,7 +105,7 @@ func (l *Lab) handler() http.Handler {
 }
 
 // withToken rejects requests that could change something, unless they contain the page's secret
-// token. It wraps the whole handler, so that no path is forgotten.
+// token. It wraps the whole handler, so that no path can be forgotten.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -116,8 +116,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded rejects requests whose Host header names another server, because they may come from a
-// foreign web page. It adds security headers to all responses.
+// guarded adds security headers to all responses. It rejects requests whose Host header names
+// another server, because they may come from a foreign web page.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -190,8 +190,8 @@ func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 // maxRequest limits the size of a request body, in bytes.
 const maxRequest = 64 << 10
 
-// startHandler returns a handler for requests that start something. It decodes the JSON body of a
-// request and passes it to do.
+// startHandler returns a handler for requests that start something. It decodes the JSON body and
+// passes it to do.
 func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In

@@ -24,8 +24,8 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
 }
 
-// tick returns the complete state for the pages. changed lists the tiles that are different from
-// what the pages have received.
+// tick returns the complete state for the pages, and also the list of tiles that have changed since
+// the pages last received them.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var o snapshot
 	s.locked(func() {
@@ -51,12 +51,13 @@ func (m *mutex) locked(f func()) {
 	f()
 }
 
-// say sets the phase and the sentence at the top of the page.
+// say sets the phase and the sentence at the top of the page, and removes any error message.
 func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active. If problem is not empty, the page shows it.
+// settle records that no run is active. The page shows problem as an error message, unless it is
+// empty.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -64,7 +65,8 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows a problem on the page, unless ctx is done, because errors are normal while a run ends.
+// fail shows an error message on the page. If ctx is done, it does nothing, because errors are
+// normal while a run ends.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
@@ -95,7 +97,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows which order the active fault hits. If texts is nil, it removes this information.
+// setStrike shows the active fault and the order that it hits. If texts is nil, it removes both.
 func (s *state) setStrike(texts map[string]string, id int64) {
 	s.locked(func() {
 		s.status.Fault = texts
@@ -103,7 +105,8 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 	})
 }
 
-// openByHand shows a new order whose drivers only send requests when the user tells them to.
+// openByHand shows a new order for the "By hand" part of the page, whose drivers send requests only
+// when the user tells them to.
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
 		s.orders.openByHand(id)
@@ -126,10 +129,11 @@ func (s *state) startGrab(who string) (ok bool) {
 	return ok
 }
 
-// noAnswers returns the initial states of the two drivers that the user controls.
+// noAnswers returns the initial states of the two drivers that the user controls, who have no
+// answer yet.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows the answer to a driver, unless the page has moved on to another order.
+// setAnswer shows a driver's answer, unless the page has moved on to another order.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {
@@ -138,8 +142,8 @@ func (s *state) setAnswer(order int64, who, answer string) {
 	})
 }
 
-// setDriver sets the state of a driver. It changes a copy of the map, because the old one may be in
-// use elsewhere.
+// setDriver sets the state of a driver. It changes a copy of the map, because readers may still use
+// the old one.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

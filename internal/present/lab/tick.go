@@ -3,7 +3,7 @@ package lab
 // Phase says whether the servers are starting, idle or running.
 type Phase string
 
-// The lab is in one of these phases.
+// These are the phases of the lab.
 const (
 	Starting Phase = "starting"
 	Idle     Phase = "idle"
@@ -27,7 +27,8 @@ type Tick struct {
 	Seconds []Second `json:"seconds,omitempty"` // seconds of this run that have ended since the last tick
 }
 
-// Second sums up one second of a run. A percentile is nil if there were too few answers.
+// Second sums up one second of a run. A percentile is nil if there were too few answers to compute
+// it.
 type Second struct {
 	T       int      `json:"t"` // number of the second, from 0
 	N       int      `json:"n"` // number of answers
@@ -66,10 +67,10 @@ type Tile struct {
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
-// State says what has happened to an order so far.
+// State is the result of an order so far.
 type State string
 
-// An order is in one of these states.
+// These are the possible states of an order.
 const (
 	Open      State = "open"      // units are left
 	Won       State = "won"       // one row for each unit

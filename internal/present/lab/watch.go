@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// These constants say how often to read the servers, and how many locks the page shows.
+// These constants say how often to read the servers, and how many locks to show.
 const (
 	lookEvery = 100 * time.Millisecond // how often to read the events and the ledger
 	keysEvery = 250 * time.Millisecond
@@ -56,7 +56,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the database rows of all orders. It settles an order only if all answers had
+// lookAtLedger reads the ledger rows of all orders. It settles an order only if all answers had
 // arrived before the read, because otherwise rows could be missing.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
@@ -78,8 +78,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys finds locks on the Redis servers. It looks for each known lock again until that lock
-// has disappeared.
+// lookAtKeys looks for locks on the Redis servers. It reads every known lock again and again until
+// that lock has disappeared.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

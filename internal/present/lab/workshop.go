@@ -22,14 +22,14 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons runs the commands of exercises, one exercise at a time.
+// lessons runs the commands of workshop exercises, one exercise at a time.
 type lessons struct {
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
 }
 
-// Job tells the page how far the commands of an exercise have got.
+// Job tells the page about the progress of an exercise's commands.
 type Job struct {
 	Number   int                `json:"number"` // number of the exercise
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
@@ -54,7 +54,7 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// maxOutput is how many bytes of a job's output are kept for the page.
+// maxOutput limits how many bytes of a job's output the page shows.
 const maxOutput = 256 << 10
 
 func (j *job) look() (seen Job) {
@@ -66,8 +66,8 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// Write keeps the output of the commands up to maxOutput bytes. It drops the rest without an error,
-// so that the commands can continue.
+// Write keeps the output of the commands, up to maxOutput bytes. It silently drops the rest, so
+// that the commands can continue.
 func (j *job) Write(text []byte) (int, error) {
 	j.locked(func() {
 		room := max(0, maxOutput-len(j.seen.Printed))
@@ -100,7 +100,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom contains what the page shows above an exercise, such as the score and the last job.
+// classroom contains what the page shows above the exercises, such as the score and the last job.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -117,7 +117,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson contains the diagrams of an exercise and the parts of it that the user may see now.
+// lesson contains an exercise, as far as the user may see it now, and its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -172,7 +172,8 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is a request of the page about an exercise. It sets only the fields that it needs.
+// Lesson is a request of the page that concerns an exercise. Each kind of request sets only the
+// fields that it needs.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
@@ -181,7 +182,7 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asPageError prepares an error of the workshop for the page. If the user made a mistake, the
+// asPageError converts an error of the workshop for the page. If the user caused the error, the
 // result wraps errBad.
 func asPageError(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
@@ -192,8 +193,8 @@ func asPageError(err error) error {
 	return err
 }
 
-// atOnce calls do, which may change the user's progress. It returns an error while a command runs,
-// because that command changes the progress too.
+// atOnce calls do, which may change the user's progress. While a command runs, it returns an error
+// instead, because the command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -283,7 +284,8 @@ func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep saves the diagrams next to the output of the commands, so that the page can show them later.
+// keep saves the diagrams along with the output of the commands, so that the page can show them
+// later.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error

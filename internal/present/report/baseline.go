@@ -12,8 +12,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline holds the worst verdict that each strategy got under each fault in earlier runs. It is
-// nil if the user gave none.
+// Baseline contains the worst verdict of each strategy under each fault in earlier runs, to compare
+// a new run with. It is nil if the user has not provided one.
 type Baseline map[experiment.CellName]catalog.Verdict
 
 // NewBaseline returns a baseline with the verdicts from a file.
@@ -34,7 +34,8 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the combinations of strategy and fault in the baseline that have no result in cases.
+// NotRun lists the combinations of strategy and fault that the baseline contains but that cases has
+// no result for.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -45,7 +46,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord contains the verdicts that a strategy got under one fault, over several runs.
+// cellRecord contains the verdicts of a strategy under one fault in several runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst verdict
@@ -77,8 +78,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 }
 
 // WriteBaseline writes the worst verdict for each strategy and fault, in the format of the
-// -expectations flag. Comments in the output give the reasons, and say which verdicts varied
-// between runs.
+// -expectations flag. Comments in the output say why, and how the verdict varied between runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
@@ -99,8 +99,8 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment gives the reason for the worst verdict and lists the other verdicts, or returns "" if
-// there is nothing to say.
+// comment returns the reason for the worst verdict and the other verdicts, or "" if there is
+// nothing to say.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

@@ -11,7 +11,7 @@ import (
 // Result is the outcome of a Case.
 type Result string
 
-// A test case has one of these results.
+// These are the possible results of a test case.
 const (
 	Passed  Result = "passed"
 	Failed  Result = "failed"
@@ -28,8 +28,8 @@ type Case struct {
 	Cell   *experiment.Cell // nil if the case is an -assert
 }
 
-// Cases returns a test case for each strategy under each fault, and for each assertion. With a
-// baseline, a case fails only if its verdict is worse than the one in the baseline.
+// Cases returns a test case for each strategy under each fault, and for each assertion. If the
+// baseline contains a verdict, the case fails only if the new verdict is worse.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
@@ -51,8 +51,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a test without a baseline. The test passes if its verdict is the expected one,
-// or safe if there is no expectation.
+// judgeCase judges a test without a baseline. The test passes if its verdict is the expected one.
+// If no verdict is expected, only safe passes.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {
@@ -75,8 +75,8 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase compares the verdict of a test with the baseline. A test whose verdict has become
-// worse does not pass, and the returned text says why.
+// compareCase compares the verdict of a test with its verdict in the baseline. If it has become
+// worse, the test does not pass, and the returned text says why.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -89,7 +89,8 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details returns what explains this case as text: its table of fault injections and its timeline.
+// Details explains the case as text, with a table of the injected faults and the timeline of an
+// order.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil

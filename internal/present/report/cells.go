@@ -7,8 +7,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Heat is a heat map of verdicts, with strategies as rows and faults as columns. The run may still
-// be in progress.
+// Heat is a heat map of verdicts, with strategies as rows and faults as columns. It can show a run
+// that is still in progress.
 type Heat struct {
 	Run        *experiment.Run
 	Strategies []string        // the strategies of the run, including those that have not run yet
@@ -24,8 +24,8 @@ func (h Heat) HTML(w io.Writer) error {
 	return page.ExecuteTemplate(w, "cells", newHeatMap(h))
 }
 
-// Cell returns the data of a table cell in the form that CellsScript reads. It returns false if there
-// is no result with this name.
+// Cell returns the data of a heat map cell in the form that CellsScript reads, or false if there is
+// no such result.
 func (h Heat) Cell(name experiment.CellName) (any, bool) {
 	if h.Run == nil {
 		return nil, false

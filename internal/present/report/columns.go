@@ -23,7 +23,7 @@ func number[T any](group, name string, value func(T) string) column[T] {
 
 type cellColumn = column[experiment.Cell]
 
-// loadColumns lists the columns for a load test. There are none for costs, because a single run
+// loadColumns lists the columns for a load test. Costs have their own table, because a single run
 // cannot measure them reliably.
 var loadColumns = slices.Concat([]cellColumn{
 	markedStrategyColumn,
@@ -59,8 +59,8 @@ var outcomeColumns = catalog.Map(grab.Outcomes, func(o grab.Outcome) cellColumn 
 	})
 })
 
-// sale returns a function that formats a figure of orders with several units. For a test without
-// such orders, that function returns a placeholder.
+// sale returns a function that formats a figure about orders with several units. If a test has no
+// such orders, it formats a placeholder.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -92,7 +92,7 @@ var costColumns = []cellColumn{
 }
 
 // overRepetitions returns a function that formats the median of a figure over all repetitions of a
-// test, with its confidence interval.
+// test. It adds the confidence interval if there are several.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -163,7 +163,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []cellColumn {
 }
 
 // renameForAnswers adapts the columns to a service whose database was not read, so that all figures
-// come from the answers to requests.
+// come from HTTP responses.
 func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColumn {
 	if !answersAlone(cells) {
 		return columns
@@ -181,8 +181,8 @@ func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColum
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all figures come from the answers to requests, because the database
-// of the service was not read.
+// answersAlone reports whether all figures come from HTTP responses, because the database of the
+// service was not read.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -192,7 +192,7 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// doubleGrabText formats how often an order was grabbed again. The mark "≥" means that the real
+// doubleGrabText formats how often an order was grabbed again. The mark "≥" says that the real
 // number may be higher.
 func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
@@ -215,14 +215,14 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders. It adds marks that say whether the lock let two
-// clients in, and whether the verdict was expected.
+// verdict formats the verdict on the orders. Its marks say whether two clients held the lock at
+// once, and whether the verdict was expected.
 func verdict(c experiment.Cell) string {
 	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one, or nothing if there is no
-// expectation.
+// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one. If no verdict was
+// expected, it adds nothing.
 func markedVerdict(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -264,8 +264,8 @@ func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 
 func count(c experiment.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
 
-// withBare returns the results of a run for a table. If the run also measured an endpoint that does
-// nothing, such as GET /healthz, that result comes first.
+// withBare returns the results of a run as table rows. The first row is for an endpoint that does
+// nothing, such as GET /healthz, if the run has measured one.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells

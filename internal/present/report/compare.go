@@ -53,7 +53,7 @@ var changeColumns = []column[compare.Change]{
 	text("why", func(x compare.Change) string { return wrap(x.Why, maxPointsWidth) }),
 }
 
-// changes lists the verdicts that have changed, and the results that only one of the runs has.
+// changes lists the verdicts that have changed, and the tests that only one of the runs contains.
 func changes(c *compare.Comparison) section {
 	s := section{Table: tableOf(changeColumns, c.Changes)}
 	if len(c.Changes) > 0 {
@@ -119,8 +119,8 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change returns by how many percent a cost has changed. It returns noChange if the statistical
-// test found no difference.
+// change returns by how many percent a cost has changed, or noChange if the statistical test found
+// no difference.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:
@@ -176,5 +176,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// maxNames is how many names a line lists at most.
+// maxNames limits how many names are listed on one line.
 const maxNames = 6

@@ -30,7 +30,7 @@ var detailColumns = []cellColumn{
 	text("explained by", mode),
 }
 
-// exclusive says whether the lock kept other clients out. A mark shows whether this was expected.
+// exclusive says whether the lock kept other clients out, and marks whether this was expected.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -43,14 +43,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. For an unknown strategy, it assumes a lock.
+// locks reports whether a strategy uses a lock, which is assumed if the strategy is unknown.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
 // struck returns at how many steps of a request the fault was injected as often as planned. If the
-// steps are not known, it returns how many requests the fault hit.
+// result has no steps, it returns how many requests the fault hit.
 func struck(c experiment.Cell) string {
 	if !hasPoints(c) {
 		return count(c, c.Struck)
@@ -90,7 +90,7 @@ func detailLegend(cells []experiment.Cell) []string {
 
 func hasPoints(c experiment.Cell) bool { return len(c.Points) > 0 }
 
-// optional formats *x. It returns "-" if x is nil.
+// optional formats *x, or returns "-" if x is nil.
 func optional[T any](x *T, format func(T) string) string {
 	if x == nil {
 		return "-"
@@ -116,7 +116,8 @@ var timelineColumns = []column[check.Step]{
 	text("what was true", func(s check.Step) string { return s.True }),
 }
 
-// timeline shows what happened to one order, and names the failure mode that explains it.
+// timeline shows what happened to one order, and the failure mode that explains it, if there is
+// one.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains this failure: look below for the first step at which a driver believes something that is not true"
@@ -130,14 +131,14 @@ func timeline(c experiment.Cell) section {
 	}
 }
 
-// decisive lists the properties that determine a verdict. The notes leave them out, because the
-// table already shows them.
+// decisive lists the properties that determine a verdict. The notes do not mention them, because
+// the table already shows the verdict.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
 // doubleGrabs lists the properties that cannot hold if an order was given to two drivers.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures describes the violated properties that have no influence on the verdict.
+// otherFailures describes the violated properties that did not influence the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {

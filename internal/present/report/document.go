@@ -22,7 +22,7 @@ type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing is a diagram of what the table describes. It may be nil.
+	// Drawing is a diagram of what the table describes, or nil.
 	Drawing *diagram.Diagram
 	Drawn   int // the number of the drawing in the page
 	After   []string
@@ -54,7 +54,7 @@ type group struct {
 	Span int
 }
 
-// Groups returns the common headings above the columns, from left to right.
+// Groups returns the common headings that appear above the columns, from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -72,8 +72,8 @@ func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// column is a table column. The function value formats the entry in one row, and the function class
-// returns its CSS class. class may be nil.
+// column is a table column. Its function value formats the cell of a row, and class returns the CSS
+// class of the cell. class may be nil.
 type column[T any] struct {
 	heading
 	value func(T) string
@@ -97,8 +97,8 @@ func tableOf[T any](columns []column[T], rows []T) (t table) {
 	return t
 }
 
-// compose builds the report of a run. If full is false and there are many results, the report has
-// details only for unexpected ones.
+// compose builds the report of a run. If full is false and there are many results, it shows details
+// only for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	plainCells, faultCells := splitByFault(run)
@@ -136,13 +136,14 @@ func costSections(cells []experiment.Cell) []section {
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the largest number of results for which a short report still shows all details.
+// fewCells is the largest number of results for which a report shows all details even if the user
+// has not asked for them.
 const fewCells = 24
 
 // orZero returns *n, or 0 if n is nil.
 func orZero(n *int) int { return *cmp.Or(n, new(int)) }
 
-// add appends the sections to the document, but leaves out empty ones.
+// add appends the sections that are not empty to the document.
 func (d *document) add(sections ...section) {
 	d.Sections = append(d.Sections, catalog.Filter(sections, func(s section) bool { return len(s.Lines) > 0 || len(s.Table.Rows) > 0 })...)
 }

@@ -20,12 +20,12 @@ type Exploration struct {
 	Parts   []explore.Part // the parts of the search, if it was split into searches with different limits
 	Timing  bool           // whether the report includes the elapsed time
 
-	// Replay returns the command line that replays a failure.
+	// Replay returns the command line with which the user can replay a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored writes the report of a search as text: a table of strategies, how far the search got,
-// and the steps of the most important failure. For a replay, it writes only the steps.
+// Explored writes the report of a search as text: a table of strategies, how much was searched, and
+// the steps of the most important failure. For a replay, it writes only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -40,14 +40,14 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account writes the limits of the search, its results in a table, and how far it got.
+// account writes the limits of the search, a table of its results, and how much was searched.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
 
-// searched says for each strategy how much of the search is complete.
+// searched says for each strategy how much of the search has been completed.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -60,8 +60,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts says for each part of the search how much of it is complete. It puts parts that are
-// equally complete on the same line.
+// searchedParts says for each part of the search how much of it has been completed. Parts with the
+// same answer share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var said sayings
 	for _, p := range parts {
@@ -133,8 +133,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the result for each strategy. After a result come those parts of its search
-// that found a failure.
+// withParts returns the results of all strategies. The result of a strategy is followed by those
+// parts of its search that found a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -148,7 +148,7 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the violated property, with a mark if the violation was not
+// propertyOf returns the name of the violated property, and marks it if the violation was not
 // expected.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
@@ -157,8 +157,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns the verdict with a check mark if it was expected. Otherwise, it adds a cross and
-// the expected verdict.
+// against formats a verdict for comparison with the expected one. It adds a check mark if they are
+// the same, or a cross and the expected verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -170,7 +170,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched says how much of the search for one strategy is complete.
+// searched says how much of the search for one strategy has been completed.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -188,8 +188,8 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reachedLevels says which levels of the search are complete. A level contains all schedules with
-// the same number of preemptions and faults.
+// reachedLevels says which levels of the search have been completed. A level contains all schedules
+// with the same number of preemptions and faults.
 func reachedLevels(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions up to which the search with one fault fewer is complete
@@ -222,8 +222,8 @@ func reachedLevels(levels []explore.Level) []string {
 	return parts
 }
 
-// isExhausted reports whether every schedule of a level was run. All lower levels must be complete
-// too, because their schedules can lead to new ones on this level.
+// isExhausted reports whether every schedule of a level has run. All lower levels must be complete
+// too, because they can lead to new schedules on this level.
 func isExhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// With these widths, the table of a schedule with two actors is 120 characters wide.
+// With these widths, the table for two actors has a total width of 120 characters.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and lists the others. For a replayed
-// schedule that did not fail, it shows the steps of the schedule.
+// failures explains the most important failure of a strategy and lists the others. If a replayed
+// schedule did not fail, it only shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
@@ -47,7 +47,7 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 }
 
 // propertyText names the property that a failure violates. If a property can fail in several ways,
-// the text says in which way, and after how many steps.
+// it also says in which way, and after how many steps.
 func propertyText(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -92,7 +92,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy names the cause of a failure and the cure. If the cause is not known, it says where to
+// remedy returns the cause of a failure and its cure. If the cause is not known, it says where to
 // look for it.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
@@ -125,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the table row for step n. If no actor makes the step, its text extends over the
-// columns of all actors. It shows the data on the servers only after a change.
+// stepRow returns the table row for step n. If the step does not belong to an actor, its text
+// extends over the columns of all actors. The state of the servers appears only after a change.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -162,7 +162,8 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds describes each kind of step except an ordinary call. Words in capitals are filled in.
+// deeds contains a phrase for each kind of step except an ordinary call. Words in capitals are
+// placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "gets no reply:",

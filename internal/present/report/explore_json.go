@@ -32,8 +32,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON contains the search result for one strategy. Steps, FailureMode, Property and
-// Schedule describe its first failure.
+// exploredJSON contains the search result for one strategy. The fields Steps, FailureMode, Property
+// and Schedule describe its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -53,8 +53,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON contains the result of one part of the search. It omits failures of properties for which
-// an earlier part has found a failure.
+// partJSON contains the result of one part of the search. If an earlier part has found a failure of
+// the same property, the failure is omitted.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`
@@ -74,7 +74,7 @@ type levelJSON struct {
 }
 
 // failureJSON describes a failure. Shortest is true if no shorter schedule fails. Text is the
-// schedule in the format that -replay reads.
+// schedule in the file format that -replay reads.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
@@ -97,8 +97,8 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, but 0 for one unit, so that the JSON omits the
-// field.
+// stock returns the number of units of the order. If there is only one unit, it returns 0, so that
+// the JSON omits the field.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock

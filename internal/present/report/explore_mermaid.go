@@ -12,8 +12,8 @@ import (
 )
 
 // Mermaid writes a failure as a Mermaid sequence diagram, with actors on the left and servers on
-// the right. Notes show who holds the lock and who believes that they hold it. The step that
-// violates the property is red.
+// the right. Notes show who holds the lock and who believes it. The step that violates the property
+// is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -51,7 +51,8 @@ func mermaidTitle(f explore.Failure) string {
 // serversOf returns the servers that a schedule uses, with the database last.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows maps each kind of call to a Mermaid arrow, which ends with a cross if the reply was lost.
+// arrows contains the Mermaid arrow for each kind of call. The arrow ends with a cross if the reply
+// was lost.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",
@@ -81,8 +82,8 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the names of the first and the last actor, so that a note over these two
-// extends over all actors.
+// mermaidActors returns the names of the first and the last actor. A note over these two extends
+// over all actors.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {

@@ -29,7 +29,7 @@ func (e Exploration) document() document {
 	return d
 }
 
-// strategyName returns the name of a strategy, in a form that fits into a sentence.
+// strategyName returns the name of a strategy as it appears in a sentence.
 func strategyName(name string) string {
 	if name == "none" {
 		return "none (no lock)"
@@ -60,7 +60,8 @@ func (e Exploration) answer() string {
 	return joined(said.lines("", ""))
 }
 
-// Breaks returns a phrase for a violated property, such as "leaves an order stuck".
+// Breaks returns a phrase that says what happens if a property is violated, such as "leaves an
+// order stuck".
 func Breaks(property string) string {
 	if property == catalog.StuckOrder {
 		return "leaves an order stuck"
