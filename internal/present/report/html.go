@@ -28,8 +28,8 @@ var (
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
 )
 
-// CellsScript is the ES module that makes the HTML of a Heat interactive. CellsStyle is its style
-// sheet.
+// CellsScript is the ES module that makes the heat map interactive, and CellsStyle is the style
+// sheet of the heat map.
 var (
 	//go:embed cells.js
 	CellsScript string
@@ -80,8 +80,8 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins several ES modules into one script, and removes their imports, which would fail
-// there.
+// inOne joins several ES modules into a single script. It removes their imports, which would fail
+// because the files do not exist there.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// junitSuite and the types below describe the parts of the JUnit XML format that CI systems read.
+// junitSuite and the types below are the parts of the JUnit XML format that CI systems read.
 type junitSuite struct {
 	XMLName   xml.Name    `xml:"testsuite"`
 	Name      string      `xml:"name,attr"`

@@ -11,16 +11,17 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix reports whether the run injected faults, so that its report needs a table of verdicts.
+// isMatrix reports whether the run injected any fault, so that its report needs a table of
+// verdicts.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// maxFaultColumns is the largest number of columns in a table of verdicts.
+// maxFaultColumns is the largest number of faults in one table of verdicts.
 const maxFaultColumns = 9
 
 // matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
-// Strategies that are broken on purpose get tables of their own.
+// Strategies that are broken on purpose have their own tables.
 func matrix(run *experiment.Run) []section {
 	strategies := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
 	broken := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
@@ -34,8 +35,8 @@ func isKnownBroken(strategy string) bool {
 
 func isNotBroken(strategy string) bool { return !isKnownBroken(strategy) }
 
-// matrixOf returns a table of verdicts. With too many faults for one table, it returns a table for
-// each group of faults, with prefix before the name of the group.
+// matrixOf returns a table of verdicts. If there are too many faults for one table, it returns a
+// table for each group of faults, whose titles begin with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {
@@ -58,8 +59,8 @@ func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	})
 }
 
-// verdicts returns a table with the verdict of each strategy under each fault, or with an empty
-// entry if this combination has not run.
+// verdicts returns a table with the verdict of each strategy under each fault. The cell stays empty
+// if this combination has not run.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -95,8 +96,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return catalog.Filter(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
-// modesSeen lists the kinds of failure that each strategy showed, because strategies with equal
-// verdicts may fail in different ways.
+// modesSeen lists the failure modes of each strategy, because strategies with equal verdicts may
+// fail in different ways.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, strategy := range catalog.Distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
@@ -107,14 +108,14 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// hasNoExpectation reports whether the program had no expected verdict for one of its own
-// strategies.
+// hasNoExpectation reports whether the test is about one of our own strategies but has no expected
+// verdict.
 func hasNoExpectation(c experiment.Cell) bool {
 	return !isClaimed(c) && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// matrixText returns the table entry of a test: the verdicts on the orders and on the lock, with
-// counts. If other verdicts were expected, it adds them.
+// matrixText returns the text of a table cell: the verdicts on the orders and on the lock, with
+// counts. If they are not as expected, it adds the expected verdicts.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	switch n, atPoints := decidingCount(c); {
@@ -133,8 +134,8 @@ func matrixText(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns "·" if two clients held the lock at once. It returns "·?" if this is not known
-// although the program expected an answer.
+// lockMark returns "·" if two clients held the lock at once, and "·?" if the test was meant to find
+// this out but could not. Otherwise, it returns "".
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -145,8 +146,8 @@ func lockMark(c experiment.Cell) string {
 	return letIn + overlapCount(c)
 }
 
-// overlapCount returns at how many steps a fault let two clients hold the lock at once, or "" if
-// there is no such step.
+// overlapCount returns the number of steps at which a fault let two clients hold the lock at once,
+// or "" if there are none.
 func overlapCount(c experiment.Cell) string {
 	if n := len(catalog.Filter(c.Points, overlapped)); n > 0 {
 		return strconv.Itoa(n)
@@ -154,7 +155,7 @@ func overlapCount(c experiment.Cell) string {
 	return ""
 }
 
-// expectedText returns the expected verdicts in the format of matrixText.
+// expectedText formats the expected verdicts in the same way as matrixText.
 func expectedText(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
@@ -164,7 +165,7 @@ func expectedText(c experiment.Cell) string {
 }
 
 // decidingCount returns how often a test went wrong. It counts the steps at which the fault led to
-// the verdict. If there are none, it counts the surplus grabs or the stuck orders.
+// the verdict or, if there are none, the surplus grabs or the stuck orders.
 func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {
 		return n, true
@@ -172,14 +173,14 @@ func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	return orZero(map[catalog.Verdict]*int{catalog.Unsafe: c.DoubleGrabs, catalog.Stuck: c.StuckOrders}[c.Verdict]), false
 }
 
-// decidingPoints returns the steps at which the fault led to the verdict of the whole test.
+// decidingPoints returns the steps at which a fault led to the verdict of the whole test.
 func decidingPoints(c experiment.Cell) []experiment.Point {
 	return catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }
 
 func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
 
-// class returns the CSS classes for the table entry of a test.
+// class returns the CSS classes of the table cell for a test.
 func class(c experiment.Cell) string {
 	class := verdictClass(c.Verdict)
 	if lockMark(c) != "" {
@@ -208,7 +209,8 @@ func matrixLegend(run *experiment.Run) []string {
 	}))
 }
 
-// tooOften returns the words that explain the verdict unsafe, such as "grabbed more than once".
+// tooOften returns a phrase that says what happens to an order with the verdict unsafe, such as
+// "grabbed more than once".
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "oversold (more units were sold than it has)"
@@ -216,7 +218,7 @@ func tooOften(run *experiment.Run) string {
 	return "grabbed more than once"
 }
 
-// lockLegend explains those marks about the lock that occur in the table.
+// lockLegend explains the marks about the lock, but only those that occur in the table.
 func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })

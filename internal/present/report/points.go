@@ -11,12 +11,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// overlapped reports whether two clients held the lock at once when the fault was injected at this
-// step.
+// overlapped reports whether two clients held the lock at once after the fault was injected at this
+// step of a request.
 func overlapped(p experiment.Point) bool { return orZero(p.Overlaps) > 0 }
 
-// pointOutcome describes what happened when a fault was injected. names lists the steps of a
-// request at which this happened.
+// pointOutcome is a result of injecting a fault. The list names contains the steps of a request at
+// which the fault had this result.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -29,10 +29,11 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// maxPointsWidth is the maximum width of a list of steps on a terminal.
+// maxPointsWidth is the width in characters at which a list of steps continues on the next line.
 const maxPointsWidth = 90
 
-// points lists the steps, such as "before claim 1", at which a fault had a visible effect.
+// points returns a table of the steps at which a fault had a visible effect, such as "before claim
+// 1".
 func points(cells []experiment.Cell) section {
 	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
 	for _, c := range cells {
@@ -77,8 +78,8 @@ func pointLegend(cells []experiment.Cell) []string {
 	})
 }
 
-// momentary reports whether any fault was injected at a point in time, because the steps of the
-// request could not be seen.
+// momentary reports whether any fault was injected at a time instead of a step, because the steps
+// of the request could not be seen.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return slices.ContainsFunc(c.Points, experiment.Point.IsMoment) })
 }
@@ -86,8 +87,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
-// outcomesAt returns what happened when the fault was injected at each step. It combines the steps
-// with equal outcomes.
+// outcomesAt returns the result of the fault for each step at which it was injected. Steps with
+// equal results are combined.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range catalog.Filter(c.Points, isEventful) {
@@ -101,7 +102,8 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons, and breaks the line between two names if it becomes too long.
+// listed joins names with semicolons, and begins a new line whenever the line would become too
+// long.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the table of verdicts on an HTML page, in which each cell is a link to details.
+// heatMap is the table of verdicts on an HTML page. Every cell leads to the details of its test.
 type heatMap struct {
 	Heat
 	Rows    []heatRow
@@ -45,8 +45,8 @@ type heatRow struct {
 	Cells    []*heatCell // one cell for each fault; nil if the cell has not run
 }
 
-// heatCell is one cell of the table. It shows the verdict on the orders, with the verdict on the
-// lock below.
+// heatCell is a cell of the heat map. It shows the verdict on the orders, and the verdict on the
+// lock below it.
 type heatCell struct {
 	ID          string
 	N           int // the index of the cell in the page's data
@@ -62,7 +62,7 @@ type filter struct {
 	N           int
 }
 
-// signs has a symbol for each verdict, for readers who cannot distinguish the colours.
+// signs contains a symbol for each verdict, so that readers need not distinguish the colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -73,8 +73,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the table of a run. It also has rows and columns for strategies and faults
-// that have not run yet.
+// newHeatMap returns the heat map of a run. It contains all selected strategies and faults, even if
+// they have not run yet.
 func newHeatMap(h Heat) heatMap {
 	m, run := heatMap{Heat: h}, h.Run
 	tested := catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })
@@ -110,7 +110,7 @@ func (m heatMap) has(sign string) bool {
 	})
 }
 
-// letsTwoIn reports whether two clients held the lock at once.
+// letsTwoIn reports whether the lock let two clients in at once.
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 
 func newHeatCell(n int, c experiment.Cell) *heatCell {
@@ -132,7 +132,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the ID of a test on the page, which is also a part of the links to the test.
+// id returns the ID of a test on the page, which links to the test contain.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 func sentence(c experiment.Cell) string {
@@ -168,8 +168,8 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData contains the details of one test for the script of the page. It stores names as indexes
-// into runData.Words, which makes the page smaller.
+// cellData contains the details of one test for the script of the page. To make the page smaller,
+// it stores names as indexes into runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -284,7 +284,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	return data
 }
 
-// plain matches words that need no quotes in a shell command.
+// plain matches words that a shell command can contain without quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
 // command returns the command line that repeats one test.
@@ -323,7 +323,7 @@ func runPage(run *experiment.Run) pageOf {
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 
-// signLegend explains those marks that the legend of the table does not mention.
+// signLegend explains details that the legend of the heat map does not mention.
 func signLegend(run *experiment.Run) []string {
 	return applying([]remark{
 		{momentary(run.Cells), momentLegend},

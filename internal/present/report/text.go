@@ -12,7 +12,7 @@ import (
 )
 
 // Text writes a run for a terminal: the environment, a table, and the reasons for the verdicts. If
-// there are many results, it shows details only for unexpected ones.
+// there are many results, it explains only unexpected ones.
 func Text(w io.Writer, run *experiment.Run) error {
 	return compose(run, false).text(w)
 }
@@ -39,7 +39,7 @@ func (d document) text(w io.Writer) error {
 // maxTableWidth is the maximum width of a table, in characters.
 const maxTableWidth = 200
 
-// text writes the table with aligned columns, which are gap spaces apart. If the table is too wide,
+// text writes the table with aligned columns that are gap spaces apart. If the table is too wide,
 // it writes several narrower tables.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
@@ -124,7 +124,7 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the column headings. It adds empty lines above short headings, so that all headings
+// head returns the column headings. It puts empty lines above short headings, so that all headings
 // end on the same line.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
@@ -142,8 +142,8 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line with the common headings of several columns. If such a heading is too
-// wide, it makes the first of its columns wider.
+// groupLine returns a line with the headings that several columns have in common. If such a heading
+// is too wide, it widens the first of these columns.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {
@@ -174,5 +174,5 @@ func pad(text string, to int) string {
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// wrap breaks text into lines of at most this width.
+// wrap breaks text into lines of limited width.
 func wrap(text string, most int) string { return strings.Join(catalog.Wrap(text, most), "\n") }

@@ -84,12 +84,12 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings returns a text with the work time, the lock's TTL and the maximum wait.
+// settings returns the work time, the lock's TTL and the maximum wait as text.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits says for each strategy what kept its request rate from being higher.
+// limits says for each strategy what limited its request rate.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -104,7 +104,7 @@ func limits(run *experiment.Run) []string {
 	return append(lines, said.lines(": ", ": ")...)
 }
 
-// remark is a text that a report contains only if applies is true.
+// remark is a text for a report that is left out unless applies is true.
 type remark struct {
 	applies bool
 	text    string
@@ -161,7 +161,7 @@ func lowerBoundLegend(cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes lists the reasons for the verdicts, and facts that have no column in the table.
+// notes lists the reasons for the verdicts, and other facts that have no column in the table.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -193,7 +193,7 @@ func facts(c experiment.Cell) []string {
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
-// sayings collects texts about test results, so that results with the same text can share a line.
+// sayings collects texts about test results, and joins results with the same text on one line.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -209,8 +209,8 @@ func (s *sayings) add(name, text string) {
 	s.names[text] = append(s.names[text], name)
 }
 
-// lines returns a line for each text. It writes one or many between the names and the text, which
-// depends on the number of names.
+// lines returns a line for each text, which begins with the names of the results. Between names and
+// text, it puts one if there is a single name, and many otherwise.
 func (s *sayings) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
@@ -223,7 +223,7 @@ func (s *sayings) lines(one, many string) []string {
 	return lines
 }
 
-// morals says in whole sentences what the results of the tests mean.
+// morals says in sentences what the test results mean for the orders.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -234,7 +234,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ", ": ")
 }
 
-// findings says in whole sentences what one result means.
+// findings says in sentences what a single test result means.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -248,8 +248,8 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral says in one sentence what the counts of a test mean. It returns "" if there is nothing to
-// explain.
+// moral says in a sentence what the counts of a test mean, or returns "" if they need no
+// explanation.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -286,7 +286,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral says in one sentence what the counts mean in a test whose orders have several units.
+// saleMoral says in a sentence what the counts of a test mean if its orders have several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -320,7 +320,8 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the name of a result: the strategy, and the fault if there was one.
+// name returns the name of a result, which consists of the strategy and the fault, if there was
+// one.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -328,8 +329,8 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// failures says what happened to the requests that failed, with the most frequent kind of failure
-// first.
+// failures says what happened to the requests that failed, beginning with the most frequent kind of
+// failure.
 func failures(of map[string]int) (texts []string) {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -341,7 +342,7 @@ func failures(of map[string]int) (texts []string) {
 	return texts
 }
 
-// errorKinds says for each kind of error what happened to the request.
+// errorKinds contains, for each kind of error, a phrase that says what happened to the request.
 var errorKinds = map[string]string{
 	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
@@ -362,8 +363,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf returns the end of a sentence about orders that were given away twice. The end names the
-// cause or, if the cause is not known, is only a full stop.
+// causeOf returns the end of a sentence about orders that were grabbed twice. It names the cause
+// or, if that is not known, only adds a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

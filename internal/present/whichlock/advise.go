@@ -14,8 +14,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts sums up the test results of the recommended locks. It is compiled into the program, which
-// therefore needs no result files.
+// Facts sums up the test results of the recommended locks. It is compiled into the program, so that
+// the program needs no result files.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -75,7 +75,7 @@ func FactsOf(s Sources) (string, error) {
 	return string(text) + "\n", errors.Join(append(p.problems, err)...)
 }
 
-// Option returns the option for a strategy, or an empty one if there is none.
+// Option returns the lock with this strategy name, or an empty Option if it is not recommended.
 func (f Facts) Option(strategy string) (o Option) {
 	for _, o := range f.Options {
 		if o.Strategy == strategy {
@@ -88,7 +88,7 @@ func (f Facts) Option(strategy string) (o Option) {
 // list returns a copy of names that is never nil, because nil would become null in the JSON.
 func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is a question that helps to choose a lock, with its possible answers.
+// Question is a question that helps a user to choose a lock, with its possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
@@ -117,15 +117,15 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack describes how locks are implemented in a programming language. Locks contains the library
-// for each strategy, unless there is none.
+// Stack says which libraries implement the locks in a programming language. Locks has no entry for
+// a strategy without a library.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is something that users of a lock must do, with an example in code.
+// Duty is something that users of a lock must do to be safe, with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties, at least one of which must hold; if empty, the duty applies to every lock
@@ -135,7 +135,7 @@ type Duty struct {
 	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
 }
 
-// Guide contains the libraries of each programming language, and the duties of a lock's users.
+// Guide contains the libraries for each programming language, and the duties of users.
 var Guide = func() (g struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
@@ -153,26 +153,27 @@ func stackAnswers() []Answer {
 	return catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })
 }
 
-// FindStack returns the libraries of a programming language. For an unknown language, the list is
-// empty.
+// FindStack returns the Stack of a programming language, or an empty one if the language is
+// unknown.
 func FindStack(name string) Stack {
 	return catalog.First(Guide.Stacks, func(s Stack) bool { return s.Name == name })
 }
 
-// serversOf lists the servers that a user has, for each answer to the question about servers.
+// serversOf contains the servers that a user can use, for each answer to the question about
+// servers.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised is the largest number of locks that Advise recommends.
+// mostAdvised limits how many locks Advise recommends.
 const mostAdvised = 3
 
 // ErrAnswer means that an answer is not one of the possible answers.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers. Cheap locks come first, and locks that cannot
-// handle work of the user's length come last.
+// Advise returns the locks that fit the answers, with cheap locks first. Locks that cannot handle
+// work as long as the user's come last.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -202,8 +203,8 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise. Advise sorts the
-// locks by this number first.
+// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise, because Advise
+// sorts by this number.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -213,8 +214,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But describes the requirement of the user that this lock does not meet. It returns "" if the lock
-// meets all requirements.
+// But describes the requirement that this lock does not meet, or returns "" if it meets all
+// requirements of the user.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -229,8 +230,8 @@ func (o Option) But(answers []string) string {
 	}
 }
 
-// Duties returns what users of this lock must do. The examples are in Go or Java for users of these
-// languages, and in SQL for all others.
+// Duties returns what users of this lock must do. The examples are in Go or Java if the user works
+// with that language, and in SQL otherwise.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -259,7 +260,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns the number of round trips, or 0 if none were measured.
+// trips returns the number of round trips, or 0 if it was not measured.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

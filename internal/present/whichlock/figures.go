@@ -37,7 +37,8 @@ func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the measurements of a lock in one case of the benchmark, or nil if there are none.
+// row returns the measurements of a lock in one case of the benchmark, or nil if that case was not
+// measured.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -47,14 +48,15 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in one case of the benchmark, as a number of round trips to
-// Redis with its confidence interval.
+// Trips returns how many round trips to Redis a lock costs in one case of the benchmark, with the
+// confidence interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// The ratio compares the lock with two PINGs, which need two round trips, so multiply by 2.
+	// The ratio compares the lock with two PINGs, which take two round trips, so twice the ratio is
+	// the number of round trips.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
@@ -68,8 +70,8 @@ func (p *page) RoundTrip() string {
 	return fmt.Sprintf("%.0f µs", row.P50US/2)
 }
 
-// MeanGap returns the mean time from a release of the lock until the next client gets it, in round
-// trips.
+// MeanGap returns how many round trips pass on average from a release of the lock until the next
+// client gets it.
 func (p *page) MeanGap(name string) string {
 	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
 	if row == nil || row.GapMeanUS == nil || floor == nil || floor.P50US == 0 {
@@ -78,7 +80,8 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns how many commands it takes to get the lock, without and with competing clients.
+// Commands returns how many Redis commands it takes to get the lock, first without and then with
+// competing clients.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -89,8 +92,8 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's fairness index, which says how equally clients get the lock, or 0 if it
-// was not measured.
+// Fairness returns Jain's fairness index, which is 1 if all clients get the lock equally often. It
+// returns 0 if the index was not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain
@@ -136,7 +139,7 @@ func (p *page) Version(name string) string {
 }
 
 // Rate says how often per second a lock was acquired in one case of the benchmark, and how many
-// commands each acquisition took.
+// commands an acquisition took.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -158,8 +161,8 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the file in results/ that contains the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured searches results/claims.txt for a regular expression, and returns the text that its
-// first group matches.
+// Measured returns the part of results/claims.txt that matches the first group of a regular
+// expression.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

@@ -10,7 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// cells returns the test results of a strategy. It records a problem if there are none.
+// cells returns the test results of a strategy. If there are none, it records a problem, so that
+// Write fails.
 func (p *page) cells(name string) []experiment.Cell {
 	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
@@ -33,7 +34,7 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy })
 }
 
-// faults returns the faults under which a strategy's result satisfies a condition.
+// faults returns the faults under which a strategy's result meets a condition.
 func (p *page) faults(name string, matches func(experiment.Cell) bool) []string {
 	matching := catalog.Filter(p.cells(name), func(c experiment.Cell) bool { return c.Fault != catalog.NoFault && matches(c) })
 	return catalog.Map(matching, func(c experiment.Cell) string { return string(c.Fault) })
@@ -53,7 +54,7 @@ func (p *page) Twice(name string) []string { return p.faults(name, isTwice) }
 // them got the order.
 func (p *page) TwoInside(name string) []string { return p.faults(name, onlyTwoIn) }
 
-// Stuck returns the faults after which no client can get the order any more.
+// Stuck returns the faults that leave an order in a state in which no client can get it any more.
 func (p *page) Stuck(name string) []string { return p.faults(name, isStuck) }
 
 // Striking returns the faults that can affect a strategy.
@@ -70,7 +71,8 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return experiment.Cell{}
 }
 
-// DoubleGrabs returns how often an order was given away again in the load test without a fault.
+// DoubleGrabs returns how many grabs were too many in the load test without a fault, because the
+// order already had a winner.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
 		return *c.DoubleGrabs
@@ -90,8 +92,8 @@ func (p *page) NeverTwice(names []string) bool {
 	})
 }
 
-// EachBreaks reports whether each of these strategies gave an order to two clients under some
-// fault.
+// EachBreaks reports whether each of these strategies gave an order to two clients under at least
+// one fault.
 func (p *page) EachBreaks(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
 }
@@ -108,7 +110,7 @@ func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()
 func (p *page) OwnNames() []string { return Choices }
 
 // NeedDuty returns the recommended strategies whose users have this duty, or nil if all of them
-// have it. It assumes that the work is short, and that no order may go to two clients.
+// have it. It assumes short work, and that no order may go to two clients.
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
@@ -125,8 +127,8 @@ func (p *page) NeedDuty(d Duty) (names []string) {
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is outside the database. If fenced is true,
-// it returns only those whose fencing tokens the database checks, and otherwise only the others.
+// Remote returns the recommended strategies whose lock is outside the database. The argument fenced
+// selects those whose fencing tokens the database checks, or those without that check.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -137,17 +139,17 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog but not redlock, because watchdog
-// depends on a single Redis server.
+// SurvivedByRedlock returns the faults that break watchdog, which needs a single Redis server, but
+// not redlock.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
 }
 
-// hangOutcomes groups locks by what happens if a client never releases them.
+// hangOutcomes groups locks by what happens if a client hangs and never releases its lock.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by what happens if the client that holds the lock hangs. Stuck
+// HangOutcomes groups the locks by what happens if a client hangs while it holds the lock. Stuck
 // means that no other client can get the order. LetIn means that another client gets the lock.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
@@ -179,15 +181,15 @@ func QuoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals says how many injected faults had an unsafe result, without and with a check for a
-// lost lock. Helps means that the check lowers this number, but does not make any strategy safe.
+// lossTotals counts the injected faults with an unsafe result, without and with a check for a lost
+// lock. Helps means that the check makes the number smaller, but no strategy completely safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool
 }
 
-// LossTotals shows what a check for a lost lock is worth, by comparing runs with and without this
-// check.
+// LossTotals compares runs with and without a check for a lost lock, to show what this check is
+// worth.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {

@@ -24,7 +24,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources contains the test results and files from which the page is written.
+// Sources contains the test results and files that docs/which-lock.md is based on.
 type Sources struct {
 	Matrix    *experiment.Run   // results of our strategies under all faults
 	Unique    *experiment.Run   // results of mysql-unique under all faults
@@ -35,7 +35,7 @@ type Sources struct {
 	Versions  map[string]string // versions of the libraries, by module
 }
 
-// The page is written from these folders and files in results/.
+// These folders and files in results/ contain the results that docs/which-lock.md is based on.
 const (
 	matrixFolder    = "reference-matrix-local"
 	uniqueFolder    = "reference-unique-local"
@@ -45,7 +45,8 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// sourceRun is one of the test runs from which the page is written. Folder is its name in results/.
+// sourceRun is one of the test runs that docs/which-lock.md is based on. Folder is its name in
+// results/.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
@@ -102,7 +103,7 @@ func Versions(mod string) map[string]string {
 	return found
 }
 
-// Choices lists the strategies that readers may want to use. All others only demonstrate mistakes.
+// Choices lists the strategies that we recommend. All others only demonstrate mistakes.
 var Choices = []string{
 	"mysql-cas", "mysql-unique", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
 	"redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced",
@@ -111,7 +112,7 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write returns the page as Markdown. If the sources do not support a sentence on the page, it
+// Write returns the page as Markdown. If the test results do not support a sentence on the page, it
 // returns an error instead.
 func Write(s Sources) (string, error) {
 	p := &page{Sources: s}
@@ -141,7 +142,7 @@ func Write(s Sources) (string, error) {
 }
 
 // page provides the data for the template. Its methods collect problems, so that Write can report
-// all of them together.
+// all of them at once.
 type page struct {
 	Sources
 	problems []error
@@ -151,8 +152,8 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns the sentence in bold. If the test results no longer support the sentence, it
-// records a problem, so that Write fails.
+// claim returns a sentence in bold. If the condition is false, the test results do not support the
+// sentence any more, so it records a problem.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -180,7 +181,8 @@ func Short(s Sources) (string, error) {
 	return b.String(), errors.Join(p.problems...)
 }
 
-// strategy returns the strategy with this name. If there is none, it records a problem.
+// strategy returns the strategy with this name. If there is none, it records a problem, so that
+// Write fails.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// The mark for any question can have one of these reasons.
+// These reasons can occur in the mark for any question.
 const (
 	right = "right"
 	other = "other" // the answer is wrong, but not because of a known misconception
@@ -25,8 +25,8 @@ const (
 	offsetTolerance   = 60 // in ms, in both directions
 )
 
-// bareNumber removes words and units around a number: "step 10" becomes "10", and "3.4x" becomes
-// "3.4".
+// bareNumber removes the word or the unit around a number: "step 10" becomes "10", and "3.4x"
+// becomes "3.4".
 func bareNumber(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -44,7 +44,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses a number that must not be negative.
+// decimal parses a number, and returns an error if the number is negative.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bareNumber(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -75,8 +75,8 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// answer contains the words of a user's answer, and the measured values to compare them with. err
-// is the first problem, such as a word that is not a number, or a value that was not measured.
+// answer contains the words of a user's answer, and the measured values to compare them with. The
+// field err is the first problem, such as a word that is not a number.
 type answer struct {
 	words  []string
 	facts  Facts
@@ -84,7 +84,8 @@ type answer struct {
 	points int // the points of an answer that is only partly right
 }
 
-// Judge compares an answer with the facts. If the answer is not valid, the error wraps ErrAnswer.
+// Judge compares an answer with the measured facts. If the answer is malformed, the error wraps
+// ErrAnswer.
 func (q Question) Judge(words []string, f Facts) (Mark, error) {
 	a := &answer{words: words, facts: f}
 	m := Mark{Why: q.judge(a), Points: a.points}
@@ -103,7 +104,8 @@ func (a *answer) fail(err error) {
 	}
 }
 
-// read parses the first word of the answer. It records an error if the word is not valid.
+// read parses the first word of the answer. If the word is invalid, it records an error in the
+// answer.
 func read[T any](a *answer, parse func(string) (T, error)) T {
 	x, err := parse(a.words[0])
 	a.fail(err)
@@ -112,7 +114,8 @@ func read[T any](a *answer, parse func(string) (T, error)) T {
 
 func (a *answer) missing(fact string) { a.fail(fmt.Errorf("%w: %s", errMeasure, fact)) }
 
-// fact returns a value by name. If no command has measured the value, it records an error.
+// fact returns a measured value by name. If it has not been measured, it records an error in the
+// answer.
 func (a *answer) fact(name string) string {
 	value, ok := a.facts[name]
 	if !ok {
@@ -121,8 +124,8 @@ func (a *answer) fact(name string) string {
 	return value
 }
 
-// number returns a value as a number. If no command has measured such a number, it records an
-// error.
+// number returns a measured number by name. If it has not been measured, it records an error in the
+// answer.
 func (a *answer) number(name string) float64 {
 	x, ok := a.facts.number(name)
 	if !ok {
@@ -131,7 +134,7 @@ func (a *answer) number(name string) float64 {
 	return x
 }
 
-// reason says why an answer is right or wrong. It applies only if holds is true.
+// reason says why an answer is right or wrong, provided that holds is true.
 type reason struct {
 	holds bool
 	why   string // right, or the mistaken belief that leads to the answer
@@ -142,12 +145,12 @@ func first(reasons []reason) string {
 	return cmp.Or(catalog.First(reasons, func(r reason) bool { return r.holds }).why, other)
 }
 
-// mistake is a wrong answer and the false belief behind it. figure is a number or the name of a
-// measured value.
+// mistake is a wrong answer, with the false belief that leads to it. The figure is a number or the
+// name of a measured value.
 type mistake struct{ figure, belief string }
 
 // count returns a function that compares an answer with a measured number. If the answer is wrong,
-// that function looks for the mistake behind it.
+// it looks for the mistake that led to it.
 func count(fact string, mistakes ...mistake) func(*answer) string {
 	return func(a *answer) string {
 		n := read(a, parseWhole)
@@ -159,13 +162,13 @@ func count(fact string, mistakes ...mistake) func(*answer) string {
 	}
 }
 
-// provesNothing judges the answer to this question: does the first run prove that the lock is safe?
+// provesNothing judges the answer to the question: does the first run prove that the lock is safe?
 func provesNothing(a *answer) string {
 	isYes := read(a, yesOrNo) == "yes"
 	return first([]reason{{isYes == (a.fact("one.verdict") == string(catalog.Safe)), right}, {true, "passed"}})
 }
 
-// longestWait judges the answer to this question: how long do clients wait for the lock of a client
+// longestWait judges the answer to the question: how long do clients wait for the lock of a client
 // that has died?
 func longestWait(a *answer) string {
 	ms, want := read(a, decimal), a.number("check.waited")
@@ -180,7 +183,7 @@ func longestWait(a *answer) string {
 	})
 }
 
-// oneLineMore judges exercise 4, in which the user adds one step to a schedule.
+// oneLineMore judges a schedule to which the user has added one step, which is exercise 4.
 func oneLineMore(a *answer) string {
 	was, is, err := bothSchedules(a.facts, "expire.schedule")
 	a.fail(err)
@@ -195,7 +198,7 @@ func oneLineMore(a *answer) string {
 	})
 }
 
-// pausedAfter judges the answer to this question: after which step is client A paused?
+// pausedAfter judges the answer to the question: after which step is client A paused?
 func pausedAfter(a *answer) string {
 	n, paused := float64(read(a, parseWhole)), a.number("getdel.paused")
 	released, _ := a.facts.number("getdel.released")
@@ -207,8 +210,8 @@ func pausedAfter(a *answer) string {
 	})
 }
 
-// smallestOffset judges the answer to this question: what is the smallest clock offset that breaks
-// the lock? A run just below the answer must be safe, and a run just above it must be unsafe.
+// smallestOffset judges the answer to the question: what is the smallest clock offset that breaks
+// the lock? The answer is right if a run just below it is safe and a run just above it is unsafe.
 func smallestOffset(a *answer) string {
 	read(a, offset)
 	below, above := a.facts["below.verdict"], a.facts["above.verdict"]
@@ -227,8 +230,8 @@ func offset(word string) (int, error) {
 	return n, err
 }
 
-// around prepares two runs of the load test, with clock offsets just below and just above the
-// answer.
+// around stores two clock offsets, just below and just above the answer, for two runs that check
+// it.
 func around(words []string, f Facts) error {
 	n, err := offset(words[0])
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
@@ -238,8 +241,7 @@ func around(words []string, f Facts) error {
 // pointsOfGrab lists the steps of a request that the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the answer to this question: at which step was the holder of the lock
-// stopped?
+// whereStopped judges the answer to the question: at which step was the holder of the lock stopped?
 func whereStopped(a *answer) string {
 	point := strings.ToLower(strings.Join(strings.Fields(a.words[0]), " "))
 	_, step, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
@@ -256,7 +258,7 @@ func whereStopped(a *answer) string {
 	return why
 }
 
-// Exercise 9 asks about these faults, and allows these verdicts as answers.
+// These are the faults in exercise 9, and the verdicts that users can predict for them.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -272,7 +274,7 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges six predictions of test results, and explains the first prediction that is wrong.
+// sixCells judges a user's predictions of six test results, and explains the first wrong one.
 func sixCells(a *answer) string {
 	wrong, struck := "", true
 	for i, field := range nineFields {
@@ -311,14 +313,14 @@ func linesMoved(a *answer) string {
 	})
 }
 
-// overlapsRemain judges the answer to this question: can two clients still hold the lock at once if
+// overlapsRemain judges the answer to the question: can two clients still hold the lock at once if
 // the database checks fencing tokens?
 func overlapsRemain(a *answer) string {
 	isNo := read(a, yesOrNo) == "no"
 	return first([]reason{{isNo == (a.number("fenced.overlaps") > 0), right}, {true, "outside"}})
 }
 
-// commandsOver judges the answer to this question: by what factor does redlock need more commands
+// commandsOver judges the answer to the question: by what factor does redlock need more commands
 // than setnx?
 func commandsOver(a *answer) string {
 	x, setnx, redlock := read(a, decimal), a.number("setnx.commands"), a.number("redlock.commands")
@@ -334,12 +336,12 @@ func commandsOver(a *answer) string {
 	})
 }
 
-// ownScored lists properties of the user's own lock, which together earn a point if the lock keeps
-// all of them under faults.
+// ownScored lists properties of the user's own lock. The user earns one point if the lock keeps all
+// of them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// ownLock judges a lock that the user wrote. It gives one point each if nothing fails without
-// faults, if the properties in ownScored hold, and if each order has only one winner.
+// ownLock judges a lock that the user has written. It gives up to three points: for no failure
+// without faults, for the properties in ownScored, and for a single winner.
 func ownLock(a *answer) string {
 	f := a.facts
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
@@ -367,13 +369,13 @@ func ownLock(a *answer) string {
 	})
 }
 
-// scheduleLines is a schedule whose steps can be compared as lines of text.
+// scheduleLines is a schedule together with its steps as lines of text, which are easy to compare.
 type scheduleLines struct {
 	schedule.Schedule
 	lines []string
 }
 
-// Header returns the part of the schedule that stands above its steps.
+// Header returns the text of the schedule without its steps.
 func (h scheduleLines) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()

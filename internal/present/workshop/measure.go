@@ -15,10 +15,11 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// errMeasure means that the output of a command lacks a required figure.
+// errMeasure means that a command did not produce a value that the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all returns a function that calls all measures, even after an error, and joins their errors.
+// all returns a function that calls all these functions, even after an error, and joins their
+// errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -29,8 +30,8 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the test results of a strategy under a fault. The names of
-// the stored values begin with prefix.
+// cell returns a function that stores the test results of a strategy under a fault. The prefix
+// begins the name of each stored value.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -71,8 +72,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the search result for a strategy, and its first failure if there is one. If
-// strategy is empty, it returns the first result.
+// explored returns a strategy's search result, and its first failure if there is one. If strategy
+// is empty, it takes the first search result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -85,8 +86,8 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores what a search has found for a strategy. The names of the
-// stored values begin with prefix.
+// search returns a function that stores what a search has found for a strategy. The prefix begins
+// the name of each stored value.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -116,8 +117,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that counts the winners in a replayed schedule. It also counts the steps
-// during which two clients believe that they hold the lock.
+// rows returns a function that counts the winners in a replayed schedule, and the steps after which
+// two clients believe that they hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -150,7 +151,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores how an instance reacted after Redis had lost its scripts.
+// scripts returns a function that stores how an instance reacted when Redis had lost its scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {

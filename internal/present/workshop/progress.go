@@ -44,8 +44,8 @@ type Answer struct {
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads a progress file. If the file does not exist, it returns a new Progress with
-// this seed. write saves the progress later, and must replace a file atomically.
+// ReadProgress reads a progress file, or returns a new Progress with this seed if there is no file
+// yet. The function write saves the progress later, and must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -87,8 +87,8 @@ func save(path string, data []byte, write func(path string, data []byte) error) 
 
 func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o644) }
 
-// stateOf returns the user's progress in an exercise. Before the first attempt, it only has the
-// values that are chosen at random.
+// stateOf returns the user's progress in an exercise. Before the first attempt, it contains only
+// the random values of the exercise.
 func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -147,6 +147,6 @@ func (p *Progress) Next() int {
 	return catalog.First(Exercises, func(e Exercise) bool { return !p.stateOf(e).isDone() }).Number
 }
 
-// isSettled reports whether an answer is correct and final. A file is never final, because the user
-// may hand it in again.
+// isSettled reports whether an answer is correct and final. An answer in a file is never final,
+// because the user may hand in the file again.
 func (s *State) isSettled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

@@ -51,7 +51,7 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join joins two sentences with a space. It omits the space after a wide character, such as a
+// join joins two sentences with a space, unless the first one ends with a wide character, such as a
 // Chinese one.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
@@ -62,10 +62,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the key under which a text of an exercise is stored, such as "3.why".
+// key returns the key of a text about an exercise, such as "3.why".
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// factsWith returns the values for the texts of an exercise, and prefers those in more.
+// factsWith returns the values for the texts of an exercise. Values in more have priority.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	maps.Copy(f, s.Progress.stateOf(e).Facts)
@@ -73,13 +73,13 @@ func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	return f
 }
 
-// text returns a text of an exercise with its values filled in. rest is the key of the text without
-// the number of the exercise.
+// text returns a text about an exercise, with its values filled in. The key of the text is given
+// without the number of the exercise.
 func (s *Session) text(e Exercise, rest string) string {
 	return s.Texts.Say(key(e, rest), s.factsWith(e, nil))
 }
 
-// List prints the exercises, the score, and which exercise is next.
+// List prints the exercises and the score, and says which exercise is next.
 func (s *Session) List() {
 	head := []string{""}
 	for _, name := range []string{"exercise", "minutes", "points", "state"} {
@@ -147,8 +147,8 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrEarly, e.Number)
 }
 
-// MayTry reports why Try is not possible. The error wraps ErrEarly if the exercise has not run yet,
-// or ErrAnswer if the exercise offers no Try.
+// MayTry returns an error if Try is not possible. The error wraps ErrEarly if the exercise has not
+// run yet, and ErrAnswer if it has no Try command.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: there is no figure to try in exercise %d", ErrAnswer, e.Number)
@@ -156,8 +156,8 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command of the exercise with a number that the user chose. The user can experiment,
-// because the score stays the same.
+// Try runs a command of the exercise with a number that the user chooses. It does not change the
+// score, so users can experiment.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -187,7 +187,8 @@ func (s *Session) Ran(e Exercise) bool { return s.Progress.stateOf(e).Ran }
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command that continues the exercise, for callers that cannot prompt the user.
+// HowTo prints the command with which the user can continue. It is for callers that cannot prompt
+// the user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.factsWith(e, nil)) }
 
 func (s *Session) predicted(e Exercise) string {
@@ -198,7 +199,8 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict stores the user's prediction unless there is one. shown is the letter on the screen.
+// Predict stores the user's prediction, which cannot be changed later. The argument shown is the
+// letter on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.randomParts(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -215,7 +217,7 @@ func (s *Session) Predict(e Exercise, shown string) error {
 }
 
 // Folder is the name of the folder for the exercises. It begins with an underscore, so that the go
-// command ignores Go files in it.
+// command ignores the Go files in it.
 const Folder = "_workshop"
 
 // Path returns the path of an exercise's folder, or of a file in this folder.
@@ -229,8 +231,7 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
-// empty removes the results in a folder of an exercise, and stores the path of this folder in f as
-// "dir".
+// empty deletes a result folder of an exercise, and stores its path in f as "dir".
 func (s *Session) empty(e Exercise, folder string, f Facts) error {
 	f["dir"] = s.Path(e, folder)
 	if err := os.RemoveAll(f["dir"]); err != nil {
@@ -269,8 +270,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a warning for each measured value that differs from what the texts of the
-// exercise assume.
+// differs returns a warning for each measured value that contradicts the texts of the exercise.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.stateOf(e).Facts
 	for _, c := range e.Claims {
@@ -321,7 +321,7 @@ func sign(right bool) string {
 }
 
 // steps runs commands and stores the values that they measure in f. If a command needs a server
-// that is missing, it runs the commands in Instead.
+// that is missing, it runs the commands in Instead instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		var err error
@@ -359,13 +359,14 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 // Prompt is printed in front of each command.
 const Prompt = "$ "
 
-// command returns the command line of a step, with "…" for each value that is not known yet.
+// command returns the command line of a step. It replaces values that are not known yet with "…".
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the command lines that Run will execute, depending on the servers that exist.
+// commands returns the command lines that Run will execute, which depend on the servers that are
+// installed.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -377,7 +378,7 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	return all
 }
 
-// words splits a command into words. It adds -stack local if the user wants real servers.
+// words splits a command into words. If the user wants real servers, it adds -stack local.
 func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
 	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
@@ -412,7 +413,7 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the questions of an exercise, with "" for those that were answered correctly.
+// Questions returns the questions of an exercise, but "" for each one that was answered correctly.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -437,7 +438,7 @@ func question(i int) string { return "q" + strconv.Itoa(i+1) }
 const Leave = "-"
 
 // Answer judges the answers, one for each question, and prints the reasons. The error wraps
-// ErrAnswer if an answer is malformed, and ErrEarly if the exercise has not run yet.
+// ErrAnswer if an answer is malformed, and ErrEarly if the exercise has not run.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -451,7 +452,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %q: must have %s, separated by commas", ErrAnswer, strings.Join(answers[i], ","), catalog.Plural(q.Words(), "value", "values"))
 		}
 	}
-	// The output reveals the answers, so it is shown only if all answers are correct.
+	// Keep the output for now, because it reveals the answers. It is shown only if all answers are
+	// correct.
 	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
@@ -496,8 +498,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	isAsked := func(i int) bool {
 		return !left(answers[i]) && !s.Progress.stateOf(e).isSettled(i, e.Questions[i])
 	}
-	// First, check that all answers are valid, because otherwise the commands would run for
-	// nothing.
+	// Check first that all answers are valid, because otherwise the commands would run for nothing.
 	for i, q := range e.Questions {
 		if !isAsked(i) || q.File || q.Aim != nil {
 			continue
@@ -528,7 +529,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 }
 
 // handedIn reads the user's file and runs the commands that check it. If the file contains a lock
-// that is rejected, it prints the reason, and this is not an error.
+// that must be rejected, it prints the reason but returns no error.
 func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path string, f Facts) error {
 	text, err := infile.Read(path, infile.Small)
 	switch {

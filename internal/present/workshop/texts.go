@@ -17,7 +17,8 @@ var files embed.FS
 // Languages lists the languages of the workshop, beginning with the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts contains the sentences of one language by key. Say fills in their slots, such as {double}.
+// Texts contains the sentences of one language by key. The sentences have slots, such as {double},
+// which Say fills in.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -69,8 +70,8 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key. It replaces each name in braces, such as {steps}, with its value
-// in f, and leaves names without a value unchanged.
+// Say returns the sentence for key. It replaces each name in braces, such as {steps}, with its
+// value in f. Names without a value stay unchanged.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {
@@ -79,7 +80,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces names in braces with the values of f, except for names without a value.
+// fill replaces names in braces with their values in f, but leaves names without a value unchanged.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -91,7 +92,8 @@ func (f Facts) fill(text string) string {
 
 var letters = regexp.MustCompile(`^[A-Za-z]*`)
 
-// FromLocale returns the language of a locale such as zh_CN.UTF-8, or the default language.
+// FromLocale returns the workshop's language for a locale such as zh_CN.UTF-8, or the default
+// language if there is none.
 func FromLocale(locale string) string {
 	lang := letters.FindString(locale)
 	if slices.Contains(Languages, lang) {
@@ -100,7 +102,8 @@ func FromLocale(locale string) string {
 	return Languages[0]
 }
 
-// Width returns the width of a text in terminal columns, of which wide characters take two.
+// Width returns the width of a text in terminal columns. Wide characters, such as Chinese ones,
+// take two columns.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -117,8 +120,8 @@ func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks text into lines between words or wide characters. Certain characters, such as a full
-// stop, never begin a line.
+// Wrap breaks text into lines, either between words or between wide characters. Characters such as
+// a full stop never begin a line.
 func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {

@@ -41,7 +41,7 @@ func (s *Session) Overview() (o Overview) {
 	return o
 }
 
-// View contains those parts of an exercise that the user may already see.
+// View contains the parts of an exercise that the user may see at this time.
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
@@ -80,7 +80,7 @@ type Asked struct {
 	Problems []Problem `json:"problems,omitempty"` // errors in the file, by line
 }
 
-// View returns those parts of an exercise that the user may already see.
+// View returns the parts of an exercise that the user may see at this time.
 func (s *Session) View(e Exercise) (View, error) {
 	state := s.Progress.stateOf(e)
 	f := s.factsWith(e, nil)
@@ -146,7 +146,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// readIfThere returns the content of a file, or nil if the user has deleted the file.
+// readIfThere returns the content of a file, or nil if there is no such file.
 func readIfThere(path string) ([]byte, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -164,13 +164,14 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, save(path, []byte(text), writeFile)
 }
 
-// Problem is an error in one line of the user's file.
+// Problem is an error message about one line of the user's file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-// lineReference matches error messages of the Go compiler and the schedule parser that name a line.
+// lineReference matches error messages that name a line, from the Go compiler or from the schedule
+// parser.
 var lineReference = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
 // Located returns the error messages in a text that name a line of the user's file.

@@ -29,7 +29,7 @@ var (
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is the result of a command. Only the fields for that command are set.
+// Outcome is the result of a command. Only the fields that belong to the command are set.
 type Outcome struct {
 	Run      *experiment.Run   // the result of the run command
 	Explored []explore.Result  // the results of the explore command
@@ -38,8 +38,8 @@ type Outcome struct {
 	Scripts  *Scripts          // the result of workshop -script-flush
 }
 
-// Scripts contains the responses of an instance to a lock request and an unlock request, if Redis
-// loses its scripts between the two.
+// Scripts contains an instance's responses to a lock request and an unlock request, between which
+// Redis has lost its scripts.
 type Scripts struct {
 	Locked   bool
 	NoScript string // the error of EVALSHA after SCRIPT FLUSH
@@ -50,8 +50,8 @@ type Scripts struct {
 // to out.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
-// Facts contains values by name. The values were measured or chosen at random, and fill the
-// placeholders in commands and sentences.
+// Facts contains values that were measured or chosen at random, by name. They fill the placeholders
+// in commands and sentences.
 type Facts map[string]string
 
 // number returns a value as a number, or false if the value is missing or is not a number.
@@ -60,12 +60,12 @@ func (f Facts) number(name string) (float64, bool) {
 	return x, err == nil
 }
 
-// Step is a command of an exercise. Names of facts in braces are replaced by their values.
+// Step is a command of an exercise. Names in braces are placeholders for Facts.
 type Step struct {
 	Run     string
 	Servers bool // whether the step needs redis-server, and MariaDB or MySQL, for -stack local
 	Measure func(Outcome, Facts) error
-	// Instead lists the steps to run if the servers are missing. It may be empty.
+	// Instead lists the steps to run if the servers are missing.
 	Instead []Step
 }
 
@@ -76,7 +76,8 @@ type Question struct {
 	Choices []string // the allowed words; nil if the answer is a figure or a file
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
-	// Aim stores parts of the answer as facts, for the commands that check the answer. It may be nil.
+	// Aim prepares the commands that check the answer, by storing parts of the answer as facts. It may
+	// be nil.
 	Aim func(words []string, f Facts) error
 	// judge returns why the answer is right or wrong, as the key of a sentence.
 	judge func(*answer) string
@@ -91,7 +92,8 @@ type Mark struct {
 	Why    string `json:"why"`
 }
 
-// Claim is a value that is named in the text of an exercise, and that its command must measure too.
+// Claim is a value that the text of an exercise mentions. If the user's run measures a different
+// value, the user gets a warning.
 type Claim struct{ Fact, Value string }
 
 // Exercise describes one exercise: its commands, its questions, and how to judge the answers.
@@ -129,7 +131,7 @@ func (e Exercise) Words() int {
 	return n
 }
 
-// Find returns the exercise with this number, or false if there is none.
+// Find returns the exercise with this number. If there is none, it returns false.
 func Find(number int) (Exercise, bool) {
 	if number < 1 || number > len(Exercises) {
 		return Exercise{}, false
@@ -137,8 +139,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// randomParts returns the order of the options and the random values of an exercise, which are
-// always the same for a seed.
+// randomParts returns the order of the options and the random values of an exercise. They depend
+// only on the seed, so they are the same every time.
 func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
@@ -150,8 +152,8 @@ func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words and replaces names in braces with the values of f. A value
-// that contains spaces stays one word.
+// arguments splits a command into words and fills in the values of f. A value that contains spaces
+// stays one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {
