@@ -10,7 +10,7 @@ import (
 )
 
 // Etcd returns options that send the calls of an etcd client through t, or nil if t is nil. A
-// keep-alive request counts as one call together with its reply, and watches do not go through t.
+// keep-alive request and its reply count as one call. Watches do not go through t.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -39,7 +39,7 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 }
 
 // isOfClient reports whether the etcd client opened a stream by itself, to keep its leases alive.
-// It recognizes such streams because only they require a leader.
+// Only such streams require a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0

@@ -10,8 +10,8 @@ import (
 )
 
 // Redis returns a hook that sends every command of a go-redis client through t. A pipeline or a
-// transaction counts as one call. Subscriptions do not go through t, and neither do the commands
-// that set up connections.
+// transaction counts as one call. Subscriptions and the commands that set up connections do not go
+// through t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -22,7 +22,7 @@ func Redis(t Tap, instance, target string) redis.Hook {
 	})
 }
 
-// Commands returns a hook that calls around for every command, except for commands that set up a
+// Commands returns a hook that calls around for every command, unless the command only sets up a
 // connection.
 func Commands(around redishook.Hook) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
@@ -33,7 +33,8 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether cmd only sets up a connection. go-redis sends such commands by itself.
+// setsUp reports whether a command only sets up a connection, because go-redis sends such commands
+// by itself.
 func setsUp(cmd redis.Cmder) bool {
 	return slices.Contains([]string{"hello", "auth", "select", "client", "readonly", "unwatch"}, cmd.Name())
 }

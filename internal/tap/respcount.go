@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer whose connections add the number of their commands to n, including
-// subscriptions and the commands that set up a connection.
+// CountRedis returns a dialer whose connections count the commands that are sent, and add them to
+// n. This includes subscriptions and the commands that set up connections.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -16,7 +16,8 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 			return nil, err
 		}
 		counting := &countingConn{Conn: c, n: n}
-		// go-redis needs the file descriptor to detect that an idle connection has been closed.
+		// Keep the file descriptor accessible, because go-redis needs it to detect that an idle
+		// connection has been closed.
 		if sc, ok := c.(syscall.Conn); ok {
 			return struct {
 				*countingConn
@@ -41,19 +42,19 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in a stream of the Redis protocol (RESP), which may arrive in
-// pieces. The zero value is ready to use.
+// respCounter counts the commands in a stream of the Redis protocol (RESP). The stream may arrive
+// in pieces of any size. The zero value is ready to use.
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte
 	skip uint64 // how many bytes of the current string are still to come, including its CRLF
 }
 
-// maxNum limits the numbers in a stream, because an invalid one could overflow otherwise.
+// maxNum limits the numbers in a stream, because a huge invalid number could overflow otherwise.
 const maxNum = 1 << 40
 
-// feed reads p and returns how many commands begin in it. Every line begins a command, except a
-// line that announces a string.
+// feed reads p and returns how many commands begin in it. Each line is the beginning of a command,
+// unless it announces a string.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {

@@ -26,7 +26,7 @@ type connector struct {
 	statements *atomic.Uint64
 }
 
-// Connect opens a connection, which does not go through the tap.
+// Connect opens a connection. This call does not go through the tap.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{fullConn: full, of: c}, nil
 }
 
-// fullConn lists the methods that the MySQL and SQLite drivers both support.
+// fullConn lists the methods that the connections of both drivers have, for MySQL and for SQLite.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -55,7 +55,7 @@ type conn struct {
 	suspect bool // whether its state is unknown, because the tap refused a call or lost a reply
 }
 
-// step makes one call to the database through the tap, and calls undo if the reply is lost.
+// step makes one call to the database through the tap. If the reply is lost, it also calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -90,8 +90,8 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// BeginTx starts a transaction. If the reply is lost, BeginTx closes the connection, so that the
-// server ends the transaction.
+// BeginTx starts a transaction. If the reply is lost, it closes the connection, so that the server
+// ends the transaction.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	return c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
 }
 
-// ResetSession prepares the connection for its next user, if the driver needs that.
+// ResetSession prepares the connection for its next user, if the driver supports this.
 func (c *conn) ResetSession(ctx context.Context) error {
 	if r, ok := c.fullConn.(driver.SessionResetter); ok {
 		return r.ResetSession(ctx)
@@ -125,8 +125,8 @@ func (c *conn) IsValid() bool {
 	return !c.suspect
 }
 
-// CheckNamedValue lets the driver convert an argument. If the result is ErrSkip, database/sql
-// converts the argument instead.
+// CheckNamedValue lets the driver convert an argument. If it returns ErrSkip, database/sql converts
+// the argument instead.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if n, ok := c.fullConn.(driver.NamedValueChecker); ok {
 		return n.CheckNamedValue(v)
@@ -134,7 +134,8 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx stores the context of its transaction, because Commit and Rollback have no context parameter.
+// tx stores the context of its transaction, because Commit and Rollback do not have a context
+// parameter.
 type tx struct {
 	inner driver.Tx
 	conn  *conn
@@ -143,7 +144,8 @@ type tx struct {
 
 func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
-// Rollback works even if the context has ended, because that is often the reason for the rollback.
+// Rollback works even after the context has ended, because that is often the reason for the
+// rollback.
 func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
 func (t *tx) end(ctx context.Context, end func() error) error {

@@ -17,8 +17,8 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// These are the phases of an attempt to grab an order. Renew covers all further calls about the
-// lock while the client holds it.
+// These are the phases of an attempt to grab an order. Renew stands for all calls about the lock
+// between its acquisition and its release.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -43,12 +43,12 @@ type Op struct {
 	Keys     []string // the keys in the call, if it has any
 }
 
-// Tap is called instead of a remote call, and makes the call with send. It may wait before that, or
+// Tap is called instead of a remote call, and can make the call with send. It may wait first, or
 // not call send at all. The caller receives the error that Tap returns. A Tap must be safe for
-// concurrent use, and a nil Tap only calls send.
+// concurrent use.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
-// do calls t, or only send if t is nil.
+// do calls t. If t is nil, it makes the call directly.
 func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) error {
 	if t == nil {
 		return send(ctx)
@@ -70,8 +70,8 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of a phase, and a function that ends the phase. Calls count
-// as renewals if they use the context of the acquire phase after its end.
+// Enter returns a context for the calls of a phase, and a function that ends the phase. If a call
+// still uses the context of the acquire phase after its end, it counts as a renewal.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }

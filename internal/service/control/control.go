@@ -47,13 +47,13 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the server's reply to a call that a breakpoint stopped and later released.
+// Answer is the reply that a stopped call got from its server after it was released.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error, so that clients need not interpret its text.
+// Code identifies an error, so that clients do not have to interpret its text.
 type Code string
 
 // These codes say what went wrong.
@@ -112,8 +112,8 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client sends a request to the control API of an instance. It sends body as JSON, decodes the
-// reply into answer, and returns an error if the status is not 2xx.
+// Client sends a request to the control API of an instance. It sends body as JSON and decodes the
+// response into answer. If the status is not 2xx, it returns an error.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
 // SetHold sets a breakpoint. If the name is already in use, SetHold first removes the old
@@ -123,21 +123,21 @@ func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	return err
 }
 
-// Held returns the calls that have reached a breakpoint, including those that have continued. It
-// waits until there are n calls, but no longer than within.
+// Held returns the calls that have reached a breakpoint, even if they have continued since. It
+// waits until there are n calls, but no longer than the time within.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that have reached each breakpoint, keyed by the name of the breakpoint.
+// Holds returns the calls that have reached each breakpoint, by the name of the breakpoint.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets a stopped call continue, and returns the server's answer to it. If the call is not
-// stopped at the breakpoint, the answer has the code NotHeld.
+// Release lets a stopped call continue, and returns the server's answer to it. If the breakpoint
+// does not stop this call, the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
@@ -148,7 +148,7 @@ func (c Client) RemoveHold(ctx context.Context, name string) error {
 	return err
 }
 
-// SetClock sets how far the clock that locking strategies see is ahead of the true time.
+// SetClock sets the clock of the locking strategies ahead of the true time.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err

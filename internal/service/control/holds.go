@@ -13,20 +13,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint, which stops calls that grabs make to servers. A renewal for several orders
-// counts as one call for each order.
+// Hold is a breakpoint, which stops the calls of grab requests to servers. If a renewal covers
+// several orders, it counts as one call for each of them.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At says where calls stop. If it is the zero Point, calls stop before they are sent, and their
-	// deadline still applies. At any other point, a stopped call ignores its context, as if its
-	// process were paused.
+	// At says where calls stop. At the zero Point, they stop before they are sent, and their deadline
+	// still applies. At any other point, they ignore their context, as if the process were paused.
 	At Point `json:"at"`
-	// Outcome, if set, is the immediate outcome of the calls, which then do not stop. It may be
+	// Outcome, if it is set, decides what happens to the calls, so that they do not stop. It may be
 	// Delivered or Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the stopped calls, so Holds.Note is called for each of them.
+	// Strike means that a fault hits the stopped calls, so that Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
@@ -74,8 +73,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies a driver's call for an order. N counts the calls of the same phase and target,
-// from 1, and is 0 for the end of a phase. A script that is sent again keeps its N.
+// Call identifies a driver's call for an order. N counts the calls with the same phase and target,
+// beginning at 1. It is 0 for the end of a phase. If a script is sent again, N stays the same.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -84,17 +83,17 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that has reached a breakpoint, and may have continued since then.
+// Held is a call that has reached a breakpoint. It may have continued since then.
 type Held struct {
 	Call
 	State State `json:"state"`
 	// Cancelled means that the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared means that the call may belong to several grabs.
+	// Shared means that the call may belong to several grabs, because it renews several leases.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State says how far a call at a breakpoint has got.
+// State says whether a call at a breakpoint is still stopped.
 type State string
 
 // These are the states of a call at a breakpoint.
@@ -108,8 +107,8 @@ const (
 // Outcome says how a stopped call continues.
 type Outcome string
 
-// An Outcome says what happens to a call that a breakpoint has stopped. ReplyDelivered is for a
-// call whose reply is held back, and all others are for calls that were not sent yet.
+// These are the outcomes of a stopped call. ReplyDelivered is for a call whose reply is held back,
+// and all others are for calls that have not been sent yet.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
@@ -123,22 +122,22 @@ var (
 	ErrNoHold = errors.New("control: there is no such breakpoint")
 	// ErrNotHeld means that the call is not stopped at this breakpoint.
 	ErrNotHeld = errors.New("control: this call is not paused")
-	// ErrRefused is the error that the caller of a refused call gets.
+	// ErrRefused is the error that a caller gets if a breakpoint refuses its call.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is the error that a caller gets if its call was sent but the reply was lost.
+	// ErrReplyLost is the error that a caller gets if its call was sent but a fault dropped the reply.
 	ErrReplyLost = errors.New("control: a fault dropped the reply")
-	// ErrExpired means that the deadline of a call passed while a breakpoint stopped the call.
+	// ErrExpired means that the deadline of a call passed while a breakpoint stopped it.
 	ErrExpired = errors.New("control: the deadline of the call passed while a fault delayed it")
 )
 
 // Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero
 // value has no breakpoints.
 type Holds struct {
-	// Note, if not nil, is called before a call stops at a breakpoint with Strike set. There are no
-	// concurrent calls of Note.
+	// Note, if it is not nil, is called before a breakpoint with Strike set stops a call. It is never
+	// called concurrently.
 	Note func(Call, Point)
-	// Ended, if not nil, is called when a call that was passed to Note continues, unless it is
-	// refused.
+	// Ended, if it is not nil, is called when a call that Note was called for continues. It is not
+	// called if the call is refused.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
@@ -205,8 +204,8 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// withHold locks h.mu and calls do with the named breakpoint. It returns ErrNoHold if there is no
-// such breakpoint.
+// withHold locks h.mu and calls do with the breakpoint of this name. If there is no such
+// breakpoint, it returns ErrNoHold.
 func (h *Holds) withHold(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -219,8 +218,8 @@ func (h *Holds) withHold(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that have reached a breakpoint, including those that have continued. It
-// waits until there are n calls or ctx ends. It returns ErrNoHold if there is no such breakpoint.
+// Await returns the calls that have reached a breakpoint, even if they have continued since. It
+// waits until there are n calls or ctx ends. If there is no such breakpoint, it returns ErrNoHold.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -237,7 +236,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that have reached each breakpoint, keyed by the name of the breakpoint.
+// All returns the calls that have reached each breakpoint, by the name of the breakpoint.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +256,7 @@ func (l *hold) metLocked() (met []Held) {
 	return met
 }
 
-// Release lets a stopped call or its reply continue, and returns the server's answer. err is
+// Release lets a stopped call or its reply continue, and returns the server's answer. The error is
 // ErrNoHold, ErrNotHeld or the error of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
@@ -282,8 +281,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked lets a call continue, or returns false if the call is not stopped at this
-// breakpoint.
+// releaseLocked lets a call continue. It returns false if this breakpoint does not stop the call.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -296,7 +294,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. It sends the call, but first waits as long as a breakpoint stops it.
+// Do implements tap.Tap. It sends a call, but waits first while a breakpoint stops it.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -330,8 +328,8 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and checks whether a breakpoint stops it. It returns nil if there are no
-// breakpoints for the orders of the call.
+// begin counts a call and checks whether a breakpoint stops it. If no breakpoint covers the orders
+// of the call, it returns nil.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -352,8 +350,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked identifies a call, but leaves its number at 0. orders lists the call's orders that
-// have breakpoints, and a renewal is named after the first of them.
+// nameLocked identifies a call by everything but its number. The result orders contains the orders
+// of the call that have breakpoints, and a renewal is named after the first of them.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -393,8 +391,8 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked records that a call has reached breakpoints, and reports whether one of them stops the
-// call. after means that the call already has its reply.
+// meetLocked records that a call has reached breakpoints, and reports whether one of them stops it.
+// The argument after means that the call already has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.appliesTo(c) {
@@ -446,8 +444,8 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 	return ctx, nil
 }
 
-// done returns a channel that closes when the caller's context ends. It returns nil if the call
-// must ignore its context.
+// done returns a channel that is closed when the caller's context ends, or nil if the call must
+// ignore its context.
 func (c *call) done(ctx context.Context) <-chan struct{} {
 	if c.ignoresContext() {
 		return nil
@@ -457,9 +455,9 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides what happens to a stopped call when its context ends. It returns nil if the call
-// stays stopped, and otherwise the error for the caller. A missed deadline ends any call that was
-// not sent yet, but a cancellation ends only database statements.
+// leave decides whether a stopped call ends with its context. It returns nil if the call stays
+// stopped, and otherwise the error for the caller. A missed deadline ends any call that was not
+// sent yet, but a cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -476,8 +474,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain remembers a call whose script the client will send again, so that the second try gets
-// the same number and outcome.
+// sendAgain remembers a call whose script the client will send again, so that the second attempt
+// has the same number and outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -486,8 +484,8 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp reports whether a call failed because its caller stopped waiting. An error does not
-// suffice, because some errors are normal replies, such as Nil of go-redis.
+// gaveUp reports whether a call failed because its caller stopped waiting. It also checks the
+// context, because some errors are normal replies, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 // awaitReply stores the server's answer, waits while a breakpoint holds it back, and returns the

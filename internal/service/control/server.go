@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance whose clock starts ahead of the true time by ahead.
-// The Server records an event in r for each call that a fault hits.
+// NewServer returns a Server for an instance whose clock is first ahead of the true time by ahead.
+// For each call that a fault hits, it records an event in r.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -34,7 +34,7 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	return s
 }
 
-// Now returns the wall-clock time that locking strategies see.
+// Now returns the wall-clock time for locking strategies, which a fault may have set ahead.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 // Record records an event. If the event ends a phase, Record waits while a breakpoint stops the
@@ -46,7 +46,7 @@ func (s *Server) Record(e history.Event) {
 	}
 }
 
-// Orders wraps a Store, so that its calls stop at breakpoints.
+// Orders returns a Store whose calls stop at breakpoints.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)

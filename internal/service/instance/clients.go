@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// The pool is large enough for a burst of commands, and the client opens minIdle of its
-	// connections in advance.
+	// Each client has at most poolSize connections, enough for a burst of commands, and opens minIdle
+	// of them in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -77,7 +77,7 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 }
 
 // dialRedis returns a client that never repeats a command, because a repeated SET NX would find the
-// client's own key and fail. It dials only once, so that a dead node costs only one timeout.
+// client's own key and fail. It dials only once, so that a dead node costs a single timeout.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -101,8 +101,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a Redis client. If it is a Cluster client, it looks for promoted replicas every
-// second instead of every minute.
+// newRedis returns a Redis client. A client for a Cluster looks for promoted replicas every second
+// instead of every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -112,8 +112,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client in advance, so that the first calls need not wait
-// for a connection. Errors do not matter here, so it ignores them.
+// warm opens n connections of each Redis client in advance, so that the first requests do not have
+// to wait for connections. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

@@ -29,8 +29,8 @@ type Config struct {
 	Instance string // name of the instance; empty means the port number
 	DB       string // database, in the form that order.Connect accepts
 	MaxConns int    // largest number of connections to the database
-	// MinIdle is the number of idle connections that each Redis client keeps. If it is 0, the
-	// client keeps enough for a burst of requests.
+	// MinIdle is the number of idle connections that each Redis client keeps. If it is 0, there are
+	// enough for a burst of requests.
 	MinIdle int
 
 	Redis          []string // addresses of one server, or of several nodes of one Cluster
@@ -66,13 +66,14 @@ func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 // DefaultDB is the address of the database in the project's docker compose file.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the maximum length of an instance name in bytes, and the size of its database column.
+// maxName is the maximum length of an instance name in bytes, which is the size of its database
+// column.
 const maxName = 64
 
-// hidden is the name of a flag that only loadgen sets, so the help does not show it.
+// hidden is the name of a flag that the help does not show, because only loadgen uses it.
 const hidden = "control"
 
-// newFlags returns flags that change cfg, after it has set cfg to the defaults.
+// newFlags returns flags that store their values in cfg. It also sets cfg to the defaults.
 func newFlags(cfg *Config) []flags.Flag {
 	*cfg = Config{
 		Addr: "127.0.0.1:8004", DB: DefaultDB, MaxConns: 64, Strategy: "setnx",
@@ -108,9 +109,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. For each flag that is missing, it reads the corresponding
-// environment variable. The message of an error has a single line, and the error wraps ErrUsage or
-// flag.ErrHelp.
+// Parse parses the flags of an instance. If a flag is missing, it uses the environment variable for
+// this flag. Errors have a single line, and wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
@@ -143,7 +143,8 @@ func checkStrategy(name string) error {
 	return err
 }
 
-// parseGuard parses the condition for writing a winner. An empty name means the strategy's default.
+// parseGuard parses the name of a guard, which is the condition for writing a winner. An empty name
+// selects the strategy's default.
 func parseGuard(name string) (order.Guard, error) {
 	if name == "" {
 		return "", nil
@@ -183,8 +184,8 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs returns a parser for a list of addresses separated by commas. An empty text means no
-// addresses.
+// addrs returns a parser for a list of addresses that are separated by commas. An empty text is an
+// empty list.
 func addrs(check func(addr string) error) flags.Parser[[]string] {
 	return func(text string) ([]string, error) {
 		if text == "" {

@@ -10,14 +10,15 @@ import (
 	"grablab/internal/order"
 )
 
-// Sent counts the commands that the clients of an instance have sent.
+// Sent counts the commands that an instance has sent to its servers.
 type Sent struct {
 	Redis atomic.Uint64 // number of commands to Redis
 	DB    atomic.Uint64 // number of statements to the database
 }
 
 // NewEnv returns the clients and settings that locking strategies need, without starting the
-// service. If cfg.DB is empty, there is no database. close closes all clients.
+// service. If cfg.DB is empty, it does not connect to a database. The function close closes all
+// clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store
 	closeStore := func() error { return nil }

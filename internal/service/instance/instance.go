@@ -44,8 +44,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process uses the address. It tells the parent process
-// to try another port.
+// ExitAddrInUse is the exit code if another process already uses the address. The parent process
+// can then try another port.
 const ExitAddrInUse = 98
 
 // Main runs an instance until ctx ends or a signal arrives. The exit code is 0 for success, 1 for a
@@ -99,8 +99,8 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run prints the address of an instance and serves it until ctx ends. It then lets running requests
-// finish, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
+// Run prints the address of an instance and serves requests until ctx ends. It then waits for
+// running requests, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // go-redis has only one logger for all clients
 
@@ -177,8 +177,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called. stop returns after the
-// instance has been removed from the registry.
+// announce keeps an instance registered until ctx ends or stop is called. The function stop waits
+// until the instance has been removed from the registry.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -209,7 +209,7 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that also gives access to its connection pool, which some locks need.
+// pooled is a Store that also provides its connection pool, which some locks need.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -217,11 +217,12 @@ type pooled struct {
 
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err, so that a deferred call can report an error.
+// closing calls close and adds its error to *err. It is meant for deferred calls, which could not
+// return the error otherwise.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder returns a recorder that writes to the file cfg.Events, and a function that closes the
-// file. If there is no file name, the recorder discards events.
+// newRecorder returns a recorder that appends events to the file cfg.Events, and a function that
+// closes the file. Without a file name, events are discarded.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -233,8 +234,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits the wait for the database. migrateTimeout is longer, because another
-// instance may be creating the tables.
+// connectTimeout limits how long to wait for the database. migrateTimeout is longer, because
+// another instance may be creating the tables at the same time.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -328,8 +329,8 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is how long a request may continue after its deadline, to write the winner and
-// release the lock.
+// unlockTimeout is how long a request may continue after its deadline, so that it can write the
+// winner and release the lock.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
@@ -359,7 +360,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs the messages of go-redis at debug level, because callers get the same errors as
+// toSlog logs messages of go-redis at debug level only, because callers get the same errors as
 // return values.
 type toSlog struct{ log *slog.Logger }
 

@@ -19,18 +19,18 @@ import (
 // DefaultEureka is the default address of a Eureka server.
 const DefaultEureka = "http://127.0.0.1:8761/eureka"
 
-// DefaultRenew is how often an instance renews its registration by default. It is the interval that
-// Eureka servers expect.
+// DefaultRenew is the default interval between renewals of a registration. Eureka servers expect
+// this interval.
 const DefaultRenew = 30 * time.Second
 
 const (
-	// leaseFactor is how many renewal intervals a registration lasts without a renewal.
+	// leaseFactor times the renewal interval is how long a registration lasts without a renewal.
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
-	// retryAfter limits the pause after a failed call for the registration of an instance.
+	// retryAfter limits the pause before a failed call is repeated.
 	retryAfter = 5 * time.Second
-	// maxReply limits how many bytes of a reply are read.
+	// maxReply limits the size of a reply in bytes.
 	maxReply = 16 << 20
 )
 
@@ -39,13 +39,15 @@ const up = "UP"
 
 var errUnknown = errors.New("the server does not know this instance")
 
-// client opens a new connection for each call, because calls are too rare to keep connections open.
+// client opens a new connection for each call, because the calls are too rare to keep connections
+// open.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 
 // Eureka is a client of a Eureka server, and is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
-// ParseEureka returns a client for the Eureka server at a URL. A URL without a path means /eureka.
+// ParseEureka returns a client for the Eureka server at a URL. If the URL has no path, it adds
+// /eureka.
 func ParseEureka(text string) (*Eureka, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
@@ -86,8 +88,8 @@ type port struct {
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. If the instance listens on all addresses, the data
-// contains the address from which this machine reaches the server.
+// registration returns the data to register. If the instance listens on all addresses, it registers
+// the one that this machine uses to reach the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -110,8 +112,8 @@ func (s Self) registration(server *url.URL) (registration, error) {
 
 func (s Self) renew() time.Duration { return cmp.Or(s.Renew, DefaultRenew) }
 
-// Announce keeps an instance registered until ctx ends, and then removes it. If a call fails,
-// Announce pauses and then repeats the call.
+// Announce keeps an instance registered until ctx ends, and then removes it. If a call fails, it
+// tries again after a pause.
 func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 	var registered *registration
 	for ctx.Err() == nil {
@@ -153,7 +155,7 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 	return &r, nil
 }
 
-// Instances returns the base URLs of the instances of an application that accept requests.
+// Instances returns the base URLs of an application's instances that accept requests.
 func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	var reply struct {
 		Application struct {
@@ -177,7 +179,8 @@ func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	return urls, nil
 }
 
-// call sends a request about an instance or an application. It returns errUnknown for status 404.
+// call sends a request about an instance or an application. If the server answers with status 404,
+// it returns errUnknown.
 func (e *Eureka) call(ctx context.Context, method string, of *registration, body, reply any) error {
 	var text bytes.Buffer
 	if body != nil {

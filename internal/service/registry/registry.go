@@ -18,7 +18,8 @@ import (
 // Kubernetes creates SRV records only for named ports.
 const portName = "http"
 
-// A Source is a place that lists instances, such as eureka:GRABSVC. The zero value lists none.
+// A Source says where to find the addresses of instances, such as eureka:GRABSVC. The zero value
+// contains none.
 type Source struct {
 	text string
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances
@@ -63,8 +64,8 @@ func Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// Find returns the base URLs of all instances, sorted and without duplicates, or an error if there
-// are none.
+// Find returns the base URLs of all instances, sorted and without duplicates. If there are no
+// instances, it returns an error.
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {
@@ -77,7 +78,7 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 	return slices.Compact(urls), nil
 }
 
-// lookupSRV returns the base URLs from the SRV records of a name. service and protocol may be
+// lookupSRV returns the base URLs in the SRV records of a name. The service and the protocol may be
 // empty.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)

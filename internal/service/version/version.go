@@ -16,10 +16,11 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown stands for a commit that cannot be determined.
+// Unknown is returned if the commit cannot be determined.
 const Unknown = "unknown"
 
-// Line returns the line that the -version flag prints.
+// Line returns the line that the -version flag prints, with the release and the commit of the
+// program.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, info, Commit())
@@ -33,14 +34,14 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 	return fmt.Sprintf("%s %s, module %s, commit %s, %s %s/%s", program, Release, module, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Commit returns the commit of the source code, according to the build information or to git. It
-// ends in "-dirty" if files have changed since the commit.
+// Commit returns the commit that the program was built from, according to the build information or
+// to git. It ends in "-dirty" if files had changed since the commit.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped returns the commit in the build information, or "" if there is none.
+// stamped returns the commit from the build information, or "" if it contains none.
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +59,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, or "" outside of this project. It is for
-// programs started with "go run", whose build information contains no commit.
+// fromGit returns the commit of the working directory, or "" if this is not our repository. It is
+// for "go run", which puts no commit into the build information.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

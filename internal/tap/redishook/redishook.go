@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook is called for every command, pipeline or transaction. It may call send any number of times,
-// even after it has returned. If Hook returns an error of its own, the commands get that error and
-// no value.
+// Hook is called for every command, pipeline or transaction, which it executes by calling send. It
+// may call send any number of times, even after it has returned. If it returns an error of its own,
+// the commands have that error and no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
 // DialHook returns next unchanged.
@@ -46,8 +46,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes cmd look as if it had got no reply. It resets the value as well, because SetErr keeps
-// that of an earlier reply.
+// fail makes a command look as if it had got no reply. It also resets the value, because SetErr
+// does not remove the value of an earlier reply.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")
