@@ -12,7 +12,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// slack is how late an answer may be. It is generous, because the machine may be busy.
+// slack is how late an answer may be. It is generous, because the machine may be slow.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
@@ -20,8 +20,8 @@ const (
 	settling = shortTTL / 2 // a key that stays on the servers longer than this counts as left behind
 )
 
-// busy checks that a client gets ErrBusy while another client holds the lock, either at once or
-// after its waiting time.
+// busy checks that a client gets ErrBusy at once, or after its waiting time, while another client
+// holds the lock.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -37,7 +37,8 @@ func busy(t *trial) {
 	}
 }
 
-// triesOnce checks that an acquire with lock.TryOnce does not wait for the lock.
+// triesOnce checks that an acquire with lock.TryOnce does not wait if another client holds the
+// lock.
 func triesOnce(t *trial) {
 	holder, contender := t.pair(longTTL, 2*slack)
 	once := lock.TryOnce(t.ctx)
@@ -67,7 +68,7 @@ func wakes(t *trial) {
 	}
 }
 
-// releaseOnce checks that releasing a lease a second time does not free another client's lock.
+// releaseOnce checks that a second release of the same lease does not free another client's lock.
 func releaseOnce(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -81,7 +82,7 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks that a holder that has lost its lock gets ErrLost from Release, and that this
+// releaseLost checks that a client that has lost its lock gets ErrLost from Release, and that this
 // release does not free the new holder's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
@@ -133,8 +134,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the test dropped the reply")
 
-// unconfirmed checks that a lease whose renewals get no reply counts as lost once it has expired,
-// but not before.
+// unconfirmed checks a lease whose renewals get no reply. It must count as lost when it has
+// expired, but not earlier.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -167,7 +168,7 @@ func unconfirmed(t *trial) {
 	}
 }
 
-// cancelledWaiting checks that a waiter returns when its client disconnects, and that it leaves
+// cancelledWaiting checks that a waiting client returns when it is cancelled, and that it leaves
 // nothing on the servers.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
@@ -188,8 +189,8 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire with a cancelled context", err, context.Canceled)
 }
 
-// cancelledMidway checks that nothing is left on the servers if a client disconnects at the moment
-// at which it gets the lock.
+// cancelledMidway checks that nothing is left on the servers if a client is cancelled at the moment
+// when it gets the lock.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -198,7 +199,7 @@ func cancelledMidway(t *trial) {
 }
 
 // lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
-// client has the lock.
+// client holds the lock.
 func lostReply(t *trial) {
 	lease, err := t.disturbed(t.ctx, longTTL, func() error { return errCut })
 	switch {
@@ -210,9 +211,8 @@ func lostReply(t *trial) {
 	}
 }
 
-// recovers checks that a process works again after an outage in which it got no reply to an
-// acquire. It must get ErrBusy while another client has the lock, and the lock after that client's
-// release. The check includes a second outage.
+// recovers checks that a process works again after two outages, in which an acquire got no reply.
+// It must get ErrBusy while another client has the lock, and the lock after that client's release.
 func recovers(t *trial) {
 	holder, contender := t.pair(longTTL, 600*time.Millisecond)
 	for outage := range 2 {
@@ -233,8 +233,8 @@ func recovers(t *trial) {
 }
 
 // lateReply checks that a client rejects a lock if the reply takes longer than the lease (F12 in
-// docs/failure-modes.md). The client may then try again. If it gets a lease, no other client may
-// get the lock.
+// docs/failure-modes.md). The client may then try again, but if it gets a lease, no other client
+// may get the lock.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {
@@ -251,8 +251,8 @@ func lateReply(t *trial) {
 	t.release(lease)
 }
 
-// disturbed acquires a lock. It calls reply whenever a server has replied, and reply may delay the
-// server's reply or return an error instead of it.
+// disturbed acquires a lock, and calls reply after each reply of a server. The function reply may
+// delay the server's reply or return an error instead of it.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
 	t.release(t.acquire(p)) // acquire the lock once in peace, to load scripts and open connections
@@ -270,12 +270,12 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long client i holds its key. Clients hold their keys for different
-// times, so that they do not release them all at once.
+// contendedHold returns how long client i holds its key. The times differ, so that the clients do
+// not release all keys at once.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// watchLateness measures how much this process is delayed by other work on the machine, until stop
-// is called. lateness returns the sum of the delays so far.
+// watchLateness measures how much other work on the machine delays this process. The function
+// lateness returns the sum of the delays so far, and stop ends the measurement.
 func watchLateness() (lateness func() time.Duration, stop func()) {
 	const nap = 10 * time.Millisecond
 	var sum atomic.Int64

@@ -23,8 +23,8 @@ import (
 // childEnv is the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job tells a child process which locks to test. The child acquires them in several goroutines, and
-// cancels some of its attempts, as disconnecting clients do.
+// job tells a child process which locks to acquire. The child uses several goroutines, and cancels
+// some attempts, as a client that disconnects would.
 type job struct {
 	Strategy, Spec string
 	Dir            string // folder in which each holder keeps a file while it holds a lock
@@ -46,15 +46,16 @@ type report struct {
 	Leaked   string // stack traces of goroutines that outlived the locker
 }
 
-// Main runs the tests of a package that uses the conformance suite. Call it from TestMain. It calls
-// open and find only in child processes, for which the suite starts the test binary again.
+// Main runs the tests of a package that uses the conformance suite, and must be called from
+// TestMain. The suite starts the test binary again as child processes, and only these call open and
+// find.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild does the work of a child process and exits if the suite has started this process as a
-// child. Otherwise, it returns. Call it in a TestMain that cannot use Main.
+// BeChild does the work of a child process and then exits, if the suite has started this process as
+// a child. Otherwise, it does nothing. It is for a TestMain that cannot use Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -75,8 +76,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that clients in different processes never hold the same lock at once, and that a
-// closed locker leaves no goroutine behind.
+// processes checks that clients in different processes never hold the same lock at once. It also
+// checks that a closed locker leaves no goroutine behind.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -164,7 +165,7 @@ func (j job) run(s Subject) (total report) {
 }
 
 // runOnce acquires a lock and releases it. In every fourth call, it cancels the attempt after a
-// millisecond, like a client that disconnects.
+// millisecond, as if the client had disconnected.
 func (j job) runOnce(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -183,7 +184,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, because this does not depend on the lock.
+	// Create a file for the holder, which shows overlaps independently of the lock.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

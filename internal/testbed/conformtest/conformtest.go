@@ -23,8 +23,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener opens clients for the servers that spec describes. These clients must call Replied after
-// every reply. The caller sets the TTL and Wait of the Env.
+// Opener opens clients for the servers in spec, which must call Replied after every reply. The
+// caller sets the TTL and Wait of the returned Env.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
 // Subject is a locking strategy to test, together with its servers.
@@ -33,22 +33,21 @@ type Subject struct {
 	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child contains the command-line arguments with which the test binary starts as a child
-	// process. It may be empty.
+	// Child contains the command-line arguments for child processes of the test binary. It may be
+	// empty.
 	Child []string
 	// Drop takes the lock of key away from its holder. It is nil if the servers cannot do that.
 	Drop func(ctx context.Context, key string) error
 	// Left lists what the servers still store for key. It is nil if the servers cannot tell.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay on the servers after its client has disconnected. The
-	// default is half a second.
+	// Settling is how long data may stay on the servers after its client has disconnected. The default
+	// is half a second.
 	Settling time.Duration
-	// Unseen means that the client does not call Replied when it renews a lease, so the checks
-	// cannot disturb its renewals.
+	// Unseen means that renewals do not call Replied, so the checks cannot disturb them.
 	Unseen bool
 }
 
-// A check tests one property of a lock.
+// A check tests one property that a lock should have.
 type check struct {
 	name    string
 	applies func(Subject) bool
@@ -75,9 +74,8 @@ var checks = []check{
 	{"contention", excludesOthers, contention, true},
 }
 
-// Conform runs every check that applies to a subject, each as a subtest. If the strategy is known
-// to fail a check, the check must fail. Conform ignores the results of checks that the strategy
-// fails only sometimes.
+// Conform runs every check that applies to a subject as a subtest. If the strategy is known to fail
+// a check, that check must fail. If it fails a check only sometimes, the result does not count.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -102,8 +100,8 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns an error if the check fails unexpectedly, or if it passes although fails lists
-// it.
+// against returns an error if the result is not the expected one: the check must fail if it is in
+// fails, and pass otherwise.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -122,11 +120,12 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the pause between the starts of two concurrent checks, so that they disturb each other
+// stagger is the pause between the starts of concurrent checks, so that they disturb each other
 // less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs most checks concurrently, and then one by one those that need the whole machine.
+// runAll runs most checks concurrently. After them, it runs one by one the checks that need the
+// whole machine.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -174,7 +173,7 @@ func (r *result) run(ctx context.Context, s Subject) {
 // process.
 func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires reports whether the lock becomes free after a while if its holder dies.
+// expires reports whether the lock of a dead holder becomes free after a while.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
@@ -184,20 +183,21 @@ func keepsLease(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// hasExpiry reports whether a lease ends at a certain time. This is not the case for locks of a
-// database session, which end with the session.
+// hasExpiry reports whether a lease ends at a certain time. A lock that belongs to a database
+// session does not, because it ends with the session.
 func hasExpiry(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
 // renews reports whether the client renews its lease, and therefore notices when it loses the lock.
 func renews(s Subject) bool { return keepsLease(s) && hasExpiry(s) }
 
-// sparesOthers reports whether a late release leaves another client's lock alone.
+// sparesOthers reports whether a late release cannot free another client's lock.
 func sparesOthers(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoesLostGrant reports whether the strategy releases a lock if the reply to its acquire is lost.
+// undoesLostGrant reports whether the strategy releases the lock if the reply to an acquire is
+// lost.
 func undoesLostGrant(s Subject) bool { return excludesOthers(s) && !s.breaks("F25") }
 
-// rejectsLateGrant reports whether the strategy rejects a lock if the reply to its acquire took
+// rejectsLateGrant reports whether the strategy rejects a lock if the reply to the acquire took
 // longer than the lease.
 func rejectsLateGrant(s Subject) bool { return !s.breaks("F12") }
 

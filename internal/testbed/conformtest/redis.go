@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes contains the addresses of a test's Redis servers. The first is for locks on a single
-// server, and the other five are for Redlock.
+// Nodes contains the addresses of a test's Redis servers. The first one is for locks that use a
+// single server, and the other five are for Redlock.
 type Nodes []string
 
 const redlockNodes = 5
@@ -47,7 +47,7 @@ func Servers(tb testing.TB) (nodes Nodes) {
 }
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
-// not installed, the test is skipped. If GRABLAB_REQUIRE_SERVERS is 1, the test fails instead.
+// not installed, it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS is 1.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,8 +77,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server at addr is the process with this pid, and not another process
-// that has taken the port.
+// answers reports whether the server at addr is the process with this pid, because another process
+// may have taken the port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -91,7 +91,8 @@ func answers(addr string, pid int) bool {
 	return false
 }
 
-// options returns client options for locks: clients respect deadlines and never repeat a command.
+// options returns client options for locks. Clients with these options respect deadlines and never
+// repeat a command.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -104,7 +105,7 @@ func options(addr string) *redis.Options {
 	}
 }
 
-// Single returns the address of the server for locks that use only one Redis server.
+// Single returns the address of the server for locks that use a single Redis server.
 func (n Nodes) Single() string { return n[0] }
 
 // NewClient returns a Redis client with the same options as OpenRedis.
@@ -119,7 +120,8 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis implements Opener for Redis servers. spec lists their addresses, separated by commas.
+// OpenRedis opens clients for the Redis servers in spec, which are separated by commas. It
+// implements Opener.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {
@@ -133,8 +135,8 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env in which locks on one Redis use the client single, and Redlock uses the
-// clients redlock. The caller sets its TTL and Wait.
+// EnvOf returns an Env in which Redlock uses the clients redlock, and other locks use the client
+// single. The caller sets its TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -170,7 +172,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// Ignore the counter of fencing tokens, because it may outlive the lock.
+			// Ignore the counter of fencing tokens, which may outlive the lock.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

@@ -11,8 +11,8 @@ import (
 
 type replyKey struct{}
 
-// onReply returns a context in which f runs after every reply and before the lock sees the reply.
-// If f returns an error, the lock gets this error instead of the reply.
+// onReply returns a context that makes Replied call f after every reply, before the lock sees the
+// reply. If f returns an error, the lock gets this error instead.
 func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }

@@ -14,7 +14,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. fatalf ends the run and stops everything that it has started.
+// trial is one run of a check. Its method fatalf ends the run and stops everything that the run has
+// started.
 type trial struct {
 	Subject
 	ctx  context.Context
@@ -26,7 +27,7 @@ type trial struct {
 
 const hangTimeout = time.Minute
 
-// run returns nil if the lock passes the check.
+// run runs the check, and returns nil if the lock passes.
 func (c check) run(ctx context.Context, s Subject) error {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
@@ -45,8 +46,8 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a key that no other check uses, and that the servers must not store any more at
-// the end of the check.
+// addKey returns a key for the check, which no other check uses. At the end, the servers must not
+// store it any more.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -70,7 +71,7 @@ func (t *trial) want(what string, got, wanted error) {
 	}
 }
 
-// process is a locker with its own clients, like a lock in a separate process.
+// process is a locker with clients of its own, which behaves like a lock in a separate process.
 type process struct {
 	lock.Locker
 	stop func() error // ends the process cleanly, but does not release leases
@@ -101,8 +102,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts one process for a holder and one for another client. If the lock works only within a
-// process, both of them share one process.
+// pair starts one process for a holder and one for a contender. If the lock works only within a
+// process, both are the same process.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -125,7 +126,8 @@ func (t *trial) acquire(l lock.Locker) lock.Lease {
 
 func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
 
-// excluded checks that another client cannot acquire the key, and returns how long that took.
+// excluded checks that another client cannot acquire the key, and returns how long its attempt
+// took.
 func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
 	began := time.Now()
 	lease, err := contender.Acquire(ctx, t.key)
@@ -143,7 +145,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires the key in the background, and fails the check if the key is free at once.
+// waiter tries to acquire the key in the background. The check fails if the key is free at once.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -161,8 +163,8 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder, as if the server had lost it.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key. It allows them some time, because
-// a release may return before all servers have executed it.
+// nothingLeft checks that the servers store nothing for the key. It waits a little if necessary,
+// because a release may return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

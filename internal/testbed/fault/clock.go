@@ -25,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets an instance's clock ahead by n times the lease time, until the
-// fault is healed.
+// skew returns a step that sets an instance's clock ahead by n times the lease time. The clock
+// becomes right again when the fault ends.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover kills a Redis master before its replica has the latest writes, and Sentinel promotes the
-// replica (F17 in docs/failure-modes.md). With Redlock, this happens to one node. No lease expires
-// meanwhile, because the leases last much longer.
+// failover kills a Redis master before its replica has received the latest writes, so that Sentinel
+// promotes an outdated replica (F17 in docs/failure-modes.md). Redlock loses only one node in this
+// way. The leases are long, so that none expires meanwhile.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,

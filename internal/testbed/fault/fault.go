@@ -26,36 +26,38 @@ import (
 // drivers, the contenders, try to win the order. Course says when the affected driver continues.
 type Fault struct {
 	Name catalog.Fault
-	// Hits lists the kinds of servers that the fault affects. 0 means an instance or the database.
+	// Hits lists the kinds of lock servers that the fault affects. It is 0 if the fault affects an
+	// instance or the database instead.
 	Hits lock.Backend
-	// Reach says at which points of a request the fault can be injected. If nil, all are possible.
+	// Reach says at which points of a request the fault can be injected. If it is nil, all points are
+	// possible.
 	Reach  *Reach
 	Course Course
-	// TTL is the length of leases under this fault, unless the user chooses another length.
+	// TTL is how long leases last under this fault, unless the user chooses another TTL.
 	TTL time.Duration
-	// ContendFor limits how long the other drivers may compete, in lease times. If the fault makes
-	// a lock disappear, it is below 1, so that they cannot win just because the lease expires.
+	// ContendFor limits how long the contenders may compete, as a multiple of the TTL. It is below 1
+	// if the fault removes a lock, so that an expired lease cannot be the reason for their success.
 	ContendFor float64
-	// Lasts means that the fault stays active until ContendFor has passed.
+	// Lasts means that the fault stays active for the whole time ContendFor.
 	Lasts bool
-	// HoldContenders means that the other drivers must not write before the affected driver has
-	// written.
+	// HoldContenders means that the contenders must not write before the affected driver has written.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // whether both instances lose their connections and need a moment to reconnect
 	Once           bool // whether the fault must be prepared again before it can be injected again
-	// NotForeign explains why the fault cannot be injected into a user's service. If empty, it can.
+	// NotForeign explains why the fault cannot be injected into a user's service. It is empty if it
+	// can.
 	NotForeign string
 
 	// Prepare makes the servers ready for the fault before the instances start, and Prepared.Close
-	// undoes this. If Prepare fails, nothing is left to undo.
+	// undoes this. If Prepare fails, it leaves nothing to undo.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course determines when the drivers that a fault has hit continue their grabs.
+// Course says when the affected drivers continue, which are the drivers that the fault hits.
 type Course int
 
-// These are all courses. If a fault has no Course, the drivers continue once it is healed.
+// These are the possible courses. The default is AfterHeal.
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
 	BeforeHeal               // the drivers continue during the fault; it ends once they are releasing their locks
@@ -68,7 +70,7 @@ const (
 	HungUp // the drivers continue, but their clients have disconnected
 )
 
-// Ground says which kinds of servers a fault needs.
+// Ground says which kind of servers a fault needs.
 type Ground int
 
 // These are the kinds of servers that a fault may need.
@@ -78,14 +80,15 @@ const (
 	RealServers        // only servers that run as separate processes
 )
 
-// A Target contains what a fault needs to know about the test, and everything that it may change.
+// A Target contains what a fault must know about the test, and the parts of the test that it may
+// change.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that the calls of an instance are stopped by proxies, which can also drop the reply
-	// to a single call.
+	// Wire means that proxies stop the calls of an instance. They can also drop the reply to a single
+	// call.
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string
@@ -104,7 +107,7 @@ type Instance interface {
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
-// Prepared is a fault that is ready to be injected.
+// Prepared is a fault that is ready to be injected into the servers or an instance.
 type Prepared struct {
 	Affected, Contender []stack.Detour // proxies through which the instances reach the servers
 	Strikes             []Strike       // the ways to inject the fault; each order uses one of them
@@ -112,14 +115,14 @@ type Prepared struct {
 	Close               func(context.Context) error
 }
 
-// A Strike is one way to inject a fault. Its steps, and the functions that undo them, may be nil.
+// A Strike is one way to inject a fault. A step may be nil, and so may the function that undoes it.
 type Strike struct {
 	Before Step // runs before the affected drivers send their requests
 	Do     Step // runs while the affected drivers are stopped
 }
 
-// A Step changes the servers or an instance, and returns a function that undoes the change. The
-// argument lease is the length of a lease.
+// A Step changes the servers or an instance, and returns a function that undoes the change. Its
+// argument is the length of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
 func stepWithoutHeal(do func(context.Context) error) Step {
@@ -170,8 +173,8 @@ func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects one of these kinds of servers. It returns true if the
-// fault affects an instance or the database instead.
+// HitsAny reports whether the fault affects one of these kinds of servers. It is always true for
+// faults that affect an instance or the database.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
 // Reaches reports whether the fault can be injected at this point of a request.
@@ -210,7 +213,8 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps each lock server to its kind, but not the database, which has its own faults.
+// backends contains the kind of each lock server. The database is missing here, because it has its
+// own faults.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // the nodes are named redlock-1, redlock-2 and so on
@@ -218,8 +222,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns the single Redis server, or as many Redlock nodes as may fail without losing the
-// majority. It includes the first node, which the redlock-miswired strategy counts twice.
+// minority returns the single Redis server, or the largest number of Redlock nodes that may fail
+// without losing the majority. It includes the first node, which redlock-miswired counts twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -239,8 +243,7 @@ func (t Target) beyondBare() []string {
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes opens proxies between the instances and the servers, beginning with those of the first
-// instance.
+// routes opens proxies between instances and servers. The proxies of the first instance come first.
 func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, from := range instances {

@@ -10,7 +10,7 @@ import (
 )
 
 // latency delays the reply to an acquire until the lease has expired and another driver has the
-// lock (F12 in docs/failure-modes.md). The requests still arrive in time.
+// lock (F12 in docs/failure-modes.md). Only the reply is delayed, not the request.
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition cuts an instance off from its lock servers for longer than a lease. Meanwhile, the
-// affected drivers try to release their locks (F13, F29 and F30 in docs/failure-modes.md).
+// partition cuts an instance off from its lock servers for longer than a lease. During this time,
+// the affected drivers try to release their locks (F13, F29 and F30 in docs/failure-modes.md).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays an instance's database writes until its leases have expired. TCP still
-// delivers these writes, as soon as the network works again.
+// partitionDB delays an instance's database writes until its leases have expired. The writes are
+// not lost, because TCP delivers them when the network works again.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

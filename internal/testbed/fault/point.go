@@ -9,42 +9,44 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role says what a driver is doing when the fault is injected.
+// Role says whether the driver that a fault hits is alone, has waited for another driver, or hands
+// its lock to one.
 type Role string
 
 // These are the roles of the driver that a fault hits.
 const (
-	// Alone means that no other driver has arrived yet.
+	// Alone means that no other driver has sent a request yet.
 	Alone Role = ""
 	// Waiting means that the driver has waited for another driver, which released the lock without
 	// winning the order.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver hands the lock to a waiting driver, because the database
+	// HandingOver means that the driver passes the lock on to a waiting driver, because the database
 	// refused its own write.
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a request at which a fault is injected. Parallel calls to several nodes
+// A Point is the place in a request at which a fault is injected. Parallel calls to several nodes
 // count as one point.
 type Point struct {
 	Role Role
 	control.Point
 	// Background means that the request does not wait for this call, which may be a renewal.
 	Background bool
-	// Part is the phase to which a call of a user's service probably belongs. If empty, use Phase.
+	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
+	// applies.
 	Part tap.Phase
-	// HoldsLedger means that the request has an open transaction with a write to the table of
-	// winners, so that no fault can lock this table. It is set only for a user's service.
+	// HoldsLedger means that the request has an open transaction that has written to the table of
+	// winners, so no fault can lock this table. It is set only for a user's service.
 	HoldsLedger bool
-	// Moment is the time from the start of the request to the fault. It is set only if the calls of
+	// Moment is the time from the start of the request to the fault. It is used if the single calls of
 	// the request are not known.
 	Moment string
 }
 
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the check of the order and the write of the winner, which only requests
-// to a user's service have.
+// Work is the phase between the check of the order and the write of the winner. Only requests to a
+// user's service have it.
 const Work tap.Phase = "work"
 
 // String formats the point as a text such as "waiting: after acquire 2".
@@ -70,8 +72,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the point between reading the order and starting the driver's work. Other phases
-// need no point at their end, because the next call follows at once.
+// AfterRead is the point after the read of an order and before the driver's work. The ends of other
+// phases need no points, because the next call follows at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
 // A Reach says at which points a fault is possible, and why it is impossible elsewhere.

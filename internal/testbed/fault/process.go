@@ -23,7 +23,7 @@ var pause = Fault{
 	}),
 }
 
-// crash kills a process that holds locks, and starts a new one (F3 and F4 in
+// crash kills a process that holds locks, and then starts it again (F3 and F4 in
 // docs/failure-modes.md).
 var crash = Fault{
 	Name:       catalog.Crash,

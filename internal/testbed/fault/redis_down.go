@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects a
-// minority of the nodes. The affected drivers release their locks during the outage.
+// redisDown makes Redis unreachable for a while, without losing data. For Redlock, that means a
+// minority of the nodes. Meanwhile, the affected drivers try to release their locks.
 var redisDown = outage(catalog.RedisDown, lock.Redis|lock.RedisQuorum, Target.minority)
 
 // redisDownMost makes a majority of the Redlock nodes unreachable for a while.
@@ -29,7 +29,7 @@ func outage(name catalog.Fault, hits lock.Backend, servers func(Target) []string
 	}
 }
 
-// refuse prepares a fault in which the proxies to these servers refuse connections.
+// refuse prepares a fault in which the proxies in front of these servers refuse connections.
 func (t Target) refuse(servers []string) (Prepared, error) {
 	both, err := t.routes(servers, t.Affected, t.Contender)
 	if err != nil {

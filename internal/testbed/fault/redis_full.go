@@ -11,8 +11,8 @@ import (
 )
 
 // redisFull makes Redis run out of memory (F38 in docs/failure-modes.md). For some orders, Redis
-// then evicts all data, and for the others, commands that need memory fail. With Redlock, this
-// happens to a minority of the nodes.
+// then evicts all its data. For the others, it rejects commands that need memory. With Redlock,
+// only a minority of the nodes is affected.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -30,7 +30,7 @@ func (t Target) evict(servers []string) Step {
 	}
 }
 
-// fill returns a step that makes the servers reject commands that need memory.
+// fill returns a step that makes the servers reject any command that needs memory.
 func (t Target) fill(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var done stack.Heals

@@ -8,9 +8,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// replyLost makes a client get an error although the server has executed its request. It affects
-// the COMMIT in the database and all replies of lock servers (F25 and F33 in
-// docs/failure-modes.md).
+// replyLost makes a client get an error although the server has executed its request (F25 and F33
+// in docs/failure-modes.md). It affects the COMMIT in the database and all replies of lock servers.
 var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,
