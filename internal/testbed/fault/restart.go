@@ -10,14 +10,15 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisRestart restarts Redis, which deletes all locks there (F20 in docs/failure-modes.md). With
-// Redlock, it restarts a minority of the nodes.
+// redisRestart restarts Redis without persistence, so that all locks are lost (F20 in
+// docs/failure-modes.md). With Redlock, it restarts a minority of the nodes.
 var redisRestart = loss(catalog.RedisRestart, lock.Redis|lock.RedisQuorum, Target.minority)
 
-// redisRestartMost restarts a majority of the Redlock nodes, which deletes all locks there.
+// redisRestartMost restarts a majority of the Redlock nodes without persistence, so that their
+// locks are lost.
 var redisRestartMost = loss(catalog.RedisRestartMost, lock.RedisQuorum, Target.majority)
 
-// loss returns a fault that restarts servers, which deletes their data.
+// loss returns a fault that restarts servers, so that they lose their data.
 func loss(name catalog.Fault, hits lock.Backend, servers func(Target) []string) Fault {
 	return Fault{
 		Name:       name,
@@ -41,8 +42,9 @@ func (t Target) restart(servers []string) Step {
 	})
 }
 
-// amnesia restarts one Redlock node while the affected drivers hold their locks on a bare majority.
-// The loss of this one node is enough to break the lock (F18 in docs/failure-modes.md).
+// amnesia restarts one Redlock node while the affected drivers hold their locks on the smallest
+// possible majority. The loss of this single node is enough to break the lock (F18 in
+// docs/failure-modes.md).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,
 	Hits:       lock.RedisQuorum,
@@ -62,8 +64,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every database session, and with it every lock that the session holds, but keeps
-// committed data (F32 in docs/failure-modes.md).
+// dbRestart ends every database session, so that every lock of a session is lost, but no committed
+// data (F32 in docs/failure-modes.md).
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB makes every write of a winner wait in the database until the driver's lease has expired
-// (F40 in docs/failure-modes.md).
+// slowDB delays every write of a winner in the database until the driver's lease has expired (F40
+// in docs/failure-modes.md).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Reach:      beforeLedger,

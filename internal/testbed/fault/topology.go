@@ -10,14 +10,14 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// With these times, no driver can win just because a lease expires.
+// These times are so short that no driver can win just because a lease expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
 )
 
-// masterKilled kills a Redis master before its replica has the latest writes (F17 in
-// docs/failure-modes.md). The Cluster or the Sentinels notice the failure and promote the replica.
+// masterKilled kills a Redis master before its replica has received the latest writes (F17 in
+// docs/failure-modes.md). The Cluster or the Sentinels notice this and promote the replica.
 var masterKilled = ofTopology(Fault{
 	Name:       catalog.MasterKilled,
 	TTL:        outlastsPromotion,
@@ -27,8 +27,8 @@ var masterKilled = ofTopology(Fault{
 	return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
 })
 
-// masterPartition cuts a Redis master off from clients and other servers (F39 in
-// docs/failure-modes.md). The affected drivers continue while the master is still cut off.
+// masterPartition cuts a Redis master off from other clients and servers (F39 in
+// docs/failure-modes.md). The affected drivers continue while it is still cut off.
 var masterPartition = ofTopology(Fault{
 	Name:       catalog.MasterPartition,
 	Course:     BeforeHeal,
@@ -50,7 +50,7 @@ var sentinelFailover = ofTopology(Fault{
 	return Strike{Do: stepWithoutHeal(redis.SwitchOver)}
 })
 
-// slotMoves moves the locks of a Redis Cluster to another master, as an administrator may do.
+// slotMoves moves the locks of a Redis Cluster to another master, as an administrator might do.
 var slotMoves = ofTopology(Fault{
 	Name:       catalog.SlotMoves,
 	TTL:        20 * time.Second,
@@ -59,8 +59,8 @@ var slotMoves = ofTopology(Fault{
 	return Strike{Do: stepWithoutHeal(func(ctx context.Context) error { return redis.MoveSlots(ctx, t.Keys()) })}
 })
 
-// ofTopology completes a fault that needs a Redis Cluster or Redis Sentinel. Prepared.Close
-// replaces the servers, which the fault has changed.
+// ofTopology completes a fault that needs a Redis Cluster or Redis Sentinel. Because such a fault
+// changes the servers, Prepared.Close replaces them.
 func ofTopology(f Fault, strike func(Target, *stack.Topology) Strike) Fault {
 	f.Hits, f.On = lock.Redis, RealServers
 	f.NotForeign = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"

@@ -27,16 +27,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the user's instances do not support what the flags request.
+// ErrRefused means that the user's instances do not support what the flags ask for.
 var ErrRefused = errors.New("these settings cannot be used with these targets")
 
-// Strategy is a locking strategy of the user's instances, as listed by GET /strategies.
+// Strategy is a locking strategy that the user's instances list in the answer to GET /strategies.
 type Strategy struct {
 	Name      string
 	Available bool
 }
 
-// UnmarshalJSON accepts an object with a name, or just the name.
+// UnmarshalJSON accepts a strategy as an object with a name, or as the name alone.
 func (s *Strategy) UnmarshalJSON(text []byte) error {
 	var view struct {
 		Name      string `json:"name"`
@@ -54,7 +54,8 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of instances that already run, after asking each what its API supports.
+// Attach returns a fleet of instances that are already running. It asks each of them what its API
+// supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -76,11 +77,12 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Identify(ctx, t)
 }
 
-// findTimeout is how long registered instances may take to answer before they count as unreachable.
+// findTimeout limits how long registered instances may take to answer. After that, they count as
+// unreachable.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the registered instances that answer, and stores the errors of the
-// others in f.Unreachable.
+// find looks up instances in a registry, and returns the base URLs of the ones that answer. It
+// stores the errors of the others in f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -112,11 +114,11 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
-// ForeignStrategy is the strategy name for a service that cannot switch strategies.
+// ForeignStrategy stands for the strategy of a service that cannot switch strategies.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes of the user's instances by these ids, and makes sure that none of
-// them stays paused when the program ends.
+// identify finds the processes of the user's instances by their ids. It also makes sure that none
+// of them stays paused when the program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -129,8 +131,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify asks the user's instances what their API supports, and returns ErrRefused if the flags
-// require something else.
+// Identify asks the user's instances what their API supports. If that is less than the flags ask
+// for, it returns ErrRefused.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -162,8 +164,8 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	return nil
 }
 
-// meet stores what an instance reports about itself. It returns ErrRefused if its strategies differ
-// from those of the first instance.
+// meet stores what an instance reports about itself. If its strategies differ from those of the
+// first instance, it returns ErrRefused.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
@@ -192,8 +194,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf asks an instance for its strategies. If the instance has no such list, listed is
-// false, and the result contains only the current strategy.
+// strategiesOf asks an instance for its strategies. If the instance has no such list, the result
+// listed is false, and there is only the current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -205,7 +207,7 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 	return nil, false
 }
 
-// Known reports whether the instances run grabsvc and report their settings.
+// Known reports whether the instances run grabsvc and have reported their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
 func (f *Fleet) checkStrategies(names []string) error {
@@ -248,7 +250,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses, with as few calls as possible.
+// openNamed opens orders whose ids the service chooses. It makes as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -277,8 +279,8 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes one HTTP call that opens orders. It returns the new ids, and the answer as the end
-// of an error message.
+// callToOpen makes one HTTP call that opens orders, and returns their ids. It also returns the
+// answer, as the end of an error message.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()

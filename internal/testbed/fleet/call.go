@@ -23,15 +23,15 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError means that a response has an unexpected status, or does not say whether the driver
-// won.
+// StatusError means that a response has an unexpected status, or that it does not say whether the
+// driver won.
 type StatusError struct {
 	Code int
 	Says string // the text of the response, shortened to one line
 }
 
-// Error returns the status and the text of the response. If the service has accepted the request
-// without deciding it, Error adds a hint.
+// Error returns the status and the text of the response. If the service has only accepted the
+// request, without a result, it adds a hint.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
 	if e.Code == http.StatusAccepted {
@@ -80,7 +80,7 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer is the largest reply that the fleet accepts, in bytes.
+// maxAnswer limits the size of a reply in bytes.
 const maxAnswer = 8 << 20
 
 // Answer is the reply to a request.
@@ -115,7 +115,7 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }
 
-// OneLine returns text as one line without control characters, and shortens it to 200 bytes.
+// OneLine returns a text on one line, without control characters and with at most 200 bytes.
 func OneLine(text string) string {
 	const most = 200
 	text = strings.Join(strings.Fields(text), " ")
@@ -131,13 +131,12 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters contains the sum of each counter over all instances. A sum is NaN if an instance does
-// not report that counter.
+// Counters contains the sums of counters over all instances. A sum is NaN if an instance does not
+// report the counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the start times of all instances. If it changes, an instance has
-	// restarted.
+	// Epoch is the sum of the start times of all instances, which changes if an instance restarts.
 	Epoch float64
 }
 
@@ -169,8 +168,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until the grab requests have ended, except for a number of hung requests, which are
-// expected to run forever. It returns an error if this takes longer than within.
+// Drain waits until all grab requests have ended, except for a number of hung ones that will never
+// end. If this takes longer than within, it returns an error.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

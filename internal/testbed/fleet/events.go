@@ -11,7 +11,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances, and remembers how far it has read in each file. The
+// Events reads the event files of instances, and remembers how much of each file it has read. The
 // zero value is ready to use.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
@@ -19,11 +19,10 @@ type Events struct {
 	seen map[string]uint64 // last sequence number read, by instance
 }
 
-// Seen returns the sequence number of the last event read from each instance.
+// Seen returns the sequence number of the last event from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents passes every new event of all instances to each. Instances of other programs record no
-// events.
+// ReadEvents calls each for every new event of all instances. Only our own instances record events.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
 	if !f.Ours {
@@ -35,7 +34,7 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read passes every new event in the file to each. It returns an error if events are missing.
+// Read calls each for every new event in a file. It returns an error if events are missing.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -63,7 +62,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each once more for every event that was read since the last call of Keep.
+// Again calls each once more for the events that were read since the last call of Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -75,7 +74,7 @@ func (e *Events) Again(each func(history.Event)) error {
 	})
 }
 
-// Keep copies all events that were read since the last call of Keep to w.
+// Keep copies the events that were read since the last call of Keep to w.
 func (e *Events) Keep(w io.Writer) error {
 	return e.sections(func(path string, s *io.SectionReader) error {
 		_, err := io.Copy(w, s)
@@ -84,8 +83,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections passes every file to the function each, reduced to the part that was read since the last
-// call of Keep.
+// sections calls each for the part of every file that was read since the last call of Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

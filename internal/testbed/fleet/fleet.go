@@ -35,11 +35,11 @@ type Fleet struct {
 	Shape     *target.Shape // how to send a grab and interpret the reply
 	Events    Events
 
-	// These fields describe instances that were already running.
+	// These fields describe instances that were running before this program.
 	Foreign    bool          // whether the instances have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first instance; zero if the instance does not report them
-	// Unreachable contains the errors of the registered instances that do not answer, by base URL.
+	// Unreachable contains the errors of registered instances that do not answer, by base URL.
 	Unreachable map[string]string
 
 	client    *http.Client
@@ -49,11 +49,11 @@ type Fleet struct {
 	open      *target.Opening // how to open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call to the service opens orders
 
-	// resumeAll resumes the user's instances that a fault has paused. It is nil if their processes
-	// are unknown.
+	// resumeAll resumes those of the user's instances that a fault has paused. It is nil if their
+	// processes are unknown.
 	resumeAll func() error
 
-	// These fields describe instances that the fleet starts.
+	// These fields describe instances that the fleet starts itself.
 	cfg     Config
 	stack   *stack.Stack
 	service *Service // nil for instances of this program
@@ -72,7 +72,7 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup contains the settings of the instances that may change during a run.
+// Setup contains settings of the instances that can change during a run.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one request
@@ -91,8 +91,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of instances that use the servers of st. They listen on consecutive ports
-// from port on, or on any free ports if port is 0. Call Equip to start them.
+// New returns a fleet of instances that use the servers of st, but does not start them (see Equip).
+// They listen on consecutive ports, beginning with port, or on any free ports if port is 0.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -106,7 +106,8 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes all instances run with these settings, and restarts those whose settings differ.
+// Equip makes all instances run with these settings. It starts or restarts an instance only if its
+// settings differ.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -165,8 +166,8 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to a locking strategy. It returns the longest lease time that an
-// instance reports, in milliseconds, or 0 if none reports one.
+// Use switches every instance to a locking strategy. It returns the longest lease time that they
+// report, in milliseconds, or 0 if none reports one.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -181,9 +182,8 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the id of the first. If the service cannot open orders, Create
-// takes the next unused ids, beginning with -first-order. Orders with several units require POST
-// /orders.
+// Create opens orders and returns the id of the first. If the service cannot open orders, it takes
+// the next unused ids, beginning with -first-order. Orders with several units require POST /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():

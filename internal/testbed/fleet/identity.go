@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context for one call to the instance, which records the network address
-// that the call reaches.
+// traceAddress returns a context for a call to the instance. The call then records the network
+// address that it reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -57,8 +57,7 @@ func (f *Fleet) distinguish(ctx context.Context) {
 	}
 }
 
-// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they lead to
-// different instances.
+// mayBeOne explains why two URLs may lead to the same instance, or returns "" if they do not.
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
@@ -90,7 +89,7 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance explains why all URLs may lead to a single instance. It returns "" if nothing
+// OneInstance explains why all URLs may lead to a single instance, or returns "" if nothing
 // suggests that.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance

@@ -27,7 +27,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one service instance of a fleet. Faults can hit its process only if the fleet has
+// Instance is one instance of the service. A fault can hit its process only if the fleet has
 // started it or knows its process id.
 type Instance struct {
 	ID             string // name of the instance in reports: its port, or the target's host
@@ -60,8 +60,8 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1". Unlike the id, the name is known before the instance
-// has a port.
+// Name returns a name such as "instance 1". Unlike the id, which depends on the port, it is known
+// from the beginning.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
 // Process returns the process of the instance, or nil before its first start.
@@ -102,8 +102,8 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect opens the proxies between the instance and its servers, which only instances of a user's
-// service have.
+// connect opens the proxies between an instance and its servers. Only instances of a user's service
+// have such proxies.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -122,7 +122,8 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// servers returns the addresses that the instance uses for its servers, perhaps those of proxies.
+// servers returns the addresses that the instance uses for its servers, which may be those of
+// proxies.
 func (in *Instance) servers(u Setup) stack.Addresses {
 	if to, routed := u.Routes[in.index]; routed {
 		return to
@@ -130,8 +131,8 @@ func (in *Instance) servers(u Setup) stack.Addresses {
 	return in.fleet.stack.Addresses
 }
 
-// end stops the process. It ignores errors from a user's service, because it may have to kill a
-// slow service.
+// end stops the process. For a user's service, it ignores the error, because a slow service may
+// have to be killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -148,12 +149,12 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 }
 
 // portTries is how many ports to try, because another process may take a free port before the
-// instance does.
+// instance can use it.
 const portTries = 5
 
 var errPortTaken = errors.New("another process uses its port")
 
-// chooseAddr chooses a free address and sets all fields of the instance that contain the port.
+// chooseAddr chooses a free address, and sets all fields of the instance that depend on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -176,8 +177,9 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs of this program off the port while the instance is down, because their
-// instances could answer our requests. It returns false if another run has reserved the port.
+// reserve keeps other runs of this program from using the port while the instance is down.
+// Otherwise, their instances could answer our requests. It returns false if another run has
+// reserved the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has socket names that disappear together with their process
 		return true
@@ -197,8 +199,8 @@ func (in *Instance) unreserve() {
 	}
 }
 
-// saysTaken reports whether the log of a service says that its port is in use. Testing the port is
-// not enough, because an outgoing connection may have used it for a moment.
+// saysTaken reports whether the log of a service says that its port is in use. A test of the port
+// is not enough, because an outgoing connection may have used it only briefly.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
@@ -207,7 +209,7 @@ func saysTaken(log string) bool {
 // Command is a hidden command that makes this program run as an instance.
 const Command = "instance"
 
-// firstStrategy is the locking strategy of a new instance, because it works without lock servers.
+// firstStrategy is the locking strategy of a new instance, which must work without lock servers.
 const firstStrategy = "none"
 
 func (in *Instance) arguments(u Setup) []string {
@@ -260,8 +262,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance is running. If the user started it, it counts as running until
-// Signal has killed it.
+// alive reports whether the instance is running. If the user has started it, only a kill by Signal
+// ends it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -274,8 +276,8 @@ const (
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady waits until the instance is ready, and ignores replies from other programs on the same
-// port.
+// awaitReady waits until the instance is ready. It ignores replies from other programs that use the
+// same port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
 	if in.fleet.service != nil {
@@ -317,12 +319,12 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 }
 
 // missingFor is how long the ready path of a service may answer with status 404 while the service
-// prints nothing.
+// prints nothing. After that, the path is probably wrong.
 const missingFor = 5 * time.Second
 
-// readyIsMissing reports whether err says that the ready path of a service does not exist. It also
-// returns the last line of the output, without lines that name this path and without digits, because
-// the service may log each request with its time.
+// readyIsMissing reports whether err means that the ready path of a service does not exist. It also
+// returns the last line of the output, to show whether the service makes progress. Lines that name
+// the path are skipped and digits are removed, because the service may log each request.
 func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 	status, ok := errors.AsType[*StatusError](err)
 	if !ok || status.Code != http.StatusNotFound || in.fleet.service == nil {
@@ -341,8 +343,8 @@ func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 	}, line), true
 }
 
-// askReady returns nil if the instance is ready, or errPortTaken if another process answers on its
-// port.
+// askReady returns nil if the instance is ready. If another process answers on its port, it returns
+// errPortTaken.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -358,7 +360,7 @@ func (in *Instance) askReady(ctx context.Context) error {
 }
 
 // use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if the
-// instance does not report it.
+// instance does not report one.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
@@ -378,8 +380,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Restart waits until the process of the instance has died, and starts it again. It tries three
-// times, because the port may still be in use. If the user started the instance, Restart does
+// Restart waits until the process of the instance has died, and starts it again. It makes three
+// attempts, because the port may still be in use. If the user started the instance, it does
 // nothing.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
@@ -424,8 +426,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy sets the -strategy flag in args, so that a restarted instance uses this strategy
-// from its first request on.
+// withStrategy sets the -strategy flag in args, so that a restarted instance uses the strategy from
+// its first request.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {
@@ -436,8 +438,8 @@ func withStrategy(args []string, strategy string) []string {
 	return args
 }
 
-// Call makes an API call to the instance. It sends body as JSON and decodes the reply into answer,
-// both of which may be nil.
+// Call makes an API call to the instance. It sends body as JSON and decodes the reply into answer.
+// Both may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
 	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)

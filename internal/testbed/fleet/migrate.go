@@ -11,14 +11,14 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Migration is a step that prepares the empty database of a user's service.
+// Migration is a step that prepares an empty database for a user's service.
 type Migration struct {
 	text      string
 	statement string
 	command   Service // without words if the step is an SQL statement
 }
 
-// byService means that the service itself prepares the database, when its first instance starts.
+// byService means that the service prepares the database itself, when its first instance starts.
 const byService = "service"
 
 // ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.
@@ -41,8 +41,8 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command uses shell syntax, which has no effect without a shell. s may
-// be nil.
+// noShell returns a hint if the command contains shell syntax, which would have no effect. s may be
+// nil.
 func (s *Service) noShell() string {
 	if s == nil {
 		return ""
@@ -55,7 +55,7 @@ func (s *Service) noShell() string {
 	return ""
 }
 
-// Migrate runs the steps that prepare the database of a service, so it must be called before Equip.
+// Migrate prepares the database for a user's service, so it must be called before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {

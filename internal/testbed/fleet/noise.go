@@ -8,30 +8,32 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// redisNoise lists Redis commands that cannot affect who wins an order, so tests inject no faults
-// there.
+// redisNoise lists Redis commands that cannot affect who wins an order, so tests do not inject
+// faults there.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// sqlNoise lists statements and protocol commands that do not touch business tables.
+// sqlNoise lists statements and protocol commands that do not access business tables.
 var sqlNoise = []string{
 	"CHANGE", "DEALLOCATE", "DEBUG", "DESC", "DESCRIBE", "DISCARD", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
 	"STATISTICS", "SYNC", "USE",
 }
 
-// selectNoise lists tables and functions that a SELECT can use without reading business data.
+// selectNoise lists tables and functions from which a SELECT cannot read business data.
 var selectNoise = []string{
 	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "pg_catalog", "CONNECTION_ID", "CURRENT_SCHEMA", "CURRENT_SETTING", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// These words in the name of a key or table distinguish statistics from business data.
+// The name of a key or a table may contain one of these words. They help to tell statistics from
+// business data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// Names with these words belong to statistics, unless they also contain one of businessWords.
+	// A name with one of these words belongs to statistics, unless it also contains one of
+	// businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
 	totals        = []string{"count", "requests", "total"} // names of counters, if INCR or a similar command writes them
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
@@ -43,17 +45,17 @@ var (
 	nameWords = regexp.MustCompile(`[a-z]+`)
 )
 
-// statisticsVerbs lists the commands that may write statistics.
+// statisticsVerbs lists commands that a service may use to record statistics.
 var statisticsVerbs = []string{
 	"EXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "INCR", "INCRBY", "INCRBYFLOAT", "INSERT", "LPUSH", "LTRIM", "PEXPIRE", "PFADD", "PUBLISH", "RPUSH",
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
 }
 
-// isCatalog matches system tables of PostgreSQL, which clients may name without their schema.
+// isCatalog matches the system tables of PostgreSQL that clients may name without a schema.
 var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
 
 // isNoise reports whether a request to the database or to Redis cannot affect who wins an order. In
-// text, * replaces the id of the order.
+// its text, * stands for the id of the order.
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
@@ -65,7 +67,8 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
-// isStatistics reports whether the name of a key or table suggests that it has only statistics.
+// isStatistics reports whether the name of a key or table suggests that it contains only
+// statistics.
 func isStatistics(verb, name string) bool {
 	words := nameWords.FindAllString(strings.ToLower(name), -1)
 	has := func(list []string) bool {

@@ -26,7 +26,7 @@ const (
 
 var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a pool of connections or threads that is too small")
 
-// IsProbe reports whether the driver is used only for test requests after the load.
+// IsProbe reports whether this driver only sends test requests after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
 // StuckOrders returns the orders that no new driver can win or find taken within twice the lease
@@ -71,9 +71,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold sends requests of new test drivers until one gets a final outcome. If none does
-// within twice the lease time, told is empty. It returns errSilent if no instance answers. The ids
-// of consecutive drivers differ by step.
+// askUntilTold sends requests for an order from new test drivers, until one gets a final outcome.
+// After two lease times, it gives up and returns an empty outcome. It returns errSilent if no
+// instance answers. The ids of the drivers differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -113,8 +113,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test request that got no clear answer. If the flags may describe the
-// user's service incorrectly, it adds a hint.
+// probeError describes a test request that got no clear answer. It adds a hint if the flags may
+// describe the user's service incorrectly.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	var answer *StatusError
@@ -125,14 +125,14 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	return fmt.Errorf("fleet: the test grab of order %d by driver %d failed: %w%s", id, driver, err, hint)
 }
 
-// Wins reports whether the driver has won the order, according to the first instance.
+// Wins reports whether the first instance says that the driver has won the order.
 func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe tries to win the order without waiting for its lock. It returns an error unless the outcome
-// is grabbed, taken or busy.
+// probe sends a test request for an order, which does not wait for the lock. It returns an error
+// unless the outcome is grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	a, m, err := in.Ask(ctx, id, driver)
 	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {
@@ -145,11 +145,11 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the id of a driver for test requests, which the load never uses.
+// ProbeDriver returns the id of a driver for test requests. The load never uses this id.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask asks for an order on behalf of a driver, without waiting for a lock. It returns the answer
-// and what the answer means.
+// Ask requests an order for a driver, without waiting for the lock. It returns the answer and its
+// meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

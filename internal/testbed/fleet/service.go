@@ -27,14 +27,15 @@ import (
 // Service is the command that starts one instance of the user's service.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that returns a 2xx status when an instance is ready. If it is empty, an
-	// instance is ready once it accepts connections.
+	// Ready is a path that answers with a 2xx status as soon as an instance is ready. If it is empty,
+	// an instance is ready when it accepts connections.
 	Ready string
-	// Migrations prepare the database before an instance starts for the first time.
+	// Migrations prepare the database before the first instance starts.
 	Migrations []Migration
 }
 
-// placeholders lists the names that the command of a service may contain in braces, such as {port}.
+// placeholders lists the names that can appear in braces in the command of a service, such as
+// {port}.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
@@ -42,11 +43,11 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of the database. If a command contains it, the database
-// is PostgreSQL.
+// postgres is the placeholder for the URL of a PostgreSQL database. If a command contains it, the
+// stack runs PostgreSQL.
 const postgres = "postgres"
 
-// Placeholders returns all placeholders, formatted for a message.
+// Placeholders lists all placeholders as text, for a message.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
 // ParseService parses the command of a service in shell syntax. Environment variables such as
@@ -64,8 +65,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that may contain the placeholders in names. The result of an empty
-// command has no words.
+// parseCommand parses a command, in which only the placeholders in names may appear. If the command
+// is empty, the result has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -87,7 +88,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command into words like a shell, but without variables and patterns.
+// splitWords splits a command into words like a shell, but does not expand variables or patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -125,8 +126,8 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains the placeholder, or a longer one such as {redis_host}
-// for the name redis.
+// Uses reports whether the command contains a placeholder, or one that begins with its name, such
+// as {redis_host} for redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
@@ -202,12 +203,12 @@ func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 // Started reports whether the fleet starts its instances itself.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout limits how long a service may take to start. It is long because Java services
+// serviceTimeout limits how long a service may take to start. It is long, because Java services
 // start slowly.
 const serviceTimeout = 2 * time.Minute
 
-// answers returns nil if an instance of a service is ready, or errPortTaken if another program uses
-// its port.
+// answers returns nil if an instance of a service is ready. If another program uses its port, it
+// returns errPortTaken.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
@@ -233,10 +234,10 @@ func (in *Instance) asked(ctx context.Context) error {
 	return conn.Close()
 }
 
-// IsService reports whether the fleet starts the instances of a user's service.
+// IsService reports whether the instances belong to a user's service that the fleet starts.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
-// Grab asks for an order on behalf of a driver that is not part of the load.
+// Grab requests an order for a driver that is not part of the load.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
 	outcome, err := in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 	if err != nil {
@@ -245,9 +246,9 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return outcome, err
 }
 
-// AwaitGrab waits until the instance answers two rounds of simultaneous requests for an order
+// AwaitGrab waits until an instance answers two rounds of simultaneous requests for an order
 // without an error. After an outage, this shows that its connection pools work again. If this takes
-// longer than within, AwaitGrab cancels the requests and returns an error.
+// longer than within, it returns an error.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error

@@ -22,8 +22,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires contains the proxies between an instance of a user's service and its servers. The proxies
-// stay open while the instance restarts.
+// wires contains the proxies between an instance of a user's service and its servers. They stay
+// open while the instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
 	sentinels *wire.Sentinels // Sentinels that report the Redis proxy as the master; nil if the service uses no Sentinel
@@ -38,7 +38,7 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the order and the driver for which the instance works; 0 if none
 	id            string          // id of the order in requests
-	// names maps numbers in requests, such as the port, to the placeholders that replace them.
+	// names contains the placeholders for numbers that may occur in requests, such as the port.
 	names        map[string]string
 	driverTexts  map[string]bool // texts of requests that name the driver, as seen in test runs before the load
 	idle         map[string]bool // requests that the instance also makes while it handles no orders
@@ -47,7 +47,7 @@ type wires struct {
 	lastQuestion time.Time       // when the last request for a result was sent
 }
 
-// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels that report
+// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels, which report
 // the Redis proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
@@ -93,7 +93,7 @@ func (w *wires) leadsTo() stack.Addresses {
 	return w.to
 }
 
-// lead connects the proxies to other servers, and closes the old connections.
+// lead connects the proxies to other servers, and closes the connections to the old ones.
 func (w *wires) lead(to stack.Addresses) {
 	w.mu.Lock()
 	was := w.to
@@ -116,8 +116,9 @@ func (w *wires) close() {
 	}
 }
 
-// watch counts all later requests as work on this order for this driver. Driver 0 means any driver,
-// and order 0 means none. names maps other numbers in requests to their placeholders.
+// watch says which order and driver the later requests of the instance are for. Driver 0 means any
+// driver, and order 0 means none. The map names contains placeholders for other numbers in the
+// requests.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,20 +126,20 @@ func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 }
 
 // When a client asks for the result of a grab, the service may query its servers. These constants
-// help to tell these queries from those of the grab itself.
+// help to tell such queries from those of the grab itself.
 const (
-	// quietForAsking is how long a service must send nothing before the program asks for its
+	// quietForAsking is how long a service must send no request before the program asks for its
 	// result.
 	quietForAsking = 300 * time.Millisecond
-	// maxQuiet limits the wait until a service sends nothing, because some services poll their
-	// servers all the time.
+	// maxQuiet limits the wait for such a pause, because some services poll their servers all the
+	// time.
 	maxQuiet = time.Second
 	// askFor is how long an instance may take to look up a result.
 	askFor = 250 * time.Millisecond
 )
 
-// ask waits until the service has stopped sending requests for this order. Later requests count as
-// a search for the result, until answered is called or askFor has passed.
+// ask waits until the service sends no more requests for this order. Later requests are taken as a
+// search for the result, until answered is called or askFor has passed.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
 		w.mu.Lock()
@@ -156,8 +157,8 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking tells the proxies that a client is about to ask for the result of a request. Call answered
-// when the client has the result. Asking implements load.Asking.
+// Asking implements load.Asking. It tells the proxies that a client is about to ask for the result
+// of a request. The caller must call answered when it has the result.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
 		if in.URL == of.Target && in.wires != nil {
@@ -167,8 +168,8 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	return func() {}
 }
 
-// tap forwards a request of an instance to the server. If the request is part of the work on the
-// watched order, a breakpoint can pause it.
+// tap forwards a request of an instance to the server. A breakpoint can pause the request if it is
+// part of the work on the watched order.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
@@ -180,7 +181,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted wraps send, so that w.statements counts the statement while it is running.
+// counted wraps send, so that w.statements counts a statement while the database executes it.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -192,7 +193,7 @@ func (w *wires) counted(send func(context.Context) error) func(context.Context) 
 	}
 }
 
-// random matches generated values such as UUIDs and long hexadecimal tokens.
+// random matches values that a program has generated, such as UUIDs and long hexadecimal tokens.
 var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
 
 var (
@@ -201,8 +202,8 @@ var (
 )
 
 // withoutIDs replaces the order's id with *, random values with #, and the numbers in names with
-// their placeholders. It finds numbers inside words, but not inside long hexadecimal values such as
-// 61a7bc5f.
+// their placeholders. It also finds numbers inside words, but not inside long hexadecimal values
+// such as 61a7bc5f.
 func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
 		text, order = strings.ReplaceAll(text, order, "*"), ""
@@ -227,8 +228,8 @@ const (
 	ownPort   = "{port}"
 )
 
-// nameIDs returns a request's text without ids. It replaces a driver's id only in requests that
-// name a driver. Test runs with unmistakable driver ids show which requests do.
+// nameIDs returns a request's text without ids. It replaces a driver's id only in requests that are
+// known to contain one, from test runs with unmistakable driver ids.
 func (w *wires) nameIDs(text string) string {
 	named := withoutIDs(text, w.id, w.names)
 	if strings.Contains(named, ownDriver) {
@@ -244,8 +245,8 @@ func (w *wires) nameIDs(text string) string {
 	return named
 }
 
-// call describes a request as a part of the work on the watched order. ok is false if the request
-// cannot affect who wins the order.
+// call describes a request as part of the work on the watched order. The result ok is false if the
+// request cannot affect who wins the order.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
@@ -265,7 +266,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// isIdle reports whether the instance also sends this request while it handles no orders.
+// isIdle reports whether the instance sends this request even if it handles no orders.
 func (w *wires) isIdle(e wire.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,8 +277,8 @@ func (w *wires) isIdle(e wire.Event) bool {
 	return ok && w.idle[text]
 }
 
-// normalize removes ids and irrelevant commands from the text of a request. ok is false if nothing
-// is left.
+// normalize removes ids and irrelevant commands from the text of a request. The result ok is false
+// if nothing is left.
 func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	text = e.Text
 	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends EVAL if the server does not know the script
@@ -291,8 +292,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which requests an instance makes to grab an order. idle lists the
-// requests that it also makes while it handles no orders.
+// Recognize tells the proxies which requests an instance makes to grab an order. The list idle
+// contains the requests that it also makes when it handles no orders.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -317,8 +318,8 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	}
 }
 
-// EndedByItself describes an instance of a user's service that has exited unexpectedly. It returns
-// "" if all instances are running.
+// EndedByItself describes an instance of a user's service that has exited unexpectedly, or returns
+// "" if there is none.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -328,8 +329,8 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not decode a connection, or returns "" if there was no such
-// problem.
+// Unreadable explains why a proxy could not decode a connection, or returns "" if all of them were
+// decoded.
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -344,8 +345,8 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch counts all later requests of the instance as work on this order for this driver. Driver 0
-// means any driver, and order 0 means none. Without proxies, Watch does nothing.
+// Watch says which order and driver the later requests of the instance are for. Driver 0 means any
+// driver, and order 0 means none. Without proxies, it does nothing.
 func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
@@ -359,9 +360,8 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits for a period of the given length in which the instances send no statement to the
-// database. It returns false if there is no such period before the time limit within, or if the
-// instances have no proxies.
+// AwaitQuiet waits until the instances have sent no statement to the database for a period of this
+// length. It returns false if that takes too long, or if the instances have no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false
