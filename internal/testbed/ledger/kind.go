@@ -21,7 +21,7 @@ type kind struct {
 	version string // query for the version of the database
 	now     string // query for the number of seconds since 1970
 	product func(version string) string
-	// open returns a connection pool for reading, and a function that opens a pool for writing.
+	// open returns a connection pool for reading, and a function that opens another pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
 
 	idAsText  string // expression that converts a numeric column order_id to text
@@ -96,7 +96,7 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 }
 
 // openSQLite opens a connection pool that cannot write, because SQLite has no read-only
-// transactions. The returned function opens another pool for writing.
+// transactions. The function that it returns opens another pool for writing.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ledger reads from the database of a service which driver won which order. It uses a query
-// of the user, which runs in a read-only transaction. Start reading at Open.
+// Package ledger reads from a service's database which driver won which order. It runs the user's
+// query in a read-only transaction. Start reading at Open.
 package ledger
 
 import (
@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// DB reads the winners of orders from the database of a service under test, and can execute
-// statements there.
+// DB reads the winners of orders from the database of the service under test. It can also execute
+// SQL statements there.
 type DB struct {
 	kind  kind
 	query string
@@ -28,8 +28,8 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// These errors mean that the database address is invalid, that the query is unsuitable, and that
-// the database does not answer.
+// These errors mean that the database address is invalid, that the query is unsuitable, or that the
+// database does not answer.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
@@ -76,7 +76,7 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 
 const openTimeout = 10 * time.Second
 
-// Check returns an error if dsn or query is invalid. It does not connect to the database. query may
+// Check returns an error if dsn or query is invalid, without connecting to the database. query may
 // be empty.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
@@ -99,7 +99,7 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 }
 
 // ClockAhead returns how far this machine's clock is ahead of the database's clock. It asks several
-// times and uses the fastest answer, because that one is the most precise.
+// times and uses the fastest answer, which is the most precise one.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -115,7 +115,7 @@ func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, nil
 }
 
-// Ledger returns the winners of count orders with consecutive ids, starting with first.
+// Ledger returns the winners of count orders with consecutive ids, beginning with first.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -143,12 +143,12 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed limits how many orders one query lists, because databases limit the number of
+// mostListed limits how many orders a query lists, because databases limit the number of
 // parameters.
 const mostListed = 500
 
-// rows returns the winners that a query finds. It returns ErrQuery if a row belongs to an order
-// outside of the range from first to last.
+// rows runs the query and returns the winners that it finds. If a row belongs to an order that is
+// not from first to last, it returns ErrQuery.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -187,7 +187,8 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// failed describes an error of the query. PostgreSQL refuses to compare a number with a text.
+// failed describes an error of the query. It adds a hint if PostgreSQL refused to compare a number
+// with a text.
 func (d *DB) failed(err error) error {
 	hint := ""
 	if strings.Contains(err.Error(), "invalid input syntax for type") {
@@ -196,9 +197,9 @@ func (d *DB) failed(err error) error {
 	return fmt.Errorf("ledger: the query failed: %w%s", err, hint)
 }
 
-// numericHint returns a hint if the query compares {orders} with a column that contains numbers. id
-// is a value of this column. MySQL takes the digits with which a text begins for a number, so the
-// query may return other orders.
+// numericHint returns a hint if the query compares {orders} with a numeric column, from which id is
+// a value. MySQL converts a text to a number by its first digits, so such a query may return wrong
+// orders.
 func (d *DB) numericHint(id string) string {
 	if _, err := strconv.ParseInt(id, 10, 64); err != nil || !strings.Contains(d.query, orderList) {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// orderList is the placeholder that a query may contain for a list of order ids.
+// orderList is the placeholder for a list of order ids in a query.
 const orderList = "{orders}"
 
 // mark returns the placeholder for the nth parameter of a query: $n in PostgreSQL, and ? elsewhere.
@@ -19,7 +19,7 @@ func (k kind) mark(n int) string {
 }
 
 // prepare converts the placeholders in the query to those of this database. It returns an error
-// unless the query is a single SELECT or WITH statement with two placeholders or {orders}.
+// unless the query is a single SELECT or WITH statement with two placeholders, or with {orders}.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -73,15 +73,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words that may make a query return fewer rows than there are wins. Such a query
-// could hide that two drivers won the same order.
+// merging lists words that may make a query return fewer rows than there are wins. The query could
+// then hide that two drivers won the same order.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
 // aggregates lists functions that combine several rows into one, even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error if word may hide rows. It also looks at the word before it, and at
-// the text after it.
+// refuseMerging returns an error if a word of the query may hide rows. To decide, it also looks at
+// the previous word and at the rest of the query.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))

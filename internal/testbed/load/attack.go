@@ -24,7 +24,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Config sets the size and the rate of a load.
+// Config says how large and how fast a load is.
 type Config struct {
 	Orders     int
 	Drivers    int           // number of drivers for each order
@@ -38,7 +38,7 @@ type Config struct {
 	Asking     Asking        // called before each request for a result; may be nil
 }
 
-// Request is one attempt of a driver to win an order.
+// Request is a driver's attempt to win an order.
 type Request struct {
 	Target string // base URL of the instance
 	Order  int64
@@ -61,15 +61,15 @@ type pacer interface {
 	due(n uint64) time.Duration // returns when request n is due, since the start of the attack
 }
 
-// noRate implements the Rate method of vegeta.Pacer, which vegeta uses only for plots.
+// noRate implements the Rate method of vegeta.Pacer, which vegeta needs only for plots.
 type noRate struct{}
 
 // Rate returns 0, because vegeta needs a rate only for plots.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. It calls each for every result, one at a time, with
-// the time at which the request was due. When ctx ends, Attack cancels running requests and returns
-// the cause.
+// Attack sends the requests of the workload. For each result, it calls each with the time at which
+// the request was due, but never concurrently. When ctx ends, it cancels running requests and
+// returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
@@ -109,8 +109,8 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	return context.Cause(ctx)
 }
 
-// targeter converts requests for vegeta. It stores the order and the driver in the fragment of the
-// URL, which vegeta records but HTTP clients do not send.
+// targeter turns requests into vegeta's targets. It stores the order and the driver in the fragment
+// of the URL, which vegeta records but HTTP clients do not send.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -124,7 +124,8 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the request. Its fragment lets ParseRequest restore the Request.
+// URL returns the URL of the request. Its fragment contains the order and the driver, for
+// ParseRequest.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
@@ -132,7 +133,7 @@ func (r Request) URL(path []byte) string {
 	return string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
 }
 
-// ParseRequest restores a Request from the URL that Request.URL returned.
+// ParseRequest restores a Request from the URL that its method URL returned.
 func ParseRequest(url string) (Request, error) {
 	var r Request
 	at := max(0, strings.LastIndexByte(url, '#'))
@@ -150,7 +151,8 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace for each request and sends the trace headers.
+// traced returns a transport that starts a trace for each request, and passes it on in the trace
+// headers.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next

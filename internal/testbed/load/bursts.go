@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Bursts is a workload that sends a group of requests whenever Send is called. It is safe for
-// concurrent use.
+// Bursts is a workload to which Send adds groups of requests. It is safe for concurrent use.
 type Bursts struct {
 	mu       sync.Mutex
 	requests []Request
@@ -45,7 +44,7 @@ func (b *Bursts) HangUp(r Request) {
 	}
 }
 
-// through returns a RoundTripper that lets HangUp cancel requests.
+// through returns a RoundTripper whose requests HangUp can cancel.
 func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
@@ -62,10 +61,10 @@ func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
-// RoundTrip calls f, so that a function can be an http.RoundTripper.
+// RoundTrip calls f, so that any function of this type is an http.RoundTripper.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End says that no more requests will follow, so that Attack returns after the last result.
+// End says that there will be no more requests, so that Attack returns after the last result.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +105,7 @@ type burstPacer struct {
 	began time.Time
 }
 
-// Pace waits until the next request is due. It returns true if no more requests will follow.
+// Pace waits until the next request is due, or returns true if there are no more requests.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 	for {
 		p.mu.Lock()

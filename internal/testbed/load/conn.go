@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// These are the reasons why a request may get no reply.
+// These are the reasons why a request gets no reply.
 const (
 	Interrupted = "interrupted" // the attack ended before the answer
 	Timeout     = "timeout"
@@ -23,14 +23,14 @@ const (
 	Other       = "other"
 )
 
-// failureNamer adds the reason for a failure to the error text, because vegeta keeps only that
-// text.
+// failureNamer adds the reason for a failure to the error text, because the text is all that vegeta
+// keeps.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
 }
 
-// RoundTrip sends req. If this fails, it adds the reason to the error.
+// RoundTrip sends a request. If this fails, it adds the reason to the error.
 func (n failureNamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := n.RoundTripper.RoundTrip(req)
 	if err != nil {
@@ -56,7 +56,7 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf returns the reason for a failure from the error text of a result.
+// FailureOf extracts the reason for a failure from the error text of a result.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
@@ -69,8 +69,8 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns tracks the connections of an attack, so that cut can close all of them. This costs less
-// than a context for each request.
+// conns keeps track of the connections of an attack, so that cut can close all of them. This is
+// cheaper than a context for each request.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}

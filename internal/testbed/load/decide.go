@@ -12,20 +12,20 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These limit the pause between two requests for the same result, which doubles each time.
+// These constants limit the pause before the next request for the same result. The pause doubles
+// each time.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// Asking is called before a client asks for the result of an earlier request. The client sends its
-// request once Asking has returned, and calls answered when the result has arrived. A nil Asking
-// does nothing.
+// Asking is called before a client asks for the result of an earlier request, and may delay it. The
+// client calls answered when it has the result. If Asking is nil, it is not called.
 type Asking func(ctx context.Context, of Request) (answered func())
 
 // Decide returns a RoundTripper for services that answer a request before its result is known. It
-// asks for the result until there is one or the context of the request ends. Other requests pass
-// unchanged.
+// asks for the result until it gets one or the context of the request ends. It does not change
+// other requests.
 func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -60,9 +60,9 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 	})
 }
 
-// askForResult asks a service for the result of a request until there is one. at is a URL, which
-// may be relative. The function asking is called before each attempt, and the function that it
-// returns after the response.
+// askForResult asks a service for the result of a request until there is one. The URL at may be
+// relative. Each attempt is announced with asking, and the function that asking returns is called
+// after the response.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
@@ -82,7 +82,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	return nil, grab.Context().Err()
 }
 
-// answer sends a request and reads the part of the response body that the user's rules can examine.
+// answer sends a request, and reads as much of the response body as the user's rules can examine.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := next.RoundTrip(req)
 	if err != nil {

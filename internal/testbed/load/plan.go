@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Plan is a workload in which every driver tries to grab every order. Requests for the same order
-// are consecutive and alternate between the targets. The seed determines the sequence of orders and
-// drivers.
+// Plan is a workload in which every driver tries to grab every order. The requests for an order are
+// consecutive and alternate between the targets. The sequence of orders and drivers depends on the
+// seed.
 type Plan struct {
 	targets []string // base URLs of the instances
 	first   int64    // id of the first order
@@ -26,13 +26,15 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share is a part of a plan: every Count-th request, starting with request Index.
+// Share is a part of a plan, which consists of every Count-th request, beginning with the request
+// at Index.
 type Share struct{ Index, Count int }
 
-// at returns the position of the share's nth request in the whole plan.
+// at returns the position in the whole plan of request n of the share.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
-// NewPlan returns a plan. first is the id of the first order. Drivers are numbered from 1.
+// NewPlan returns a plan for orders with consecutive ids, beginning with first. Drivers are
+// numbered from 1.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
@@ -44,11 +46,11 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
-// Order returns the ith order of the plan. If i is even, its first request goes to the first
-// target.
+// Order returns order i of the plan. If i is even, the first request for this order goes to the
+// first target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share of its requests. These requests keep their due times.
+// Split limits the plan to a share of its requests, which keep their due times.
 func (p *Plan) Split(s Share) { p.share = s }
 
 // Requests returns the number of requests in the share.
@@ -56,7 +58,7 @@ func (p *Plan) Requests() int {
 	return (len(p.orders)*p.drivers - p.share.Index + p.share.Count - 1) / p.share.Count
 }
 
-// End makes the plan send no more requests.
+// End stops the plan, so that it sends no more requests.
 func (p *Plan) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,12 +92,13 @@ func (p *Plan) take() (Request, bool) {
 	}, true
 }
 
-// Due returns when the nth request of the share is due, counted from the start.
+// Due returns when request n of the share is due, counted from the start.
 func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer spaces the requests so that all shares together reach cfg.Rate.
+// pacer returns a pacer that spaces the requests so that all shares together have the rate
+// cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -108,7 +111,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, p, ctx, timer, interval, uint64(together)}
 }
 
-// openLoop is a pacer whose schedule is fixed, so it does not depend on when earlier requests end.
+// openLoop is a pacer with a fixed schedule, which does not depend on when earlier requests end.
 type openLoop struct {
 	noRate
 	plan     *Plan
@@ -118,8 +121,8 @@ type openLoop struct {
 	together uint64        // how many consecutive requests of the whole plan are due at the same time
 }
 
-// tick is the shortest interval between due times. A fast load sends several requests per tick,
-// because waking up for each request would cost as much as sending it.
+// tick is the shortest interval between due times. In a fast load, several requests are due per
+// tick, because waking up for each of them would cost as much as sending it.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -131,8 +134,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. It does not leave this to vegeta, whose sleep may end
-// a millisecond late and increase the latency.
+// Pace sleeps until the next request is due. It does so itself, because the sleep in vegeta may end
+// a millisecond late, which would increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= uint64(p.plan.Requests()) || p.ctx.Err() != nil || p.plan.isEnded() {
 		return 0, true

@@ -15,7 +15,8 @@ type OverTime struct {
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices is the largest number of slices. If there are more, pairs of slices are merged.
+// mostSlices limits the number of slices. If there are more, neighbouring slices are merged in
+// pairs.
 const mostSlices = 48
 
 // Series collects latencies over time in constant memory, with two significant digits.
@@ -24,15 +25,15 @@ type Series struct {
 	slices []slice
 }
 
-// slice contains the latencies of one time slice, counted from the planned time of sending
-// (scheduled) and from the actual time (sent).
+// slice contains the latencies of one time slice. The field scheduled counts from the planned send
+// time, and sent from the actual one.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add records a request that was due at this time after the start. scheduled and sent are its
-// latencies from the planned and from the actual time of sending.
+// Add records a request that was due at this time after the start, with its latencies from the
+// planned and from the actual send time.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {

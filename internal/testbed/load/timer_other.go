@@ -9,7 +9,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer sleeps only as precisely as the Go runtime. The more precise timer needs Linux.
+// timer sleeps only as precisely as a timer of the Go runtime. There is a more precise one for
+// Linux.
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }

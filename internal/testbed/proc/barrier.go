@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Barrier holds a new child process until Lift is called, and the child then becomes its real
-// program. If this process dies first, the child exits.
+// Barrier holds a child process back until Lift is called, and then lets it become its real
+// program. If this process dies before, the child exits.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -29,7 +29,7 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command returns a command that runs self with the argument command. That process must call
+// Command returns a command that starts self with the argument command. The new process must call
 // [PassBarrier], so that it becomes the program at path after Lift.
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
@@ -37,7 +37,7 @@ func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// Lift lets the child become its real program, or returns an error if the child cannot start that
+// Lift lets the child become its real program. It returns an error if the child cannot start that
 // program.
 func (b *Barrier) Lift() error {
 	if _, err := b.goWrite.Write([]byte{'\n'}); err != nil {

@@ -13,8 +13,8 @@ var (
 	ErrSelf    = errors.New("this is the process of loadgen itself")
 )
 
-// Find returns the process with this id, if the current user may signal it. On most systems, the
-// result never refers to a later process with the same id.
+// Find returns the process with this id, provided that the current user may signal it. On most
+// systems, the result stays valid even if another process gets the same id later.
 func Find(pid int) (*os.Process, error) {
 	if pid == os.Getpid() {
 		return nil, ErrSelf

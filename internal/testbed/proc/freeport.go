@@ -14,7 +14,7 @@ const (
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The system does not use the port for
+// FreeAddr returns a loopback address with a free port. The system does not use such a port for
 // outgoing connections, so a killed server can restart there. Two callers may get the same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Listens reports whether a process of the process group listens on the TCP port. known is false if
-// that cannot be determined.
+// Listens reports whether a process in this process group listens on a TCP port. The result known
+// is false if that cannot be determined.
 func Listens(group, port int) (listens, known bool) {
 	sockets := map[string]bool{} // keys have the form of the links in /proc/PID/fd
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

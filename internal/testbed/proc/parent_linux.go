@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system send SIGTERM to cmd when the thread that started cmd ends, at the
-// latest with this process.
+// EndWithParent makes the system send SIGTERM to the child when the thread that started it ends.
+// This happens at the latest when this process ends.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name that tools such as ps show for this process.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
-// BootID returns an id that changes each time the system boots. It shows whether a recorded process
-// id is still meaningful.
+// BootID returns an id that changes at each boot. If it has changed, recorded process ids have lost
+// their meaning.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

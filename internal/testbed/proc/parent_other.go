@@ -4,7 +4,8 @@ package proc
 
 import "os/exec"
 
-// EndWithParent does nothing, because this system cannot signal a child when its parent ends.
+// EndWithParent does nothing, because this system cannot signal a child process at the end of its
+// parent.
 func EndWithParent(*exec.Cmd) {}
 
 // SetTitle does nothing, because a process cannot change its name on this system.

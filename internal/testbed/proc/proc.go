@@ -22,10 +22,10 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 	return cmd.SysProcAttr
 }
 
-// Signal sends a signal to all processes in the process group that pid leads.
+// Signal sends a signal to every process in the group that the process pid leads.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-// KillRest kills the processes that remain in a process group after its leader has ended.
+// KillRest kills the processes that are left in a process group after its leader has ended.
 func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // IsOwn reports whether the file belongs to the current user.
@@ -46,8 +46,8 @@ func CPUTime() time.Duration {
 // firstPassed is the file descriptor that a child process uses for the first of its ExtraFiles.
 const firstPassed = 3
 
-// Passed returns the n files that this process inherited through ExtraFiles of its parent. The
-// children of this process do not inherit them.
+// Passed returns the n files that the parent of this process passed to it through ExtraFiles.
+// Children of this process do not inherit them.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {

@@ -6,16 +6,15 @@ import (
 	"strconv"
 )
 
-// StartTime returns when a process started, as a text without a fixed format. Together with the
-// process id, it identifies the process. It returns false if the process has ended or never
-// existed.
+// StartTime returns the start time of a process as text. The text has no fixed format, but
+// identifies the process together with its id. It returns false if there is no such process.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return "", false
 	}
-	// Count the fields after the name in parentheses, because the name may contain spaces. The
-	// start time is the 20th.
+	// Skip the name in parentheses, because it may contain spaces. The start time is the 20th field
+	// after it.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false

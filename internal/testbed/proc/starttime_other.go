@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// StartTime returns when a process started, as a text without a fixed format. Together with the
-// process id, it identifies the process. It returns false if the process has ended or never
-// existed.
+// StartTime returns the start time of a process as text. The text has no fixed format, but
+// identifies the process together with its id. It returns false if there is no such process.
 func StartTime(pid int) (string, bool) {
 	out, err := exec.Command("ps", "-o", "stat=", "-o", "lstart=", "-p", strconv.Itoa(pid)).Output()
 	state, began, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
