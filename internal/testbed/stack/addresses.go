@@ -10,7 +10,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Addresses contains the addresses of the servers that an instance connects to.
+// Addresses contains the addresses of the servers that an instance uses.
 type Addresses struct {
 	DSN       string   // the database: "sqlite:PATH", a DSN of go-sql-driver/mysql, or the URL of a PostgreSQL; may be empty
 	Redis     string   // one address, or several separated by commas; empty if not needed or if Sentinel is set
@@ -22,8 +22,8 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour sends a connection through a proxy by replacing a server's address with the proxy's
-// address.
+// Detour replaces the address of a server with that of a proxy, so that connections go through the
+// proxy.
 type Detour interface{ detour(*Addresses) }
 
 // Via returns a copy of the addresses with the detours applied.
@@ -35,7 +35,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour that replaces the address of Server with Addr.
+// Way is a Detour that replaces the address of the server with Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -45,7 +45,8 @@ func (w Way) detour(a *Addresses) {
 }
 
 // Of returns the address of a server, or "" if the stack does not run that server. If Sentinels
-// watch the server, the result is NAME@ADDR: the master's name and a Sentinel's address.
+// watch the server, the result has the form NAME@ADDR, with the master's name and a Sentinel's
+// address.
 func (a Addresses) Of(server string) string {
 	place := a.place(server)
 	switch {
@@ -60,7 +61,7 @@ func (a Addresses) Of(server string) string {
 	}
 }
 
-// Dial connects to a server. If Sentinels watch the server, Dial asks a Sentinel for the address of
+// Dial connects to a server. If Sentinels watch the server, it asks a Sentinel for the address of
 // the master.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)
@@ -77,15 +78,14 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is a server name with a pointer to the server's address, through which callers change the
-// address.
+// place is the name of a server, with a pointer through which its address can be changed.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that consist of one process. The entry of the database points to its
-// DSN.
+// places returns the servers that consist of one process. For the database, the pointer leads to
+// the DSN.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {
@@ -106,8 +106,8 @@ func (a *Addresses) places() []place {
 	return all
 }
 
-// place returns a pointer to the address of a server, or to the DSN of the database. It returns nil
-// if the stack does not run that server.
+// place returns a pointer to the address of a server, or to the DSN if the server is the database.
+// If the stack does not run that server, it returns nil.
 func (a *Addresses) place(server string) *string {
 	return catalog.First(a.places(), func(p place) bool { return p.server == server }).addr
 }
@@ -115,7 +115,7 @@ func (a *Addresses) place(server string) *string {
 // IsPostgres reports whether the database is a PostgreSQL server.
 func (a Addresses) IsPostgres() bool { return isPostgres(a.DSN) }
 
-// isServer reports whether the DSN names a database server, and not a file.
+// isServer reports whether the DSN names a database server, as opposed to a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
 
 func isRedis(server string) bool {
@@ -131,7 +131,8 @@ func (s *Stack) Servers() []string {
 	return catalog.Map(s.places(), func(p place) string { return p.server })
 }
 
-// address returns the address of a server, or an error if faults cannot be injected into it.
+// address returns the address of a server. It returns an error if faults cannot be injected into
+// this server.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
 		return "", fmt.Errorf("%w: faults are never injected into servers of the external stack: use -stack local", ErrRefused)

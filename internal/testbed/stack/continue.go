@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ContinueAtEnd resumes the given stopped processes (SIGCONT) when this process ends, even if it is
-// killed. Calling done resumes them immediately.
+// ContinueAtEnd makes sure that paused processes resume (SIGCONT) when this process ends, even if
+// it is killed. The function done resumes them immediately.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
 	for _, pid := range pids {

@@ -19,14 +19,15 @@ import (
 // databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL creates the database and its user. MySQL reads init files line by line, so each statement
-// must be on one line.
+// initSQL creates the database and its user. Each statement must be on one line, because MySQL
+// reads init files line by line.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL server, which by default writes every commit to disk.
+// serveDatabase starts a new MariaDB or MySQL server. By default, the server writes every commit to
+// disk.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -55,11 +56,11 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse means that an open transaction prevented LockTable from locking the table.
+// ErrInUse means that LockTable could not lock the table because of an open transaction.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table until the returned Heal is called. Reads still work.
-// LockTable waits at most lockTableWait for open transactions.
+// LockTable blocks all writes to a table, but no reads, until the returned Heal is called. It waits
+// for open transactions, but at most lockTableWait.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -108,8 +109,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase is like askDatabase, but returns an error if another process has taken the port.
-// It compares the server's process id with pid.
+// askOwnDatabase is like askDatabase, but also compares the server's process id with pid. It
+// returns an error if another process has taken the port.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -141,8 +142,8 @@ func (p databaseProgram) installArgs(data string) []string {
 }
 
 // commonArgs returns the arguments that the server and its installer share. --no-defaults must come
-// first. Each server needs a tmpdir of its own, because MariaDB deletes other servers' temporary
-// tables from a shared one.
+// first. Each server needs its own tmpdir, because MariaDB deletes the temporary tables of other
+// servers in a shared one.
 func (p databaseProgram) commonArgs(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists what the embedded stack lacks, in words that fit into an error message.
+// notEmbedded lists what the embedded stack does not support, in words for an error message.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -61,15 +61,15 @@ func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	return addr, nil
 }
 
-// mini returns the miniredis server with this name, or nil.
+// mini returns the miniredis server with this name, or nil if there is none.
 func (s *Stack) mini(server string) *miniredis.Miniredis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.minis[server]
 }
 
-// miniVersion returns the name and version of miniredis. In a test binary, which has no build
-// information, it returns only the name.
+// miniVersion returns the name and version of miniredis. In a test binary, the version is missing,
+// because there is no build information.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer describes an etcd server with one member. Its short election timeout allows leases of
-// 1 s.
+// etcdServer describes how to start an etcd server with a single member. Its election timeout is
+// short enough for leases of 1 s.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -43,8 +43,8 @@ func etcdServer(exe, dir string) server {
 
 const etcdAnswer = time.Second
 
-// askEtcd returns the version and the name of an etcd server. It also reads a key to check that the
-// server has a leader.
+// askEtcd returns the version and the name of an etcd server. To check that the server has a
+// leader, it also reads a key.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 // pingTimeout limits how long startExternal waits for the answers of all servers.
 const pingTimeout = 5 * time.Second
 
-// startExternal checks that the user has given an address for every server and that each server
-// answers.
+// startExternal checks that the user has given an address for every server, and that all of them
+// answer.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
 		return fmt.Errorf("%w: a chosen strategy needs a server whose address is missing: add %s", ErrRefused, flags)
@@ -71,8 +71,8 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered returns the address of a Redis server, or the addresses of all masters if the server
-// belongs to a Cluster.
+// clustered returns the address of a Redis server. If the server belongs to a Cluster, it returns
+// the addresses of all masters.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -101,7 +101,7 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the Redis addresses that the user has given. Each Sentinel is listed as
+// redisAddrs returns the Redis addresses that the user has given, with Sentinels in the form
 // NAME@ADDR.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
@@ -110,7 +110,7 @@ func redisAddrs(cfg Config) []string {
 	return catalog.Map(cfg.Sentinel, func(addr string) string { return watchedName(cfg.SentinelMaster, addr) })
 }
 
-// externals lists the flags with which the user gives the address of each kind of server.
+// externals lists the flags for the addresses of servers, by kind of server.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool
@@ -123,7 +123,7 @@ var externals = []struct {
 	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
 }
 
-// Lacks returns the flags that set the first missing server address, or "" if no address is
+// Lacks returns the flags for the first server whose address is missing, or "" if no address is
 // missing.
 func (a Addresses) Lacks(needs lock.Backend) string {
 	for _, server := range externals {
@@ -134,8 +134,8 @@ func (a Addresses) Lacks(needs lock.Backend) string {
 	return ""
 }
 
-// independent returns an error if two Redlock nodes are the same server, or if a node belongs to a
-// Cluster.
+// independent returns an error if two Redlock nodes are the same server, or if any node belongs to
+// a Cluster.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

@@ -14,27 +14,27 @@ import (
 // Direction says whether a fault affects requests, replies or both.
 type Direction int
 
-// These are the directions in which bytes flow through a proxy.
+// These are the directions of data through a proxy.
 const (
 	BothWays Direction = iota
 	ToServer           // the direction of requests
 	ToClient           // the direction of replies
 )
 
-// rule says what a proxy does with data in one direction. The zero rule forwards the data.
+// rule says what a proxy does with data in one direction. The zero rule just forwards everything.
 type rule struct {
 	drop            bool // whether bytes are lost; the end of a connection still arrives
 	hold            bool // whether bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
-	// lose makes the proxy drop one reply and reset its connection. after selects the request whose
-	// reply is dropped. If after is nil, this is the second request.
+	// lose makes the proxy drop one reply and reset its connection. The function after selects the
+	// request whose reply is dropped, which is the second one if after is nil.
 	lose  bool
 	after func(request []byte) bool
 }
 
-// flow forwards data in one direction, for all connections of a proxy. The zero flow forwards
-// everything.
+// flow forwards data in one direction, for all connections of a proxy, according to its current
+// rule.
 type flow struct {
 	mu      sync.Mutex
 	rule    rule
@@ -60,8 +60,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits until the rule lets data through, and returns that rule. came is the time at which the
-// data arrived. If ctx ends first, the data is discarded.
+// pass waits until the rule lets data through that arrived at the time came, and returns the rule.
+// If ctx ends first, it returns a rule that discards the data.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()
@@ -89,10 +89,10 @@ type chunk struct {
 	came time.Time
 }
 
-// backlog is the number of chunks that a connection buffers before the proxy stops reading.
+// backlog is how many chunks of data a connection buffers before the proxy stops reading.
 const backlog = 1024
 
-// carry copies data from one connection to another. If lost returns true for a chunk, carry resets
+// carry copies data from one connection to another. If lost returns true for a chunk, it resets
 // both connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)

@@ -13,7 +13,7 @@ import (
 var jumpLua string
 
 // Jump makes the keys of a Redis server expire earlier by d, as if its clock had been set forward.
-// The reply to TIME does not change.
+// The server's reply to TIME does not change.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// KeyTTLs returns the remaining TTL of every key in all Redis servers of the stack. It omits keys
+// KeyTTLs returns the remaining TTL of every key in the Redis servers of the stack, except for keys
 // that never expire.
 func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 	left := map[string]time.Duration{}

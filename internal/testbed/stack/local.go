@@ -67,7 +67,8 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes a Redis server without persistence, which loses all data when it restarts.
+// redisServer describes how to start a Redis server without persistence, which loses all data when
+// it restarts.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -83,19 +84,19 @@ func redisServer(exe, dir, name string) server {
 	}
 }
 
-// server describes a program that listens on a port, and how to start it.
+// server describes how to start a program that listens on a port.
 type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
-	// quit is the signal that ends the server as abruptly as SIGKILL would. 0 means SIGKILL.
+	// quit is the signal that ends this server as abruptly as SIGKILL ends others. 0 means SIGKILL.
 	quit syscall.Signal
-	// ask returns nil if the server is ready. It returns errPortTaken if another process has the
-	// port.
+	// ask returns nil if the server is ready, and errPortTaken if another process uses the port.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how many ports to try, because another process may take a free port first.
+// portTries is how many ports to try, because another process may take a free port before the
+// server can use it.
 const portTries = 5
 
 // serve starts a server on a free port and waits until the server is ready.
@@ -149,8 +150,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask until it returns nil or errPortTaken. It returns an error if the process or ctx
-// ends first. ended may be nil.
+// await calls ask again and again, until it returns nil or errPortTaken. It returns an error if
+// ended is closed or ctx ends first. ended may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -167,7 +168,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run waits until the program has ended. It returns an error if the program fails.
+// run runs a program and waits until it has ended. It returns an error if the program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

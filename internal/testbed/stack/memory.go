@@ -16,7 +16,7 @@ func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict briefly lowers the memory limit of a Redis server, so that the server evicts all keys but
+// Evict briefly lowers the memory limit of a Redis server, so that it evicts all keys. The server
 // keeps its connections and loaded scripts.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -37,8 +37,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis server below its current use and sets its eviction
-// policy.
+// exhaust sets the memory limit of a Redis server below its current use, together with an eviction
+// policy. The returned Heal restores both.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -60,7 +60,7 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis server. It returns an error if the server's memory
+// withRedis calls do with a client of a Redis server. It returns an error if this server's memory
 // limit cannot be changed.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
@@ -95,8 +95,8 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the settings. It sets the policy before the limit, because a new limit takes effect
-// immediately.
+// set applies the settings of memory. It sets the policy first, because a new limit takes effect at
+// once.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

@@ -23,8 +23,8 @@ func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme)
 
 type postgresPrograms struct{ server, install string }
 
-// findPostgres looks for the programs in PATH and in common package folders. The path of a missing
-// program is "".
+// findPostgres looks for the programs in PATH and in common package folders. If a program is
+// missing, its path is "".
 func findPostgres() postgresPrograms {
 	find := func(name string) string {
 		if path := find(name); path != "" {
@@ -40,7 +40,7 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres starts a new PostgreSQL server, which by default writes every commit to disk.
+// servePostgres starts a new PostgreSQL server. By default, the server writes every commit to disk.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)
@@ -76,7 +76,8 @@ func postgresAt(addr string) string {
 }
 
 // ownerOfPostgres creates the data folder. PostgreSQL refuses to run as root, so root gives the
-// folder to another user. The returned words, put before a command, run it as that user.
+// folder to another user. The result contains the words that must precede a command to run it as
+// that user.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err
@@ -91,8 +92,8 @@ func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 		errors.Join(os.Chown(data, uid, gid), os.Chmod(s.Dir, 0o711))
 }
 
-// askOwnPostgres returns the version of the PostgreSQL server at addr. It returns an error if the
-// server does not use the given data folder, because another server may have taken the port.
+// askOwnPostgres returns the version of the PostgreSQL server at addr. If the server uses another
+// data folder, it returns an error, because another server has taken the port.
 func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, err error) {
 	conn, err := pgx.Connect(ctx, postgresAt(addr))
 	if err != nil {

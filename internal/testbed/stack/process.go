@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Process is a child process in its own process group. If this program dies, a helper process (the
-// reaper) ends the child. A Process is safe for concurrent use.
+// Process is a child process in its own process group. A helper process (the reaper) ends it if
+// this program dies. A Process is safe for concurrent use.
 type Process struct {
 	Name string
 
@@ -37,9 +37,9 @@ type Process struct {
 }
 
 // Spawn starts a program with additional environment variables, and writes its output to the file
-// NAME.log. ctx limits only the start.
+// NAME.log. The context limits only the start.
 //
-// Because the program starts only after the reaper knows its process id, no child is left behind if
+// The program does not start before the reaper knows its process id, so no child is left behind if
 // this process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
@@ -124,8 +124,8 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the process that was started last with this name, or nil. The name is "redis",
-// "db" or the name of another server, or a name passed to Spawn.
+// Process returns the latest process with this name, or nil. The name is a server, such as "redis"
+// or "db", or was passed to Spawn.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,10 +137,10 @@ func (s *Stack) Process(name string) *Process {
 	return nil
 }
 
-// Pid returns the process id, which is also the process group id.
+// Pid returns the process id, which is also the id of the process group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done returns a channel that closes when the process ends.
+// Done returns a channel that is closed when the process ends.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait waits until the process has ended. It returns nil if the exit code is 0, and an
@@ -170,7 +170,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// expectEnd records that the process ends on purpose, so that ByItself does not report its end.
+// expectEnd records that we are ending the process, so that ByItself does not report it.
 func (p *Process) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +178,7 @@ func (p *Process) expectEnd() {
 }
 
 // ByItself says when and how the process exited unexpectedly. It returns "" if the process is still
-// running or was ended on purpose.
+// running or if we ended it.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,9 +205,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end, and waits until it has ended. It resumes a paused process first. If
-// the process still runs after grace, Stop kills it and returns an error. A grace of 0 kills it
-// immediately.
+// Stop asks the process to end, and waits for that. It resumes a paused process first. If the
+// process still runs after grace, Stop kills it and returns an error. If grace is 0, it kills the
+// process immediately.
 func (p *Process) Stop(grace time.Duration) error {
 	ask := syscall.SIGTERM
 	if grace == 0 && p.quit != 0 {
@@ -243,8 +243,8 @@ func (p *Process) LogTail() string {
 	return string(bytes.TrimSpace(tail))
 }
 
-// Quote returns the last lines of the process's output as the end of an error message, with each
-// line indented. It returns "" if the process has printed nothing.
+// Quote returns the last lines of the process's output, indented, as the end of an error message.
+// It returns "" if there is no output.
 func (p *Process) Quote() string {
 	lines := strings.Split(p.LogTail(), "\n")
 	lines = lines[max(0, len(lines)-quotedLines):]

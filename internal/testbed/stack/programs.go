@@ -9,7 +9,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs lists common installation folders of servers that may be missing from PATH.
+// programDirs lists common installation folders, because some servers are not in PATH.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
@@ -30,14 +30,15 @@ type databaseProgram struct {
 	mariadb bool
 }
 
-// Installed returns an error that wraps ErrMissing if a program for the needed servers is missing.
+// Installed returns an error that wraps ErrMissing if a program for one of the servers is missing.
 func Installed(needs lock.Backend) error {
 	_, err := findPrograms(needs, false)
 	return err
 }
 
-// findPrograms finds the programs for the needed servers and for a database: PostgreSQL if postgres
-// is true, otherwise MariaDB or MySQL. If a program is missing, the error says how to install it.
+// findPrograms finds the programs for the servers and for a database, which is PostgreSQL if
+// postgres is true. Otherwise, it is MariaDB or MySQL. If a program is missing, the error says how
+// to install it.
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	var progs programs
 	var missing, debian, mac []string
@@ -73,14 +74,14 @@ func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 		ErrMissing, strings.Join(missing, " and no "), strings.Join(debian, " "), strings.Join(mac, " "))
 }
 
-// findDatabase finds the MariaDB or MySQL server and its installer. The path of a missing program
-// is "".
+// findDatabase finds the MariaDB or MySQL server and its installer. If a program is missing, its
+// path is "".
 func findDatabase() databaseProgram {
 	db := databaseProgram{server: find("mariadbd", "mysqld")}
 	if db.server == "" {
 		return db
 	}
-	// Ask for the version, because a MariaDB server may have the file name of MySQL.
+	// Ask for the version, because the server of MariaDB may have the same file name as that of MySQL.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server
@@ -90,8 +91,8 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find looks for a program in PATH and in programDirs, under each name in turn. It returns "" if
-// there is none.
+// find looks for a program under several names, in PATH and in programDirs. It returns "" if there
+// is none.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// A program whose first argument is one of these words runs as a helper process.
+// If the first argument of a program is one of these words, it runs as a helper process.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -31,8 +31,8 @@ var (
 	errNot = errors.New("stack: this program cannot start its helper processes: call stack.BeHelper at the start of main")
 )
 
-// BeHelper runs a helper process and exits, if this process was started as one. Call it first in
-// main and in TestMain of every program that uses stacks.
+// BeHelper does the work of a helper process and exits, if this process was started as one.
+// Otherwise, it returns. Every program that uses stacks must call it first in main and in TestMain.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -57,8 +57,8 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process that ends our child processes and removes our folder after this
-// process has ended, even by SIGKILL. It notices this because its standard input closes.
+// reaper is a helper process that cleans up after this process has ended, even by SIGKILL. It ends
+// our child processes and removes our folder. It notices our end because its standard input closes.
 type reaper struct {
 	dir string // the reaper creates this folder, so that there is always a process that will remove it
 
@@ -102,7 +102,7 @@ func startReaper() (r *reaper, err error) {
 // watch tells the reaper to end this process group if our process dies.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
-// forget tells the reaper that a process group has already ended.
+// forget tells the reaper that a process group has ended and need not be watched any longer.
 func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
 func (r *reaper) request(verb string, pid int) error {
@@ -118,7 +118,7 @@ func (r *reaper) request(verb string, pid int) error {
 	return err
 }
 
-// answer reads the reaper's answer: "ok" with a value, or "error" with a reason.
+// answer reads the reaper's answer, which is "ok" with a value, or "error" with a reason.
 func (r *reaper) answer() (string, error) {
 	line, err := r.answers.ReadString('\n')
 	if err != nil {
@@ -142,10 +142,10 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap runs in the helper process. It records which processes to watch, and ends them once the
+// reap runs in the helper process. It records which processes to watch, and ends them when the
 // parent process has ended.
 func reap(requests io.Reader, answers io.Writer) error {
-	// Ignore signals that the user sends to all processes with this program's name, and SIGPIPE,
+	// Ignore signals, because the user may send them to all processes of this name. Ignore SIGPIPE,
 	// because the parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
@@ -186,8 +186,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the folder for the folders of all runs. If the system's temporary folder has a
-// long path, it returns /tmp, because a socket path can have at most 103 bytes.
+// tempDir returns the folder that contains the folders of all runs. It is /tmp if the system's
+// temporary folder has a long path, because a socket path can have at most 103 bytes.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -213,7 +213,7 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll sends a signal to the process groups. It skips a process id that now belongs to another
+// signalAll sends a signal to the process groups, but not if a process id now belongs to another
 // process.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
@@ -223,8 +223,8 @@ func signalAll(watched map[int]string, sig syscall.Signal) {
 	}
 }
 
-// awaitEnd waits until the processes have ended, and returns the ids of any that still run after
-// the timeout.
+// awaitEnd waits until the processes have ended. It returns the ids of any that still run after the
+// timeout.
 func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
@@ -239,8 +239,8 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	}
 }
 
-// removeDir removes a folder. Because a dying process may still create files there, it tries
-// several times.
+// removeDir removes a folder. It tries several times, because a dying process may still create
+// files there.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica is a replica of a Redis server, with a Sentinel that promotes it if the master dies. It
-// is not safe for concurrent use.
+// Replica is a replica of a Redis server, together with a Sentinel that promotes the replica if the
+// master dies. It is not safe for concurrent use.
 type Replica struct {
 	Server   string // the server that the replica follows
 	Addr     string // address of the replica
@@ -30,15 +30,15 @@ type Replica struct {
 }
 
 // These are time limits of the Sentinel. The short ones apply only during a planned failover,
-// because servers on a busy machine may be silent for a while.
+// because a busy server may be silent for longer without being down.
 const (
 	patient   = time.Hour // both limits, except during a failover
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
 
-// Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. Until
-// the Replica is closed, kill the server only with Failover.
+// Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. As
+// long as the Replica is open, only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -61,7 +61,8 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// By default, the master would wait five seconds for further replicas before it sends data.
+	// Do not let the master wait for further replicas before it sends data, which takes five seconds
+	// by default.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -102,8 +103,8 @@ func (rep *Replica) replica(exe string) server {
 
 var errNotInStep = errors.New("the replica is not in sync with its master")
 
-// inStep returns nil if the replica and the master both report that they are connected. The
-// Sentinel finds a replica only if the master reports it as online.
+// inStep returns nil if both the replica and the master report that they are connected. The
+// Sentinel finds a replica only if the master reports it.
 func inStep(ctx context.Context, master, addr string) error {
 	theirs, err := replication(ctx, master)
 	if err != nil {
@@ -126,8 +127,8 @@ func (rep *Replica) sentinel(exe string) server {
 	})
 }
 
-// sentinelServer describes how to start a Sentinel that watches a master. quorum is the number of
-// Sentinels that must agree to a failover. The Sentinel is ready once known returns nil.
+// sentinelServer describes how to start a Sentinel that watches a master. A failover needs the
+// agreement of quorum Sentinels. The Sentinel is ready once known returns nil.
 func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(context.Context, *redis.SentinelClient) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
@@ -155,7 +156,7 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave sets how long the master may be silent, and how long each step of a failover may take.
+// behave sets a Sentinel's limits for the silence of a master and for each step of a failover.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -165,7 +166,7 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica returns nil if the Sentinel knows enough about the replica to promote it.
+// knowsReplica returns nil if the Sentinel knows enough about a replica to promote it.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -200,16 +201,16 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the network between the master and the other two servers, so that the Sentinel
+// Split cuts the network between the master and the two other servers, so that the Sentinel
 // promotes the replica. The old master still serves clients that know its address.
 func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote removes the master by calling masterGoes, and waits until the Sentinel has promoted the
+// promote calls masterGoes, which removes the master, and waits until the Sentinel has promoted the
 // replica. Data on its way from the master is lost.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	// Close the route first, so that the last messages of the master do not arrive.
+	// Close the route first, so that the last data from the master does not arrive.
 	rep.way.Close()
 	if err := behave(ctx, rep.Sentinel, rep.Master, downAfter, failover); err != nil {
 		return err
@@ -223,8 +224,8 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// isPromoted returns nil if the Sentinel and the Redis server at addr both report that server as
-// the master.
+// isPromoted returns nil if both the Sentinel and the Redis server at addr report that this server
+// is the master.
 func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {
@@ -240,7 +241,8 @@ func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	return err
 }
 
-// Close ends the Sentinel and the replica. If the master was killed, Close starts a new, empty one.
+// Close ends the Sentinel and the replica. If the master was killed, it also starts a new, empty
+// one.
 func (rep *Replica) Close(ctx context.Context) error {
 	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
 		if p := rep.s.Process(name); p != nil {

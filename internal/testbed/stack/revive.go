@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// startedServer returns how the server with this name was started, so that it can be started again.
+// startedServer returns how a server was started, so that it can be started again in the same way.
 func (s *Stack) startedServer(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ type Heal func() error
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults. If one cannot be undone, All still undoes the others.
+// All undoes all faults. If one of them cannot be undone, it still undoes the others.
 func (h Heals) All() error {
 	return errors.Join(catalog.Map(h, func(heal Heal) error { return heal() })...)
 }
@@ -42,8 +42,8 @@ type Route struct {
 	closed  bool
 }
 
-// Route opens a proxy to a server. from names the client in messages. The proxy closes when the
-// stack closes.
+// Route opens a proxy to a server, which stays open until the stack closes. In messages, the client
+// is called from.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {
@@ -79,13 +79,13 @@ func (r *Route) detour(a *Addresses) {
 }
 
 // Cut drops all data in a direction until the fault is healed. Healing closes the connections,
-// because they lack this data.
+// because data is missing in them.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
 
-// Stall holds back all data and connection closes until the fault is healed, as TCP does when the
-// network is down.
+// Stall holds back all data and connection closes until the fault is healed, in the same way as TCP
+// during a network failure.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
@@ -96,26 +96,26 @@ func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) 
 	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
 }
 
-// LoseReplies forwards requests, but resets a connection instead of forwarding its next reply. The
-// first reply of a connection passes, because clients need it to connect.
+// LoseReplies makes the proxy forward requests but reset the connection instead of forwarding the
+// next reply. The first reply of a connection passes, because clients need it to connect.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true}, r.passAll)
 }
 
-// LoseCommits is like LoseReplies, but affects only replies to COMMIT from a MySQL server.
+// LoseCommits is like LoseReplies, but only loses the replies to COMMIT from a MySQL server.
 func (r *Route) LoseCommits() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true, after: isCommit}, r.passAll)
 }
 
-// isCommit reports whether the bytes are one MySQL packet with a COMMIT.
+// isCommit reports whether the request is a single MySQL packet with a COMMIT.
 func isCommit(request []byte) bool {
 	const header, query = 4, 0x03
 	return len(request) > header && request[header] == query &&
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow sets the rule of one direction or of both. The returned Heal calls undo, which must set
-// the old rule again.
+// follow sets the rule of one direction or of both. The returned Heal calls undo, which must
+// restore the old rule.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
@@ -140,7 +140,7 @@ func (r *Route) rule(d Direction, to rule) {
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
 // endLinks closes the connections and discards delayed data. New connections must wait until this
-// is done, so that they lose no data.
+// is done, because their data could otherwise be discarded too.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
 // Refuse resets all connections and refuses new ones until the fault is healed.
@@ -156,10 +156,10 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes are several routes that get the same faults at the same time.
+// Routes are several routes that always get the same fault at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If this fails for one route, Each undoes the fault in the
+// Each injects a fault into all routes. If this fails for one route, it undoes the fault in the
 // others.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
@@ -173,7 +173,7 @@ func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	return done.All, nil
 }
 
-// Detours converts the routes to the type that Addresses.Via accepts.
+// Detours returns the routes as a list for Addresses.Via.
 func (w Routes) Detours() []Detour {
 	return catalog.Map(w, func(r *Route) Detour { return r })
 }
@@ -185,7 +185,7 @@ func (w Routes) Close() {
 	}
 }
 
-// inject applies a fault and returns the function that ends it. It returns an error if the route is
+// inject begins a fault and returns the function that ends it. It returns an error if the route is
 // closed or already has a fault.
 func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	r.mu.Lock()
@@ -222,7 +222,8 @@ type link struct {
 	asked    atomic.Bool  // whether a request has passed whose reply is to be lost
 }
 
-// noteRequest records a request. It always returns false, because a proxy never drops requests.
+// noteRequest records a request, for losesReply. It always returns false, because a proxy never
+// drops requests.
 func (l *link) noteRequest(now rule, request []byte) bool {
 	l.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -231,7 +232,7 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply reports whether the proxy must drop a reply. It keeps a NOSCRIPT reply, because the
+// losesReply reports whether the proxy must drop a reply. It never drops NOSCRIPT, because the
 // client answers it by sending the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1

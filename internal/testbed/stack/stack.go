@@ -39,24 +39,23 @@ var (
 // Config configures a stack.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs lists the servers that the strategies need. The stack always has a database too.
+	// Needs lists the servers that the strategies need. There is always a database too.
 	Needs lock.Backend
 	// Postgres makes a local stack run PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
-	// Topology selects a group of Redis servers, such as a Cluster, in place of the single one. If
-	// it is empty, there is only one server.
+	// Topology selects a group of Redis servers, such as a Cluster. If it is empty, there is a single
+	// Redis server.
 	Topology catalog.Topology
 
 	Addresses // for External, the servers to use; the stack contacts no other servers
 
-	// Logs is the directory for the output of child processes. If it is empty, the output goes to
-	// Dir.
+	// Logs is the directory for the output of child processes. If it is empty, Dir is used.
 	Logs string
 
 	Log *slog.Logger // if nil, nothing is logged
 }
 
-// RunsRedis returns the topology of the Redis servers, which is a single server by default.
+// RunsRedis returns the topology of the Redis servers. The default is a single server.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // These are the kinds of stacks.
@@ -77,13 +76,13 @@ const redlockNodes = 5
 // Kinds returns the kinds of stacks. The first one needs the fewest installed programs.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
-// Stack is a group of running servers. It is safe for concurrent use. Its exported fields do not
-// change.
+// Stack is a group of running servers. It is safe for concurrent use, and its exported fields do
+// not change.
 type Stack struct {
 	Kind string
 	Addresses
 
-	// These are the versions that the servers report. A version is "" if the server does not run.
+	// These are the versions that the servers report, or "" for a server that does not run.
 	RedisVersion     string // such as "Redis 7.0.15" or "miniredis 2.40.0 (embedded)"
 	DatabaseVersion  string // such as "MariaDB 10.11.19" or "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // such as "ZooKeeper 3.8.0"
@@ -93,7 +92,7 @@ type Stack struct {
 	// there is a single Redis server.
 	Topology *Topology
 
-	// Dir is a private folder, which Close removes.
+	// Dir is the stack's temporary folder, which Close removes.
 	Dir string
 
 	log    *slog.Logger
@@ -115,8 +114,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts the servers that cfg asks for, and waits until they answer. They run until Close is
-// called, even if ctx ends. If Start fails, it leaves no process and no file behind.
+// Start starts the servers in cfg and waits until they answer. They run until Close is called, even
+// if ctx ends. If Start fails, it leaves no process and no file behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -141,8 +140,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers: first the single server, then the Redlock
-// nodes.
+// redisNames returns the names of the Redis servers, beginning with the single server, followed by
+// the Redlock nodes.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -156,7 +155,7 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis records the addresses and versions of the Redis servers, which are in the order of
+// useRedis records the addresses and versions of the Redis servers. They must be in the order of
 // redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
@@ -189,7 +188,8 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Stop the other processes first. No client uses the servers after that, so kill them at once.
+	// Stop the other processes first. After that, no client uses the servers, so they can be killed at
+	// once.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
@@ -203,7 +203,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked stops the servers if servers is true, and all other processes otherwise.
+// stopLocked stops the servers if the argument servers is true, and all other processes otherwise.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// thread starts all child processes from one operating-system thread. The system may kill a child
-// when the thread that started it ends (see [proc.EndWithParent]), so this thread stays alive.
+// thread is an operating-system thread that starts all child processes. It never ends, because the
+// system may kill a child when the thread that started it ends (see [proc.EndWithParent]).
 type thread struct {
 	work   chan func()
 	closed chan struct{}

@@ -37,12 +37,12 @@ type member struct {
 	info       serverInfo
 }
 
-// The time limits apply only during a planned failover, because a server on a busy machine may be
-// silent for a while without being down.
+// The time limits apply only during a planned failover, because a busy server may be silent for
+// longer without being down.
 const (
 	topologyMaster = "redis"
-	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten
-	// times masterDown.
+	// This limit must not be too short: a Sentinel promotes a replica only if it was disconnected for
+	// at most about ten times masterDown.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
@@ -97,7 +97,7 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel. Servers that were started before keep their addresses.
+// startEach starts servers in parallel. If a server was started before, it keeps its address.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -148,7 +148,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of one server. Its errors name the server.
+// on calls f with a client of one server, and adds the name of the server to errors.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -216,8 +216,8 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster waits until the Cluster works and accept returns true for every node's reply to
-// CLUSTER NODES.
+// awaitCluster waits until the Cluster works, and until accept returns true for every node's reply
+// to CLUSTER NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
 		return t.onEach(nodes, func(_ int, c *redis.Client) error {
@@ -234,8 +234,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, which the faults hit. It does nothing with
-// Sentinels, because there is only one master.
+// Aim moves the slots of the keys to the first master, so that faults hit them. With Sentinels, it
+// does nothing, because there is only one master.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -280,7 +280,8 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 	})
 }
 
-// moveSlot moves one slot of a Cluster, in the same way as redis-cli --cluster reshard.
+// moveSlot moves a slot of a Cluster to another master, in the same way as redis-cli --cluster
+// reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
 	ids, owner := make([]string, clusterMasters), ""
@@ -362,7 +363,7 @@ func (t *Topology) Kill(ctx context.Context) error {
 	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
 }
 
-// Freeze pauses the first master without closing its connections, and waits until its replica has
+// Freeze pauses the first master, but leaves its connections open, and waits until its replica has
 // been promoted. The returned Heal resumes the old master.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
@@ -391,8 +392,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent: down for Sentinels, and node for the nodes of a
-// Cluster. step limits each step of a failover.
+// behave sets the limits for failovers. A master may be silent for the time down according to the
+// Sentinels, and node according to a Cluster. step limits each step of a failover.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -453,7 +454,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	return t.awaitPromotion(ctx)
 }
 
-// Rebuild replaces all servers with empty ones at the same addresses.
+// Rebuild replaces all servers with new, empty ones at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)

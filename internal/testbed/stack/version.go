@@ -28,8 +28,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. Call it before using a client that
-// would wait, or print errors, if there is no server.
+// listens returns nil if a server accepts connections at addr. It is for clients that would wait,
+// or print errors, if there were no server.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -38,8 +38,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis returns the version of a Redis server, and an id that changes at each start. It fails
-// immediately if nothing listens at addr.
+// askRedis returns the version of a Redis server, and an id that changes at each start. If nothing
+// listens at addr, it fails immediately.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -54,7 +54,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis is like askRedis, but returns an error if the server does not have the process id
+// askOwnRedis is like askRedis, but returns an error if the server is not the process with the id
 // pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
@@ -68,8 +68,8 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 // watches.
 func watchedName(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode returns the version of a Redis server. entry is its address, or NAME@ADDR if a Sentinel
-// watches the server.
+// askNode returns the version of a Redis server. The argument entry is its address or, if a
+// Sentinel watches the server, NAME@ADDR.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
@@ -95,10 +95,10 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 	return net.JoinHostPort(at[0], at[1]), nil
 }
 
-// newRedis returns a client that does not repeat failed requests.
+// newRedis returns a Redis client that does not repeat failed requests.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
-// newSentinel returns a client that does not repeat failed requests.
+// newSentinel returns a Sentinel client that does not repeat failed requests.
 func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
 
 func onceTo(addr string) *redis.Options {
@@ -108,7 +108,7 @@ func onceTo(addr string) *redis.Options {
 	}
 }
 
-// infoFields parses the reply to INFO, which has lines of the form NAME:VALUE.
+// infoFields parses the reply to INFO, whose lines have the form NAME:VALUE.
 func infoFields(text string) map[string]string {
 	field := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -122,7 +122,7 @@ func infoFields(text string) map[string]string {
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
 	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
-	// Prefer the version of Valkey, which also reports a Redis version for compatibility.
+	// Prefer the version of Valkey, because Valkey also reports a Redis version for compatibility.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v
 	} else {

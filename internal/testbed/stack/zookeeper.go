@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// zooKeeperProgram contains the paths of Java and ZooKeeper. The stack starts Java directly,
-// because the start scripts differ between distributions.
+// zooKeeperProgram contains the paths of Java and ZooKeeper. The stack starts Java itself, because
+// the start scripts differ between distributions.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
@@ -36,8 +36,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg is the configuration of the server. It allows sessions shorter than the default minimum of
-// 4 s. A session ends at most one tickTime late.
+// zooCfg is the configuration of the server. It allows sessions that are shorter than 4 s, which is
+// the default minimum. A session ends at most one tickTime late.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -75,7 +75,8 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer limits the wait for an answer, because a starting server may never answer.
+// zooKeeperAnswer limits the wait for an answer, because a server that is starting may never
+// answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
 // zooKeeperCommand sends a four-letter command to a server and returns the answer.
@@ -97,7 +98,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns the version of a server, or an error while the server is not ready.
+// askZooKeeper returns the version of a server, or an error if the server is not ready yet.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {

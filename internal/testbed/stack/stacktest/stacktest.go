@@ -1,4 +1,4 @@
-// Package stacktest provides real servers for tests. All tests of a test binary share them.
+// Package stacktest starts real servers for tests. All tests in a test binary share them.
 package stacktest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv names an environment variable. If it is 1, tests fail instead of being skipped when a
-// program is missing.
+// RequireEnv names an environment variable. If the variable is 1, a missing program makes tests
+// fail instead of being skipped.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -33,15 +33,15 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests if the first argument is Name.
-// loadgen has the same function as a hidden command.
+// Command is a function that a test binary runs instead of its tests if its first argument is Name.
+// In loadgen, the same function is a hidden command.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Main runs a package's tests or one of the commands, and exits. Call it in TestMain of a package
-// that uses stacks.
+// Main runs the tests of a package, or one of the commands, and exits. Call it in TestMain of every
+// package that uses stacks.
 func Main(m *testing.M, commands ...Command) {
 	stack.BeHelper() // must be first, because a helper has its own arguments
 	for _, c := range commands {
@@ -94,7 +94,7 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check fails the test if err is not nil. If a program is missing, Check skips the test instead,
+// Check fails the test if err is not nil. If a program is missing, it skips the test instead,
 // unless RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
