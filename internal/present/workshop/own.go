@@ -9,6 +9,7 @@ import (
 
 // OwnLock is the source of the lock that the user must improve in exercise 12. It has two mistakes:
 // it releases the lock with a plain DEL, and it writes without a check.
+//
 //go:embed own_lock.go.txt
 var OwnLock string
 

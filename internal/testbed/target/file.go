@@ -42,8 +42,7 @@ type Setting struct {
 	Line, Column int
 }
 
-// ReadExpectations reads a file of expected verdicts. For each strategy, the file has either one
-// verdict, or one for each fault.
+// ReadFile reads a target file and returns the flags that it sets, in the order of the file.
 func ReadFile(path string) ([]Setting, error) { return read(path, parseFile) }
 
 // read parses a file. It puts the path in front of errors from parse, so they begin with
