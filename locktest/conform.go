@@ -10,16 +10,16 @@ import (
 
 // Claims describes the servers that a lock uses, and what the lock promises.
 type Claims struct {
-	// Redis lists the addresses of Redis servers that nothing else uses: one, or all servers of a
-	// lock on independent servers. The tests treat every key that contains the lock's name as part
-	// of the lock, except for counters whose names end with ":fence".
+	// Redis lists the addresses of Redis servers that nothing else uses: a single one, or all
+	// servers of a lock that uses independent servers. The tests treat every key that contains the
+	// lock's name as part of the lock, except for counters whose names end with ":fence".
 	Redis []string
-	// Renews means that the lock renews its lease and reports the loss of a lease.
+	// Renews means that the lock renews its lease, and reports if it has lost the lease.
 	Renews bool
 }
 
-// RedisServer starts a Redis server for this test and returns its address. It skips the test if
-// redis-server is not installed.
+// RedisServer starts a Redis server for this test and returns its address. If redis-server is not
+// installed, it skips the test.
 func RedisServer(tb testing.TB) (addr string) {
 	tb.Helper()
 	if child, _ := role(""); child {
@@ -28,7 +28,7 @@ func RedisServer(tb testing.TB) (addr string) {
 	return conformtest.RedisServer(tb)
 }
 
-// Conform checks that the lock fulfils the contract of Locker. Each check is a subtest.
+// Conform checks that the lock does what Locker and Lease require. Each check is a subtest.
 func Conform(t *testing.T, claims Claims, newLock New) {
 	t.Helper()
 	id := callID(t)

@@ -17,7 +17,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Bounds limits the search of Explore. The zero value of each field selects its default.
+// Bounds limits the search of Explore. If a field is zero, its default applies.
 type Bounds struct {
 	Actors      int      // how many clients compete for the lock; default 2, at most 4
 	Instances   int      // how many processes the clients run in; default 2, at most 2
@@ -33,20 +33,22 @@ type Bounds struct {
 	Wait time.Duration // how long a client waits for the lock; by default, it tries once
 	Work time.Duration // how long a client works while it holds the lock; default 0
 
-	// Nodes is the number of independent servers, from 3 to 7, or 0 for a single server.
+	// Nodes is the number of independent servers, from 3 to 7. If it is 0, there is a single
+	// server.
 	Nodes int
 	// Fenced makes the simulated database check the fencing token at each write. Without this
 	// check, no lock survives the "pause" fault.
 	Fenced bool
 
-	// Time limits the search, where 0 means no limit. If the search is incomplete after this time,
-	// the test fails.
+	// Time limits the search, unless it is 0. If the search is incomplete after this time, the test
+	// fails.
 	Time time.Duration
-	// Dir is the directory for schedules that break the lock. The default is testdata/explore.
+	// Dir is the directory to which schedules that break the lock are written. The default is
+	// testdata/explore.
 	Dir string
 }
 
-// Explore searches for the shortest schedule that breaks the lock. If it finds one, it fails the
+// Explore searches for the shortest schedule that breaks the lock. If there is one, it fails the
 // test, prints the steps and writes the schedule to bounds.Dir. The test also fails if the time
 // runs out. A repeated search gives the same result.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
@@ -91,7 +93,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	return cfg
 }
 
-// work runs the search in a child process, and then ends that process instead of returning.
+// work runs the search in a child process. It never returns, because it ends the process.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })
@@ -121,7 +123,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge fails the test if the search found a failure or is incomplete.
+// judge fails the test if the search has found a failure or is incomplete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

@@ -40,30 +40,30 @@ var (
 	// ErrBusy means that other clients held the lock for the whole waiting time. Your Acquire must
 	// return this error or wrap it.
 	ErrBusy = lock.ErrBusy
-	// ErrLost means that the client lost the lease before it released it. Your Release must return
-	// this error or wrap it.
+	// ErrLost means that the client lost the lease before it could release it. Your Release must
+	// return this error or wrap it.
 	ErrLost = lock.ErrLost
 )
 
-// Locker is the lock under test in one process. It must be safe for concurrent use.
+// Locker is the lock under test, as one process uses it. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It returns ErrBusy after wait, or after one attempt if wait is
-	// 0. If ctx ends first, it returns the error of ctx. Before it returns an error, it tries to
-	// release what it may have locked.
+	// Acquire takes the lock of key. It waits at most for the time wait, or makes a single attempt
+	// if wait is 0, and then returns ErrBusy. If ctx ends first, it returns the error of ctx.
+	// Before it returns an error, it tries to release what it may have locked.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
-	// Close stops background work without releasing any lease.
+	// Close stops background work, but does not release any lease.
 	Close() error
 }
 
 // Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a unique name for this lease, or "" if the lock has no tokens.
+	// Token returns a unique name of this lease, or "" if the lock does not use tokens.
 	Token() string
-	// Fence returns the fencing token, a number that increases with each acquisition of the key, or
-	// 0 if the lock has no fencing tokens.
+	// Fence returns the fencing token, which is a number that increases with each acquisition of
+	// the key. It returns 0 if the lock has no fencing tokens.
 	Fence() uint64
 	// Lost returns a channel that is closed as soon as the client knows that it has lost the lease.
-	// The channel is nil if the lock cannot detect a loss.
+	// If the lock cannot detect a loss, it returns nil.
 	Lost() <-chan struct{}
 	// Release releases the lock. It returns ErrLost if the lease was lost. After any other error,
 	// it is unknown whether the lock was released. A second call returns ErrLost too, and never
@@ -71,12 +71,12 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// Env contains what a lock may use. Explore simulates all of it, and package time too. A lock that
-// waits for anything else, such as a file, hangs in Explore.
+// Env contains everything that a lock may use. Explore simulates it, and also package time. If a
+// lock waits for anything else, such as a file, Explore hangs.
 type Env struct {
 	// Redis is the client of the single server, or of the first independent server.
 	Redis redis.UniversalClient
-	// Nodes contains a client for each independent server, for locks that need a majority of
+	// Nodes contains a client for each independent server. It is for locks that need a majority of
 	// servers.
 	Nodes []redis.UniversalClient
 
@@ -116,7 +116,7 @@ func (n New) open(env lock.Env) (lock.Locker, error) {
 	return locker{under, env.Wait}, nil
 }
 
-// strategy describes the lock as a strategy that should survive every fault.
+// strategy describes the user's lock as a locking strategy that should survive every fault.
 func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	needs := lock.Redis
 	if nodes > 0 {
@@ -132,8 +132,8 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. It is followed by the id of the call that
-// started the process.
+// childArgument is the first argument of a child process. The second argument identifies the call
+// that started it.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -141,7 +141,8 @@ var calls = struct {
 	of map[string]int // the number of calls so far, by name of the test
 }{of: map[string]int{}}
 
-// callID returns an id for a call to this package, from the name of the test and a counter.
+// callID returns an id for a call to this package, which consists of the name of the test and a
+// counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -149,8 +150,8 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role reports whether this process is a child process, and whether it belongs to the call with
-// this id.
+// role reports whether this process is a child process, and if so, whether the call with this id
+// started it.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
 	if len(args) != 2 || args[0] != childArgument {
@@ -159,7 +160,7 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand returns the command that starts the test binary again as the child process of one
+// childCommand returns the command that starts the test binary again, as a child process for one
 // call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
@@ -169,7 +170,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts to a file name, and replaces characters that are not allowed in one.
+// fileName joins parts to a file name. It replaces characters that a file name must not contain.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

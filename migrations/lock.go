@@ -16,8 +16,8 @@ const (
 	unlockLimit = 5 * time.Second
 )
 
-// lock makes other migrations of the same database wait, including those by other processes. If
-// this process dies, the lock ends.
+// lock makes other migrations of the same database wait, even if they run in other processes. The
+// lock ends at the latest when this process dies.
 func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -27,8 +27,8 @@ func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err 
 	return lockName(ctx, db)
 }
 
-// lockFile locks a file next to the database. It never removes that file, because two instances
-// could otherwise lock different files.
+// lockFile locks a file next to the database. The file is never removed, because two instances
+// could otherwise lock different files of the same name.
 func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	var path string
 	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
@@ -42,8 +42,8 @@ func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	return file.Close, nil
 }
 
-// lockName takes a named lock of the server. All databases share these names, which have at most 64
-// characters, so the name contains a hash of the database name.
+// lockName takes a named lock of the server. All databases share these names, so the name contains
+// the database name, as a hash because the limit is 64 characters.
 func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 	const name = "CONCAT('migrate ', MD5(DATABASE()))"
 	conn, err := db.Conn(ctx)
@@ -51,7 +51,7 @@ func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 		return nil, err
 	}
 	var got sql.NullInt64
-	// Make many attempts of one second, so that the connection does not time out during the wait.
+	// Wait only a second in each attempt, so that the connection does not time out.
 	for got.Int64 != 1 {
 		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+name+", 1)").Scan(&got); err != nil {
 			return nil, errors.Join(err, conn.Close())

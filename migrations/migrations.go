@@ -1,5 +1,5 @@
-// Package migrations contains the database schema as SQL files, in a folder for each kind of
-// database. Up brings a database up to date.
+// Package migrations contains the database schema as SQL files, with a folder for each kind of
+// database. Up creates or updates the tables of a database.
 package migrations
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Dialect is a kind of database, and the name of the folder with its SQL files.
+// Dialect is a kind of database. It is also the name of the folder with its SQL files.
 type Dialect string
 
-// These are the kinds of databases, where MySQL stands for every server that uses its protocol.
+// These are the supported kinds of databases. MySQL includes all servers that use its protocol.
 const (
 	MySQL  Dialect = "mysql"
 	SQLite Dialect = "sqlite"
@@ -41,7 +41,8 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	for _, source := range p.ListSources() {
 		known = append(known, source.Version)
 	}
-	// Check the owner first, because the lock is a file next to a database that may not be ours.
+	// Check the owner before taking the lock, because the lock creates a file next to a database
+	// that may not be ours.
 	if d == SQLite {
 		if err := checkOwner(ctx, db, d, known); err != nil {
 			return err

@@ -15,11 +15,10 @@ import (
 // ErrForeign means that the database belongs to another program and was not changed.
 var ErrForeign = errors.New("the database belongs to another program")
 
-// recordTable is the table in which goose records the versions that it has applied.
+// recordTable is the table in which goose records which versions it has applied.
 const recordTable = goose.DefaultTablename
 
-// firstTables is the version that creates the first tables, and grantsTable is the version that
-// adds the table grants.
+// These are the versions that create the first tables and the table grants.
 var (
 	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
@@ -31,14 +30,14 @@ var ourTables = map[string]table{
 	"grants": {grantsTable, []string{"order_id", "driver_id"}, nil},
 }
 
-// table contains the columns of a table, and the version that creates it. Columns from later
-// versions are optional.
+// table describes one of our tables by its columns and by the version that creates it. Columns that
+// a later version adds are optional.
 type table struct {
 	since              map[Dialect]int64
 	required, optional []string
 }
 
-// match reports whether a table with these columns can belong to this program.
+// match reports whether a table with these columns can be one of ours.
 func (s table) match(columns []string) bool {
 	required := 0
 	for _, c := range columns {
@@ -60,7 +59,7 @@ var columnsQuery = map[Dialect]string{
 }
 
 // checkOwner returns ErrForeign if the database contains tables or versions of another program. It
-// accepts tables of a migration that was interrupted.
+// accepts a migration of ours that was interrupted.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
@@ -77,7 +76,8 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 	if err != nil {
 		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
 	}
-	// Read the columns again, because another instance may have migrated the database meanwhile.
+	// Read the columns again, because another instance may have migrated the database in the
+	// meantime.
 	if tables, err = readColumns(ctx, db, d); err != nil {
 		return err
 	}
@@ -114,7 +114,8 @@ func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]strin
 	return tables, err
 }
 
-// readVersions returns the versions that were applied, without the initial version 0.
+// readVersions returns the versions that were applied, without version 0, which goose records at
+// the beginning.
 func readVersions(ctx context.Context, db *sql.DB) (versions []int64, err error) {
 	err = query(ctx, db, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0", func(rows *sql.Rows) error {
 		var version int64

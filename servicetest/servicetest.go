@@ -29,31 +29,32 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. An empty field has the default of the loadgen flag with the
-// same name.
+// Target describes a running service. If a field is empty, the default of the loadgen flag with the
+// same name applies.
 type Target struct {
-	// URLs are the base URLs of the instances. With fewer than two instances, the test never
-	// passes.
+	// URLs contains the base URLs of the instances. There must be at least two, because the test
+	// cannot pass otherwise.
 	URLs []string
-	// Method, Path and Body describe the HTTP request of a grab. They may contain {order} and
-	// {driver}. The default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
+	// Method, Path and Body describe the HTTP request with which a driver grabs an order. They may
+	// contain {order} and {driver}. The default is POST /orders/{order}/grab with the body
+	// {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy say which responses mean that the driver has the order, came too
+	// Grabbed, Taken and Busy say which responses mean that the driver has got the order, was too
 	// late, or should try again. The defaults are the status codes 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first open order. Alternatively, OpenOrders describes an HTTP
+	// FirstOrder is the id of the first open order. Alternatively, OpenOrders contains an HTTP
 	// request or SQL that opens new orders.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, the test judges
-	// only the responses.
+	// DB and LedgerQuery say where the service stores who has won. If they are empty, the test
+	// judges only the responses.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. If no driver can grab an order
-	// for longer than this, the order counts as stuck.
+	// Lease is how long the service's lock lasts without renewal. An order counts as stuck if no
+	// driver can grab it for longer than this.
 	Lease time.Duration
 
-	// Faults lists the faults to inject, "pause" or "crash". They affect the processes in PIDs,
-	// which contains one process id for each URL.
+	// Faults lists the faults to inject, which may be "pause" and "crash". They hit the processes
+	// in PIDs, which contains a process id for each URL.
 	Faults []string
 	PIDs   []int
 
@@ -65,8 +66,8 @@ type Target struct {
 	Timeout         time.Duration
 }
 
-// Run tests the service, with the load and each fault as a subtest. It skips faults that it cannot
-// inject.
+// Run tests the service. The load and each fault are subtests. If a fault cannot be injected, it is
+// skipped.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())

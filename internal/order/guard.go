@@ -20,8 +20,8 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit detects a repeated write
 		}
-		// Without the second half of the condition, a repetition of this write would add a second ledger
-		// row (failure mode F33).
+		// Without the second half of the condition, a repetition of this write would add a second
+		// ledger row (failure mode F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil

@@ -59,14 +59,14 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: the name of the database is missing: use user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// With this setting, the server counts only rows that a statement really changes. A repetition of
-	// a write then changes 0 rows and is recognized (failure mode F33).
+	// With this setting, the server counts only rows that a statement really changes. A repetition
+	// of a write then changes 0 rows and is recognized (failure mode F33).
 	cfg.ClientFoundRows = false
 	// Insert the arguments into the statement text, which saves up to two round trips.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// These timeouts keep a dead server from blocking callers forever. ReadTimeout must be longer than
-	// lockSlice, so that a long wait for a lock does not look like a dead server.
+	// These timeouts keep a dead server from blocking callers forever. ReadTimeout must be longer
+	// than lockSlice, so that a long wait for a lock does not look like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)

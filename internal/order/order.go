@@ -29,11 +29,11 @@ var (
 	ErrNotFound = errors.New("order: not found")
 	// ErrTaken means that the driver did not win, because another driver already has the order.
 	ErrTaken = errors.New("order: taken")
-	// ErrLimit is a kind of ErrTaken: the driver did not win, because it already has as many units as
-	// one driver may have.
+	// ErrLimit is a kind of ErrTaken: the driver did not win, because it already has as many units
+	// as one driver may have.
 	ErrLimit = fmt.Errorf("%w: the driver already has the maximum number of units", ErrTaken)
-	// ErrStale means that the write was refused, because the database has already seen a newer fencing
-	// token.
+	// ErrStale means that the write was refused, because the database has already seen a newer
+	// fencing token.
 	ErrStale = errors.New("order: stale fencing token")
 )
 
@@ -46,8 +46,8 @@ type Order struct {
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that has been stored in the row.
 	Fence uint64 `json:"fence"`
-	// Units is how many units the order had at first, and Stock is how many the counter says are left.
-	// Stock is negative if too many were sold. Both are 0 for an order with one unit.
+	// Units is how many units the order had at first, and Stock is how many the counter says are
+	// left. Stock is negative if too many were sold. Both are 0 for an order with one unit.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
@@ -88,8 +88,8 @@ type Claim struct {
 	Token    string // unique to the attempt, so that the claim can recognize its own row
 	Fence    uint64 // the fencing token of the lease; 0 if the lock has none
 
-	// Stock is how many units were left when the driver read the order, or 0 if it has only one unit.
-	// PerDriver is how many units a driver may have, where 0 means 1.
+	// Stock is how many units were left when the driver read the order, or 0 if it has only one
+	// unit. PerDriver is how many units a driver may have, where 0 means 1.
 	Stock     int64
 	PerDriver int
 }
@@ -108,8 +108,8 @@ const (
 	Naive Guard = "naive"
 	// Guarded allows a write only if the order is open, or if any of its units are left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the fencing token only at the write. That is not safe, because a reader with
-	// a newer token does not stop a later write with an older one.
+	// FenceWrite compares the fencing token only at the write. That is not safe, because a reader
+	// with a newer token does not stop a later write with an older one.
 	FenceWrite Guard = "fence-write"
 	// Fenced stores the fencing token when the order is read, and compares it at the write.
 	Fenced Guard = "fenced"
@@ -193,8 +193,8 @@ type Store interface {
 	// returns the first id.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of count orders, beginning with the order whose id is first. The
-	// rows have the order in which they were written.
+	// Ledger returns the ledger rows of count orders, beginning with the order whose id is first.
+	// The rows have the order in which they were written.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
 	// Begin reserves a database session. It returns ErrUnsupported if the database does not support

@@ -185,8 +185,8 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// The write may still be correct, because an UPDATE that sets the same values again changes no
-		// row.
+		// The write may still be correct, because an UPDATE that sets the same values again changes
+		// no row.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",

@@ -43,9 +43,9 @@ type dialect struct {
 type Options struct {
 	// Wrap may wrap the database driver, for example to observe every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns limits the number of open connections, and must be at least 2. With the default of 64,
-	// two instances stay below the usual server limit of 151. Sessions use at most three quarters of
-	// the connections.
+	// MaxConns limits the number of open connections, and must be at least 2. With the default of
+	// 64, two instances stay below the usual server limit of 151. Sessions use at most three
+	// quarters of the connections.
 	MaxConns int
 	// Log receives messages about broken connections and unconfirmed commits. It may be nil.
 	Log *slog.Logger

@@ -22,8 +22,8 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the write lock at the beginning. A transaction that begins with a read could fail later if
-	// another one has written meanwhile.
+	// Take the write lock at the beginning. A transaction that begins with a read could fail later
+	// if another one has written meanwhile.
 	begin:  beginWriting,
 	create: createSQLite,
 }

@@ -137,12 +137,12 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed says what the driver believes after this step, and True says what is really the case.
-	// Only the diagrams of runs contain them.
+	// Believed says what the driver believes after this step, and True says what is really the
+	// case. Only the diagrams of runs contain them.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields say who believes that they hold the lock, who really holds it, and what the servers
-	// store. Only the diagrams of schedules contain them.
+	// These fields say who believes that they hold the lock, who really holds it, and what the
+	// servers store. Only the diagrams of schedules contain them.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

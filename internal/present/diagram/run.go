@@ -133,8 +133,8 @@ type track struct {
 	weight   int // importance of the driver, if there are too many for the lane
 	last     float64
 
-	// These fields say since when the driver has been in each state. The value is NaN if it is not in
-	// that state.
+	// These fields say since when the driver has been in each state. The value is NaN if it is not
+	// in that state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                      string

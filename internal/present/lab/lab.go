@@ -39,16 +39,16 @@ type Config struct {
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches for schedules in which a strategy fails. If it is nil, the page does not offer
-	// a search.
+	// Explore searches for schedules in which a strategy fails. If it is nil, the page does not
+	// offer a search.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill tests strategies under faults and reports each result. It starts its own servers, and stops
-	// when ctx is done. If it is nil, the page has no table of verdicts.
+	// Fill tests strategies under faults and reports each result. It starts its own servers, and
+	// stops when ctx is done. If it is nil, the page has no table of verdicts.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a workshop session in a language. The session writes the progress of its commands
-	// to progress. If it is nil, the page has no workshop.
+	// Workshop opens a workshop session in a language. The session writes the progress of its
+	// commands to progress. If it is nil, the page has no workshop.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served

@@ -76,8 +76,8 @@ type Question struct {
 	Choices []string // the allowed words; nil if the answer is a figure or a file
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
-	// Aim prepares the commands that check the answer, by storing parts of the answer as facts. It may
-	// be nil.
+	// Aim prepares the commands that check the answer, by storing parts of the answer as facts. It
+	// may be nil.
 	Aim func(words []string, f Facts) error
 	// judge returns why the answer is right or wrong, as the key of a sentence.
 	judge func(*answer) string

@@ -19,13 +19,15 @@ type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At says where calls stop. At the zero Point, they stop before they are sent, and their deadline
-	// still applies. At any other point, they ignore their context, as if the process were paused.
+	// At says where calls stop. At the zero Point, they stop before they are sent, and their
+	// deadline still applies. At any other point, they ignore their context, as if the process were
+	// paused.
 	At Point `json:"at"`
 	// Outcome, if it is set, decides what happens to the calls, so that they do not stop. It may be
 	// Delivered or Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the stopped calls, so that Holds.Note is called for each of them.
+	// Strike means that a fault hits the stopped calls, so that Holds.Note is called for each of
+	// them.
 	Strike bool `json:"strike,omitempty"`
 }
 
@@ -124,7 +126,8 @@ var (
 	ErrNotHeld = errors.New("control: this call is not paused")
 	// ErrRefused is the error that a caller gets if a breakpoint refuses its call.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is the error that a caller gets if its call was sent but a fault dropped the reply.
+	// ErrReplyLost is the error that a caller gets if its call was sent but a fault dropped the
+	// reply.
 	ErrReplyLost = errors.New("control: a fault dropped the reply")
 	// ErrExpired means that the deadline of a call passed while a breakpoint stopped it.
 	ErrExpired = errors.New("control: the deadline of the call passed while a fault delayed it")
@@ -133,8 +136,8 @@ var (
 // Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero
 // value has no breakpoints.
 type Holds struct {
-	// Note, if it is not nil, is called before a breakpoint with Strike set stops a call. It is never
-	// called concurrently.
+	// Note, if it is not nil, is called before a breakpoint with Strike set stops a call. It is
+	// never called concurrently.
 	Note func(Call, Point)
 	// Ended, if it is not nil, is called when a call that Note was called for continues. It is not
 	// called if the call is refused.

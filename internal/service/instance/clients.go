@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// Each client has at most poolSize connections, enough for a burst of commands, and opens minIdle
-	// of them in advance.
+	// Each client has at most poolSize connections, enough for a burst of commands, and opens
+	// minIdle of them in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16

@@ -40,8 +40,8 @@ type Subject struct {
 	Drop func(ctx context.Context, key string) error
 	// Left lists what the servers still store for key. It is nil if the servers cannot tell.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay on the servers after its client has disconnected. The default
-	// is half a second.
+	// Settling is how long data may stay on the servers after its client has disconnected. The
+	// default is half a second.
 	Settling time.Duration
 	// Unseen means that renewals do not call Replied, so the checks cannot disturb them.
 	Unseen bool

@@ -29,18 +29,20 @@ type Fault struct {
 	// Hits lists the kinds of lock servers that the fault affects. It is 0 if the fault affects an
 	// instance or the database instead.
 	Hits lock.Backend
-	// Reach says at which points of a request the fault can be injected. If it is nil, all points are
-	// possible.
+	// Reach says at which points of a request the fault can be injected. If it is nil, all points
+	// are possible.
 	Reach  *Reach
 	Course Course
 	// TTL is how long leases last under this fault, unless the user chooses another TTL.
 	TTL time.Duration
-	// ContendFor limits how long the contenders may compete, as a multiple of the TTL. It is below 1
-	// if the fault removes a lock, so that an expired lease cannot be the reason for their success.
+	// ContendFor limits how long the contenders may compete, as a multiple of the TTL. It is below
+	// 1 if the fault removes a lock, so that an expired lease cannot be the reason for their
+	// success.
 	ContendFor float64
 	// Lasts means that the fault stays active for the whole time ContendFor.
 	Lasts bool
-	// HoldContenders means that the contenders must not write before the affected driver has written.
+	// HoldContenders means that the contenders must not write before the affected driver has
+	// written.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // whether both instances lose their connections and need a moment to reconnect
@@ -87,8 +89,8 @@ type Target struct {
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that proxies stop the calls of an instance. They can also drop the reply to a single
-	// call.
+	// Wire means that proxies stop the calls of an instance. They can also drop the reply to a
+	// single call.
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string

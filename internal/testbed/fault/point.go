@@ -20,8 +20,8 @@ const (
 	// Waiting means that the driver has waited for another driver, which released the lock without
 	// winning the order.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver passes the lock on to a waiting driver, because the database
-	// refused its own write.
+	// HandingOver means that the driver passes the lock on to a waiting driver, because the
+	// database refused its own write.
 	HandingOver Role = "handing over"
 )
 
@@ -38,8 +38,8 @@ type Point struct {
 	// HoldsLedger means that the request has an open transaction that has written to the table of
 	// winners, so no fault can lock this table. It is set only for a user's service.
 	HoldsLedger bool
-	// Moment is the time from the start of the request to the fault. It is used if the single calls of
-	// the request are not known.
+	// Moment is the time from the start of the request to the fault. It is used if the single calls
+	// of the request are not known.
 	Moment string
 }
 

@@ -27,8 +27,8 @@ import (
 // Service is the command that starts one instance of the user's service.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that answers with a 2xx status as soon as an instance is ready. If it is empty,
-	// an instance is ready when it accepts connections.
+	// Ready is a path that answers with a 2xx status as soon as an instance is ready. If it is
+	// empty, an instance is ready when it accepts connections.
 	Ready string
 	// Migrations prepare the database before the first instance starts.
 	Migrations []Migration

@@ -21,7 +21,8 @@ type kind struct {
 	version string // query for the version of the database
 	now     string // query for the number of seconds since 1970
 	product func(version string) string
-	// open returns a connection pool for reading, and a function that opens another pool for writing.
+	// open returns a connection pool for reading, and a function that opens another pool for
+	// writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
 
 	idAsText  string // expression that converts a numeric column order_id to text

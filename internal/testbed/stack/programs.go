@@ -81,7 +81,8 @@ func findDatabase() databaseProgram {
 	if db.server == "" {
 		return db
 	}
-	// Ask for the version, because the server of MariaDB may have the same file name as that of MySQL.
+	// Ask for the version, because the server of MariaDB may have the same file name as that of
+	// MySQL.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server

@@ -61,8 +61,8 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// Do not let the master wait for further replicas before it sends data, which takes five seconds
-	// by default.
+	// Do not let the master wait for further replicas before it sends data, which takes five
+	// seconds by default.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}

@@ -43,8 +43,8 @@ type Config struct {
 	Needs lock.Backend
 	// Postgres makes a local stack run PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
-	// Topology selects a group of Redis servers, such as a Cluster. If it is empty, there is a single
-	// Redis server.
+	// Topology selects a group of Redis servers, such as a Cluster. If it is empty, there is a
+	// single Redis server.
 	Topology catalog.Topology
 
 	Addresses // for External, the servers to use; the stack contacts no other servers
@@ -188,8 +188,8 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Stop the other processes first. After that, no client uses the servers, so they can be killed at
-	// once.
+	// Stop the other processes first. After that, no client uses the servers, so they can be killed
+	// at once.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {

@@ -41,8 +41,8 @@ type member struct {
 // longer without being down.
 const (
 	topologyMaster = "redis"
-	// This limit must not be too short: a Sentinel promotes a replica only if it was disconnected for
-	// at most about ten times masterDown.
+	// This limit must not be too short: a Sentinel promotes a replica only if it was disconnected
+	// for at most about ten times masterDown.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second

@@ -45,8 +45,8 @@ type Setting struct {
 // ReadFile reads a target file and returns the flags that it sets, in the order of the file.
 func ReadFile(path string) ([]Setting, error) { return read(path, parseFile) }
 
-// read parses a file. It puts the path in front of errors from parse, so they begin with
-// PATH:LINE:COLUMN.
+// read parses a file with the function parse. It puts the path in front of its errors, so that they
+// begin with PATH:LINE:COLUMN.
 func read[T any](path string, parse func(text []byte) ([]T, error)) ([]T, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -59,7 +59,7 @@ func read[T any](path string, parse func(text []byte) ([]T, error)) ([]T, error)
 	return all, nil
 }
 
-// parseFile parses a target file. Errors begin with LINE:COLUMN.
+// parseFile parses a target file into settings. Errors begin with LINE:COLUMN.
 func parseFile(text []byte) ([]Setting, error) {
 	root, err := parseYAML(text, fileSchema())
 	if err != nil {
@@ -84,8 +84,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys whose values may refer to environment variables, as in ${NAME}, so that
-// secrets need not be in the file.
+// secrets lists the keys whose values may contain ${NAME} for an environment variable, so that no
+// secret need be in the file.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -119,11 +119,11 @@ func compile(text string) *jsonschema.Schema {
 // place is a line and a column of a file, both counted from 1.
 type place struct{ line, column int }
 
-// String returns the place as LINE:COLUMN, which is how error messages begin.
+// String returns the place as LINE:COLUMN, the form in which it begins error messages.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain contains it as a JSON decoder would return it, and node contains its
-// position in the file. A member of a mapping also has its key.
+// value is a value in a YAML file. The field plain contains what a JSON decoder would return for
+// it, and node contains its position. A member of a mapping also has its key.
 type value struct {
 	node  ast.Node
 	plain any
@@ -142,7 +142,8 @@ func (v value) at() place { return placeOf(v.node) }
 
 func (v value) text() string { return fmt.Sprint(v.plain) }
 
-// target returns the YAML node of the value, without an anchor that may precede it.
+// target returns the YAML node of the value. If an anchor such as &name precedes the value, it is
+// left out.
 func (v value) target() ast.Node {
 	if anchor, ok := v.node.(*ast.AnchorNode); ok {
 		return anchor.Value
@@ -150,7 +151,7 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or v itself if v is not a list. If the list comes from a
+// values returns the elements of a list, or only v if v is not a list. If the list comes from a
 // YAML alias, its elements have the position of the alias.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
@@ -189,8 +190,8 @@ func (v value) members() []value {
 	return all
 }
 
-// find returns the value at a path of keys and indexes. If the path leads nowhere, find returns the
-// last value on it that exists.
+// find returns the value at a path of keys and indexes. If there is no such value, it returns the
+// last one on the path that exists.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -205,7 +206,7 @@ func (v value) find(location []string) value {
 	return v
 }
 
-// parseYAML parses a YAML mapping and validates it against the schema. Each error begins with
+// parseYAML parses a YAML mapping and validates it against a schema. Each error begins with
 // LINE:COLUMN.
 func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	file, err := parser.ParseBytes(text, 0)
@@ -234,8 +235,8 @@ var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
 const notAPair = "write a line as NAME: VALUE with a space after the colon, and indent the further lines of a long value"
 
-// remedies says how to correct common mistakes. says is a part of the YAML parser's message. The
-// first entry that applies is used.
+// remedies says how to correct common mistakes, which it recognizes by a part of the YAML parser's
+// message. The first entry that matches is used.
 var remedies = []struct{ says, do string }{
 	{"non-map value", notAPair},
 	{"unexpected key name", notAPair},

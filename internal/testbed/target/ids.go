@@ -11,15 +11,15 @@ import (
 	"sync"
 )
 
-// IDs translates between order numbers and the order ids of a service. If an order was never added,
-// its id is a UUID that contains the number. IDs is safe for concurrent use.
+// IDs translates between the order numbers of this program and the order ids of a service. If an
+// order was never added, its id is a UUID that contains its number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
 	numbers map[string]int64
 }
 
-// validID matches ids that need no escaping in a URL.
+// validID matches ids that can be part of a URL without escaping.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
 // Add assigns consecutive numbers to new orders, and returns the first of these numbers.
@@ -42,7 +42,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the id that the service uses for the order with this number.
+// Order returns the service's id for the order with this number.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -64,7 +64,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded converts UUIDs to lower case, so that equal ids are equal strings.
+// folded converts UUIDs to lower case, so that equal UUIDs are equal strings.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -72,7 +72,7 @@ func folded(id string) string {
 	return id
 }
 
-// These prefixes begin the ids that this program makes up for orders and drivers. The UUIDs spell
+// These prefixes begin the ids that this program invents for orders and drivers. The UUIDs spell
 // "order" or "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
@@ -88,8 +88,8 @@ func numberIn(prefix, id string) (int64, bool) {
 	return number, ok && err == nil
 }
 
-// DriverOf returns the number of a driver. id may be the number itself, or a UUID or name that
-// contains the number.
+// DriverOf returns the number of a driver from its id, which is the number itself, or a UUID or a
+// name that contains it.
 func DriverOf(id string) (int64, bool) {
 	if number, ok := numberIn(driverUUIDs, id); ok {
 		return number, true
@@ -106,7 +106,8 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of the order with this id, or false if there is no such order.
+// NumberOf returns the number of the order with this id. If there is no such order, it returns
+// false.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -115,15 +116,16 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests must identify orders by the ids that the service has chosen.
+// NamesOrders reports whether requests must contain the order ids that the service has chosen,
+// instead of numbers.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source says where a response contains an id, which may be in JSON, XML, the text or a header. A
-// regular expression may select a part of that place.
+// Source says where a response contains an id: in JSON, in XML, in the text or in a header. A
+// regular expression may select a part of the text there.
 type Source struct{ test }
 
-// ParseSource parses the text of a Source, such as .data.id, .orders[*].id,
-// header:Location~"/orders/(.+)$" or xml:/order/@id.
+// ParseSource parses a Source, such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$" or
+// xml:/order/@id.
 func ParseSource(text string) (Source, error) {
 	if strings.HasPrefix(text, ".") {
 		text = string(fromJSON) + text

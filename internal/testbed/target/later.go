@@ -9,17 +9,17 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers before it knows the result, so that the client must ask
-// for the result with another request.
+// Later describes a service that answers before it knows the result. The client must ask for the
+// result with another request.
 type Later struct {
 	undecided Rule     // matches answers that do not contain the result
 	path      Template // where to ask, relative to the base URL; empty if from is set
 	from      Source   // where the answer contains the URL to ask
 }
 
-// ParseLater parses text of the form RULE -> PLACE. RULE matches answers without a result. PLACE
-// says where to ask for the result: a path with {order} and {driver}, or a part of the answer that
-// contains a URL, such as header:Location.
+// ParseLater parses text of the form RULE -> PLACE. The rule matches answers without a result. The
+// place says where to ask for the result: at a path with {order} and {driver}, or at a URL in the
+// answer, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -43,7 +43,7 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if the rule in Later and another rule could match the same answer.
+// checkLater returns an error if an answer could match both the rule in Later and another rule.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil
@@ -59,8 +59,9 @@ func (s *Shape) checkLater() error {
 	return nil
 }
 
-// ResultURL returns the URL that has the result of a grab. undecided is true if the answer does not
-// contain the result itself. ResultURL returns an error if a URL is missing from the answer.
+// ResultURL returns the URL at which to ask for the result of a grab. If the answer already
+// contains the result, undecided is false. If the URL is missing from the answer, it returns an
+// error.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil

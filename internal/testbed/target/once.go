@@ -10,15 +10,15 @@ import (
 // requests again after a connection breaks, which could cause a second grab.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t. It switches t to HTTP/1.1, because HTTP/2 may send
-// requests again.
+// SendOnce returns a Sender that uses t. It also switches t to HTTP/1.1, because HTTP/2 may send a
+// request again.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	return Sender{t}
 }
 
-// RoundTrip sends req in such a form that the transport never repeats it.
+// RoundTrip sends a request in such a form that the transport cannot repeat it.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(req.Context()) // copy the request, because the caller keeps the original
 	req.GetBody = nil
@@ -30,7 +30,8 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Send these headers in lower case, because the transport repeats requests with the usual case.
+	// Send these headers in lower case. With the usual case, the transport would consider the
+	// request safe to repeat.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

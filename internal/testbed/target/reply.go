@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// reply is the response to a request. It decodes its JSON body only when a rule needs it.
+// reply is the response to a request. Its JSON body is decoded only if a rule needs it.
 type reply struct {
 	status int
 	header http.Header
@@ -22,8 +22,8 @@ type reply struct {
 	isJSON  bool
 }
 
-// part returns the part of the response that the test reads, or false if the response has no such
-// part.
+// part returns the part of the response that a test examines. If the response has no such part, it
+// returns false.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -46,7 +46,8 @@ func (a *reply) part(t test) (got any, ok bool) {
 	return follow(a.doc, t.path)
 }
 
-// inXML returns the text of the first element or attribute at a path, or false if there is none.
+// inXML returns the text of the first element or attribute at a path. If there is none, it returns
+// false.
 func inXML(body []byte, path string) (any, bool) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = charset.NewReaderLabel
@@ -90,8 +91,8 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element is at a path. names lists the names of all elements from the root
-// down to this element.
+// isAt reports whether an element is at a path. The list names contains the names of all elements
+// from the root to this one.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

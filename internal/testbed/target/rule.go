@@ -56,7 +56,7 @@ type test struct {
 	expected *regexp.Regexp
 }
 
-// source names a part of a reply, such as its JSON body.
+// source is the kind of part of a reply that a test examines, such as the JSON body.
 type source string
 
 const (
@@ -68,13 +68,13 @@ const (
 
 var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
-// step selects a member of a JSON object or an element of a JSON array.
+// step is one step of a JSON path. It selects a member of an object or an element of an array.
 type step struct {
 	name  string
 	index int // -1 if the step uses the name; may be everyElement
 }
 
-// everyElement is the index for [*], which selects each element of an array.
+// everyElement is the index that stands for [*], which selects every element of an array.
 const everyElement = -2
 
 // ParseRule parses a rule in the format that the comment on Rule describes.
@@ -100,8 +100,8 @@ func ParseRule(text string) (Rule, error) {
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf returns the source with which text begins, such as json:, and the text that follows it.
-// It returns false if text begins with no source.
+// sourceOf splits text into a source at its beginning, such as json:, and the rest. If text does
+// not begin with a source, it returns false.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -168,7 +168,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the place in a reply that a test reads, such as json:.code.
+// parsePart parses the part of a reply that a test examines, such as json:.code.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -200,8 +200,8 @@ func beforeOperator(text string) (name, rest string) {
 	return strings.TrimSpace(text[:n]), text[n:]
 }
 
-// parseComparison parses the operator and the value of a test, such as ==0. text is the whole test,
-// which error messages quote.
+// parseComparison parses the operator and the value of a test, such as ==0. The argument text is
+// the whole test, for error messages.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
 	operator, search := "", false
 	for _, o := range []string{"==", "!=", "!~", "~"} {
@@ -290,7 +290,7 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("each part of the path must be .NAME or [N]")
 }
 
-// decode parses a body that must be a single JSON value, and returns false if it is not.
+// decode parses a body as JSON. If the body is not exactly one JSON value, it returns false.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -327,7 +327,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether the rule depends on one of these parts of a reply, such as the JSON body.
+// reads reports whether the rule examines any of these parts of a reply, such as the JSON body.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -368,8 +368,7 @@ func (t test) holds(a *reply) bool {
 	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
-// same reports whether two JSON values are equal. It returns false if either of them is an object
-// or an array.
+// same reports whether two JSON values are equal. Objects and arrays are never equal.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)
@@ -390,8 +389,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps returns a status for which both rules match, whatever else the reply contains. ok is
-// false if there is no such status.
+// overlaps returns a status for which both rules match, whatever else the reply contains. If there
+// is no such status, ok is false.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

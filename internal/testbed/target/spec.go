@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the HTTP calls of a service, in the form in which flags or a target file give them.
-// An empty field means that the service uses the same call as grabsvc.
+// Spec describes the HTTP calls of a service as text, which comes from flags or a target file. If a
+// field is empty, the service uses the same call as grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -21,8 +21,8 @@ type Spec struct {
 	OpenOrders           []string // one HTTP call, or SQL statements
 }
 
-// Compile converts the Spec into a Shape for grabs and an Opening for orders. The Opening is nil if
-// the Spec does not say how to open orders. Errors are *FieldErrors.
+// Compile converts the Spec into a Shape for grabs and an Opening for orders. If the Spec does not
+// say how to open orders, the Opening is nil. Errors are of type *FieldError.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -41,7 +41,7 @@ func (spec Spec) IsOwn() bool {
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
 }
 
-// ParseMethod returns an HTTP method in upper case, or an error if text is no method.
+// ParseMethod returns an HTTP method in upper case, or an error if text is not a method.
 func ParseMethod(text string) (string, error) {
 	text = strings.ToUpper(text)
 	if !httpguts.ValidHeaderFieldName(text) {
@@ -99,7 +99,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	// SQLPrefix marks a text as an SQL statement.
+	// SQLPrefix begins a text that is an SQL statement.
 	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
@@ -109,8 +109,8 @@ const (
 var errOpening = errors.New(`must be a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening parses the HTTP call or the SQL statements that open orders. A call has the form
-// METHOD PATH BODY -> FIELD, in which only the path is required. A statement begins with sql:.
+// parseOpening parses an HTTP call or SQL statements that open orders. A call has the form METHOD
+// PATH BODY -> FIELD, in which only the path is required. A statement begins with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -168,7 +168,7 @@ func (o *Opening) call(text string) (err error) {
 // OpensMany reports whether one call can open several orders.
 func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
-// ByCall reports whether orders are opened with an HTTP call instead of SQL.
+// ByCall reports whether orders are opened with an HTTP call, as opposed to SQL.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and the body of the HTTP call that opens n orders.
@@ -177,7 +177,7 @@ func (o *Opening) Call(n int) (path string, body []byte) {
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the SQL statements that open n orders. first is the id of the first order.
+// Statements returns the SQL statements that open n orders, of which the first has the id first.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

@@ -22,8 +22,8 @@ type Target struct {
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for control calls
-	// FirstOrder is the id of the first order to use. If an HTTP call opens the orders and returns
-	// their ids, FirstOrder is 0.
+	// FirstOrder is the id of the first order to use. It is 0 if an HTTP call opens the orders,
+	// because the call returns their ids.
 	FirstOrder int64
 	// ProbeDrivers is the id of the first driver for test requests after the load. The default is
 	// history.ProbeDriver.
@@ -31,34 +31,34 @@ type Target struct {
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that all recorded wins of a driver for the same order count as one.
+	// Idempotent means that a driver may win an order several times, which counts as one win.
 	Idempotent bool
-	// Compensation limits how long the service may take to undo the win of a second driver. If it
-	// is 0, the service must never undo a win.
+	// Compensation limits how long the service may take to undo a second driver's win. If it is 0,
+	// no order may ever have two winners.
 	Compensation time.Duration
-	// Strategies lists the strategies to test, by their names in the service. If it is nil, the
-	// test covers all of them.
+	// Strategies lists the service's names of the strategies to test. If it is nil, all of them are
+	// tested.
 	Strategies []string
 }
 
-// Database is the database in which the service records the winners.
+// Database is the database in which the service stores the winners.
 type Database struct {
 	DSN   string // empty if the database is unknown
 	Query string // SQL query that returns the winners; empty if the program must not read them
 }
 
-// Opening describes how to open orders, with an HTTP call or with SQL.
+// Opening says how to open orders, either with an HTTP call or with SQL.
 type Opening struct {
 	Method string
 	Path   Template // path of the call; empty if SQL is used
 	Body   Template
-	// DefaultBody means that Body is the default, because the user gave none.
+	// DefaultBody means that the user has not given a body, so Body is the default.
 	DefaultBody bool
 	ID          Source     // where the reply contains the id of the first order, or of each order
 	SQL         []Template // SQL statements, used instead of the call
 }
 
-// Shape describes what a grab request looks like and what the replies mean.
+// Shape says what a grab request looks like and what the replies mean.
 type Shape struct {
 	Method string
 	Path   Template // the part of the URL that follows the base URL
@@ -67,13 +67,15 @@ type Shape struct {
 	IDs    *IDs // order ids for the placeholder {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later, if not nil, says how to get the result from a service that answers before it decides.
+	// Later says how to get the result from a service that answers before it decides. It is nil for
+	// other services.
 	Later *Later
-	// AssumesGrabbed means that the default rule for wins applies, because the user gave none.
+	// AssumesGrabbed means that the user has not given a rule for wins, so the default rule
+	// applies.
 	AssumesGrabbed bool
-	// ReadsHeaders means that at least one rule reads a header of the reply.
+	// ReadsHeaders means that at least one rule examines a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies that prove that the service wrote nothing.
+	// sure matches replies which prove that the service has written nothing.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
@@ -81,7 +83,7 @@ type Shape struct {
 	probes string      // query string for a request that does not wait for the lock
 }
 
-// Header is one header of every grab request.
+// Header is a header that every grab request contains.
 type Header struct {
 	Name  string
 	Value Template
@@ -94,18 +96,20 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default shape for a service other than grabsvc. Such a service may have written
-// something before it replies with status 503.
+// Plain is the default shape for a service other than grabsvc. If such a service replies with
+// status 503, it may still have written something.
 var Plain = must(Spec{}.shape())
 
-// Own is the shape of grabsvc, which has certainly written nothing if it replies with status 503.
+// Own is the shape of grabsvc. If grabsvc replies with status 503, it has certainly written
+// nothing.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = must(ParseRule("503")), "?wait=0"
 	return &s
 }()
 
-// must returns v, or panics if err shows that a constant of this package is invalid.
+// must returns v. It panics if err is not nil, which shows that a constant of this package is
+// invalid.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -134,8 +138,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
-// Request returns the path, body and header of the request with which a driver grabs an order.
-// Requests share header, so the caller must not change it.
+// Request returns the path, the body and the header of a driver's request for an order. Several
+// requests may share the header, so the caller must not change it.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -153,12 +157,12 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 // Fixed returns a copy of the headers that are the same in every grab request.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string that tells the service not to wait for the lock, or "" if the
-// service has no such option.
+// TryOnce returns a query string that tells the service not to wait for the lock. If the service
+// has no such option, it returns "".
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody is how many bytes of a reply the program reads. If a reply is longer, rules about its
-// body do not match.
+// MaxBody limits how many bytes of a reply are read. If a reply is longer, rules about its body do
+// not match.
 const MaxBody = 16 << 10
 
 // Meaning is the result of a grab according to its reply.
@@ -169,7 +173,7 @@ type Meaning struct {
 	Kind   string // kind of the error, if any
 }
 
-// Meaning interprets a reply. If exactly one rule matches, that rule determines the outcome.
+// Meaning interprets a reply. If exactly one rule matches, this rule determines the outcome.
 // Otherwise, the grab failed or timed out. Unsure is false if the reply proves that nothing was
 // written, as most 4xx statuses do.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
@@ -203,12 +207,12 @@ type reading struct {
 	rule    Rule
 }
 
-// Says returns the rules as text for a report.
+// Says returns the rules of the shape as text for a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
 
-// Rules contains the rules of a shape as text.
+// Rules contains the text of the rules for each outcome.
 type Rules struct {
 	Grabbed string `json:"grabbed"`
 	Taken   string `json:"taken"`
@@ -245,8 +249,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// field returns a function that stores the value of a field. If there is an error, the function
-// adds the name of the field to it.
+// field returns a function that stores the value of a field. If it is called with an error, it adds
+// the name of the field.
 func field[T any](name string, into *T) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -257,8 +261,8 @@ func field[T any](name string, into *T) func(T, error) error {
 	}
 }
 
-// check returns an error if two of the user's rules contradict each other, or if requests do not
-// name the order. If a default rule contradicts a rule of the user, check removes the default rule.
+// check returns an error if two rules of the user contradict each other, or if requests do not name
+// the order. If a default rule contradicts a rule of the user, it is removed.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -302,7 +306,7 @@ func (s *Shape) has(names ...string) bool {
 // TellsDrivers reports whether a grab request contains the driver's id.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
-// FieldError is an error in a field of a Spec.
+// FieldError says that a field of a Spec is invalid.
 type FieldError struct {
 	Field string // key in a target file, and name of the flag
 	Err   error
@@ -314,5 +318,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is how long a lease is assumed to last if the service does not report it.
+// DefaultLease is the assumed length of a lease if the service does not report it.
 const DefaultLease = 30 * time.Second

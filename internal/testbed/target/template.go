@@ -10,8 +10,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Template is a text with placeholders such as {order}. Other braces are plain text, so JSON needs
-// no escaping.
+// Template is a text with placeholders such as {order}. Any other braces are plain text, so JSON
+// needs no escaping.
 type Template struct {
 	text  string // the original text
 	parts []part
@@ -41,7 +41,7 @@ type Values map[string]int64
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
-// ParseTemplate parses a template. names lists the placeholders that may appear in it.
+// ParseTemplate parses a text in which the placeholders in names may appear.
 func ParseTemplate(text string, names ...string) (Template, error) {
 	t := Template{text: text}
 	from := 0
@@ -83,7 +83,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text to b, with the driver and the order in place of the placeholders.
+// grab appends the text to b. It replaces the placeholders with the driver and the order.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// link is a client's connection to the proxy, together with the proxy's connection to the server.
+// link is a client's connection to the proxy and the connection from the proxy to the server.
 type link struct {
 	proxy  *Proxy
 	number uint64
@@ -43,7 +43,8 @@ func (l *link) reset() {
 	}
 }
 
-// connect connects to the server, and returns false if that fails or the link has ended.
+// connect connects to the server. It returns false if that fails or if the link has ended
+// meanwhile.
 func (l *link) connect() bool {
 	server, err := l.proxy.cfg.Dial(l.ctx)
 	l.mu.Lock()
@@ -59,7 +60,7 @@ func (l *link) connect() bool {
 	return true
 }
 
-// run copies bytes in both directions until both directions have ended.
+// run copies data in both directions, and returns when both have ended.
 func (l *link) run() {
 	defer l.cancel(ErrGone)
 	if !l.connect() {
@@ -89,7 +90,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells every tap that waits for a reply that none will come.
+// abandon tells every tap that waits for a reply that no reply will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -98,7 +99,8 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that the user's tap function is handling.
+// tapped is a request that the proxy has handed to the tap, a function that decides whether to send
+// it.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -108,7 +110,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes the call of send in the tap return err. Only the first call of reply has an effect.
+// reply makes the tap's call of send return err. If it is called again, it has no effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 func (l *link) start(tap Tap, e Event) *tapped {
@@ -131,9 +133,9 @@ func (l *link) start(tap Tap, e Event) *tapped {
 	return t
 }
 
-// send asks the tap what to do with a request before any part of it is sent. flush sends the data
-// before the request, and present reports whether the client is still connected. send returns false
-// if the link must be reset.
+// send asks the tap what to do with a request, before any part of it is sent. The function flush
+// sends earlier data, and present reports whether the client is still connected. If the link must
+// be reset, it returns false.
 func (l *link) send(m message, flush func() error, present func() bool) bool {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -153,8 +155,8 @@ func (l *link) send(m message, flush func() error, present func() bool) bool {
 	return true
 }
 
-// awaitSend waits until the tap calls send. It returns false if the tap returns without that, or if
-// the client disconnects, so that the server learns about the disconnect at once.
+// awaitSend waits until the tap calls send. It returns false if the tap returns without that. It
+// also returns false if the client disconnects, so that the server learns that at once.
 func (l *link) awaitSend(t *tapped, present func() bool) bool {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -176,8 +178,8 @@ func (l *link) awaitSend(t *tapped, present func() bool) bool {
 	}
 }
 
-// deliver asks the tap what to do with a reply, before any part of the reply reaches the client. It
-// returns false if the link must be reset.
+// deliver asks the tap what to do with a reply, before any part of it reaches the client. If the
+// link must be reset, it returns false.
 func (l *link) deliver(m message, flush func() error, _ func() bool) bool {
 	t := m.request.tap
 	if t == nil {
@@ -195,7 +197,7 @@ func (l *link) deliver(m message, flush func() error, _ func() bool) bool {
 	}
 }
 
-// carrier copies data in one direction of a link, and finds the messages in it.
+// carrier copies data in one direction of a link, and recognizes the messages in the data.
 type carrier struct {
 	*link
 	scan     scanner
@@ -206,7 +208,7 @@ type carrier struct {
 	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
 }
 
-// window is the buffer size for one direction of a connection, in bytes.
+// window is the size of the buffer for one direction of a connection, in bytes.
 const window = 64 << 10
 
 func (c *carrier) run() {
@@ -289,8 +291,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. It tries to read for a millisecond, and
-// keeps the data that arrives.
+// present reports whether the sender is still connected. To find out, it tries to read for a
+// millisecond, and keeps any data that arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -302,8 +304,8 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp makes the carrier copy data without looking for messages. If err is a refusal, giveUp
-// sends the refusal to the client, closes the connections and returns false.
+// giveUp makes the carrier copy data without looking for messages. If err is a refusal, it sends
+// that to the client, closes the connections and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
 	var refused *refusal
@@ -319,7 +321,7 @@ func (c *carrier) giveUp(err error) bool {
 	return true
 }
 
-// end tells the receiver that the stream has ended. If the reason is an error, it resets both
+// end tells the receiver that the stream has ended. If it ended because of an error, it resets both
 // connections.
 func (c *carrier) end(err error) {
 	c.r = c.w

@@ -20,8 +20,8 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // in MariaDB, progress reports that look like error packets
 
-	// unreadable lists server capabilities that would hide statements from the proxy, which
-	// therefore removes them from the server's greeting.
+	// unreadable lists capabilities that would hide statements from the proxy. The proxy removes
+	// them from the server's greeting, so that clients do not use them.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps the MySQL commands that contain no SQL statement to their names.
+// commands contains the names of MySQL commands that do not contain an SQL statement.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -86,8 +86,8 @@ type packet struct {
 	continues bool   // whether the packet continues the previous one
 }
 
-// next returns the packet at the beginning of data. ok is false if neither the whole packet nor
-// want bytes of its payload have arrived.
+// next returns the packet at the beginning of data. If neither the whole packet nor want bytes of
+// its payload have arrived, ok is false.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
@@ -112,8 +112,8 @@ func (p *packets) skip(data []byte) int {
 	return n
 }
 
-// mysqlRequests finds the commands in a client's stream. It reads a command as soon as its packet
-// has arrived or the buffer is full.
+// mysqlRequests finds the commands in the data from a client. It reads a command as soon as its
+// packet has arrived or the buffer is full.
 type mysqlRequests struct {
 	*session
 	packets
@@ -169,7 +169,7 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns a MySQL error for a client that starts TLS although the proxy did not offer it.
+// refuseTLS returns a MySQL error for a client that begins TLS although the proxy did not offer it.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client requires TLS, which the proxy cannot read: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
@@ -177,8 +177,8 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command describes the request in a command packet, or returns an error if the proxy does not
-// support the command.
+// command describes the request in a command packet. If the proxy does not support the command, it
+// returns an error.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: the client sent an empty command packet", errMySQL)
@@ -214,7 +214,7 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 
 var errAttributes = fmt.Errorf("%w: the proxy cannot read the query attributes of a statement: do not use any", errMySQL)
 
-// skipAttributes returns the statement that follows the attributes in a COM_QUERY packet.
+// skipAttributes returns the statement in a COM_QUERY packet, which query attributes may precede.
 func skipAttributes(p []byte) (statement []byte, err error) {
 	count, size := lengthIn(p)
 	sets, more := lengthIn(p[min(size, len(p)):])
@@ -254,10 +254,11 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 	return p, nil
 }
 
-// maxAttributes is the largest number of query attributes that the proxy accepts in a statement.
+// maxAttributes limits how many query attributes the proxy accepts in a statement.
 const maxAttributes = 1 << 16
 
-// fixedSizes maps the types whose binary values have a fixed size to that size.
+// fixedSizes contains the size of a binary value, for each type whose values all have the same
+// size.
 var fixedSizes = map[byte]uint64{
 	0x06: 0,          // NULL
 	0x01: 1, 0xf4: 1, // TINY, BOOL
@@ -266,7 +267,7 @@ var fixedSizes = map[byte]uint64{
 	0x05: 8, 0x08: 8, // DOUBLE, LONGLONG
 }
 
-// valueSize returns the size of the binary value at the beginning of p. Unless its type has a fixed
+// valueSize returns the size of the binary value at the beginning of p. If the type has no fixed
 // size, the value begins with its length.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	if size, ok = fixedSizes[kind]; ok {
@@ -277,7 +278,7 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), known && prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of a prepared statement, whose number is at the beginning of payload.
+// statement returns the name of the prepared statement whose number is at the beginning of payload.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,8 +295,8 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// mysqlReplies finds the replies in a server's stream. The first packet of a reply has the sequence
-// number that follows that of the client's last packet.
+// mysqlReplies finds the replies in the data from a server. A reply continues the sequence numbers
+// of the client's last packet.
 type mysqlReplies struct {
 	*session
 	packets
@@ -303,7 +304,7 @@ type mysqlReplies struct {
 	last    byte // sequence number of the last packet
 }
 
-// errorBytes is how many bytes scan waits for at the start of a reply, which may be an error.
+// errorBytes is how many bytes of a reply scan waits for, so that it can read the text of an error.
 const errorBytes = 512
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
@@ -332,19 +333,20 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 
 // begins reports whether a reply begins with this packet. Sequence numbers have one byte, so number
 // 1 after 0 may also continue a reply of more than 255 packets. It does not if the request is
-// alone, because the client has then seen the end of the reply before.
+// alone, because the client has then seen the end of the previous reply.
 func (s *mysqlReplies) begins(k packet) bool {
 	r, waits := s.first()
 	return waits && (k.seq == 1 && s.last != 0 || r.alone && uint32(k.seq) == s.mysql.next.Load())
 }
 
-// A packet with one of these first bytes reports success or failure.
+// The first byte of a packet has one of these values if the packet reports success or failure.
 const (
 	isOK    = 0x00
 	isError = 0xff
 )
 
-// open reads the greeting or the first packet of a reply. For a reply, it returns a message.
+// open reads the server's greeting, or the first packet of a reply. For a reply, it returns a
+// message.
 func (s *mysqlReplies) open(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 {
@@ -370,8 +372,8 @@ func (s *mysqlReplies) open(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet reads the server's greeting, and removes capabilities that would hide statements from the
-// proxy.
+// greet reads the server's greeting. It removes capabilities from it that would hide statements
+// from the proxy.
 func (s *mysqlReplies) greet(p []byte) error {
 	if p[0] == isError {
 		return nil
@@ -390,13 +392,14 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// progress reports whether a packet that looks like an error is a progress report from MariaDB.
+// progress reports whether a packet that looks like an error is really a progress report from
+// MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
-// lengthIn returns the length-encoded number at the beginning of p, and how many bytes encode it.
-// If p does not begin with such a number, size is 0.
+// lengthIn returns the length-encoded number at the beginning of p, and the number of bytes that
+// encode it. If there is no such number, size is 0.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0

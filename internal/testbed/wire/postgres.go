@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A PostgreSQL client begins its first message with one of these codes.
+// The first message of a PostgreSQL client begins with one of these codes.
 const (
 	postgresVersion = 3 // the upper half of a version number
 	postgresCancel  = 80877102
@@ -19,7 +19,7 @@ const (
 	postgresGSS     = 80877104
 )
 
-// These are the kinds of requests to PostgreSQL.
+// These are the kinds of requests to PostgreSQL, which differ in how their replies end.
 const (
 	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
 	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery
@@ -38,7 +38,7 @@ func scanPostgres(s *session) (up, down scanner) {
 	return &postgresRequests{session: s, statements: map[string]string{}, portals: map[string]string{}}, &postgresReplies{session: s}
 }
 
-// postgresMessage is a message of which at least the header has arrived.
+// postgresMessage is a message whose header, at least, has arrived.
 type postgresMessage struct {
 	kind byte
 	size int    // length of the body in bytes
@@ -47,8 +47,8 @@ type postgresMessage struct {
 
 func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
 
-// postgresMessageIn returns the message at the beginning of data. ok is false if its header has not
-// arrived yet. kinds contains the message types that the proxy supports.
+// postgresMessageIn returns the message at the beginning of data. If its header has not arrived
+// yet, ok is false. The string kinds contains the message types that the proxy supports.
 func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, err error) {
 	if len(data) > 0 && strings.IndexByte(kinds, data[0]) < 0 {
 		return k, false, fmt.Errorf("%w: the proxy does not support messages of type %q", errPostgres, data[0])
@@ -64,9 +64,9 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 	return k, true, nil
 }
 
-// postgresRequests finds the requests of a client. A request is a simple query, or all messages up
-// to a Sync or a Flush. These messages stay together, because the server may answer none of them
-// before the last one.
+// postgresRequests finds the requests in the data from a client. A request is a simple query, or
+// all messages up to a Sync or a Flush. These messages stay together, because the server may not
+// answer any of them before the last one.
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
@@ -111,8 +111,8 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 }
 
-// logIn reads a message that a client sends before the login, such as the startup message or a
-// request for encryption. Unlike later messages, it has no type.
+// logIn reads a message that precedes the login, such as the startup message or a request for
+// encryption. Such a message has no type.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
 		return 0, fmt.Errorf("%w: the client uses TLS, which the proxy cannot read: connect with sslmode=disable", errPostgres)
@@ -136,7 +136,7 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	return size, nil
 }
 
-// request combines the collected messages into one request, whose final message has the type last.
+// request combines the collected messages into one request. The last of them has the type last.
 func (s *postgresRequests) request(last byte) (m message) {
 	var names []string
 	var prepared string
@@ -211,8 +211,8 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	return postgresHeader + len(k.body), m, nil
 }
 
-// reply reads a message from the server, and returns it if a reply begins with it. A reply does not
-// begin with a message that only describes a later result.
+// reply reads a message from the server, and returns it if it is the beginning of a reply. A
+// message that only describes a later result does not begin a reply.
 func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	switch {
 	case !s.ready:

@@ -15,10 +15,10 @@ import (
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
-	// Pipe, if not nil, copies the data of a connection, and Protocol is not used. It returns when
-	// both directions have ended. ctx ends when the proxy resets the connection.
+	// Pipe, if it is not nil, copies the data of a connection without a Protocol. It returns when
+	// both directions have ended. Its context ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
-	// Dial connects to the server. The proxy resets the client's connection if Dial fails.
+	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
 	Say  func(text string) // takes messages for the user; nil discards them
 }
@@ -47,7 +47,7 @@ func Listen(cfg Config) (*Proxy, error) {
 	return p, p.Reopen()
 }
 
-// listenTimeout limits how long Reopen retries while the port is still in use.
+// listenTimeout limits how long Reopen tries to listen while its port is still in use.
 const listenTimeout = 2 * time.Second
 
 // Reopen makes the proxy accept connections again after Refuse.
@@ -71,15 +71,15 @@ func (p *Proxy) Addr() string { return p.addr }
 // Server returns the server's name in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable explains why the proxy could not read a connection, or returns "" if it could read all
-// of them.
+// Unreadable explains why the proxy could not read a connection, or returns "" if it could read
+// all.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unread
 }
 
-// Use installs a tap for later requests, or lets them pass without a tap if t is nil.
+// Use installs a tap for all later requests. If t is nil, they pass without a tap.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -88,7 +88,7 @@ func (p *Proxy) Use(t Tap) {
 	p.tap.Store(&t)
 }
 
-// HangUp resets all connections, but the proxy still accepts new ones.
+// HangUp resets all connections. The proxy still accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
 // HangUpThen resets all connections and then calls then, before any new connection can begin.
@@ -141,7 +141,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-// noteUnreadable records why the proxy cannot read a connection, and tells the user.
+// noteUnreadable records why the proxy cannot read a connection, and also tells the user.
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()

@@ -18,8 +18,8 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts the parts of a RESP message that have not arrived yet. Elements of an array count
-// separately.
+// values counts the parts of a RESP message that have not arrived yet, where each element of an
+// array counts as a part.
 type values struct {
 	left   int  // number of values that have not begun
 	skip   int  // number of bytes that are left of a string and its line end
@@ -28,8 +28,7 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes the part of the message that is in data, and returns its length. It stops at the
-// end of the message.
+// take consumes data up to the end of the message, and returns the number of bytes.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -62,7 +61,7 @@ func (v *values) take(data []byte) (n int, err error) {
 	return n, nil
 }
 
-// isLine reports whether a value of this kind is a single line, such as a number.
+// isLine reports whether values of this kind consist of a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
 // open reads the first line of a string or an array, and records how much data follows.
@@ -89,10 +88,10 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize limits the sizes in a message, so that their sums cannot overflow.
+// maxSize limits the sizes that a message can announce, so that their sums cannot overflow.
 const maxSize = 1 << 40
 
-// sizeIn returns the number that follows the first byte of a line. It returns -1 for a null value.
+// sizeIn returns the number after the first byte of a line, or -1 for a null value.
 func sizeIn(line []byte) (n int, ok bool) {
 	if len(line) == 0 {
 		return 0, false
@@ -112,8 +111,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds the commands in a client's stream. It reads a command as soon as the whole
-// command has arrived or the buffer is full.
+// respRequests finds the commands in the data from a client. It reads a command as soon as it has
+// arrived completely or the buffer is full.
 type respRequests struct {
 	*session
 	values
@@ -150,7 +149,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
-// inline reads a command that is a line of words instead of an array.
+// inline reads a command that consists of a line of words instead of an array.
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
 	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
 		if c == tlsHandshake {
@@ -176,8 +175,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command names a command with count arguments, and determines how many replies it gets. It returns
-// an error if the proxy could not match replies to requests after the command.
+// command returns a name for a command that has count arguments, and determines how many replies it
+// gets. If the proxy could not match later replies to requests, it returns an error.
 func command(args [][]byte, count int) (m message, err error) {
 	m = message{kind: asks, text: commandText(args)}
 	switch verb, _, _ := strings.Cut(m.text, " "); verb {
@@ -203,8 +202,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn returns the argument at the beginning of data, and the data after it. arg is nil if the
-// argument has not arrived completely.
+// argIn returns the argument at the beginning of data, and the data after it. If the argument has
+// not arrived completely, arg is nil.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
@@ -221,7 +220,7 @@ func argIn(data []byte) (arg, rest []byte) {
 	return rest[:n:n], rest[min(n+len("\r\n"), len(rest)):]
 }
 
-// maxArgs is how many arguments of a command the proxy reads to find a name for it.
+// maxArgs limits how many arguments of a command the proxy reads to find a name for it.
 const maxArgs = 16
 
 // argsIn returns up to maxArgs arguments of a command, but only those that have arrived completely.
@@ -236,11 +235,11 @@ func argsIn(data []byte) (args [][]byte) {
 	return args
 }
 
-// respReplies finds the replies in a server's stream, which may also contain push messages.
+// respReplies finds the replies in the data from a server, which may also contain push messages.
 type respReplies struct {
 	*session
 	values
-	// subscribed is true if the client has subscribed to a channel. If so, an array in RESP2 may be
+	// subscribed means that the client has subscribed to a channel. In RESP2, an array may then be
 	// a published message instead of a reply.
 	subscribed bool
 }
@@ -269,8 +268,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply that begins data, or no message if data begins with something else. known
-// is false if begin needs more data to decide.
+// begin returns the reply at the beginning of data. If there is something else, it returns no
+// message. If it needs more data to decide, known is false.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -301,8 +300,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf returns the kind of a push message in lower case, or "" if data is not a push message.
-// known is false if kindOf needs more data to decide.
+// kindOf returns the kind of a push message in lower case, or "" if data is something else. If it
+// needs more data to decide, known is false.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

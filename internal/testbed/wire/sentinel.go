@@ -11,16 +11,16 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SentinelMaster is the name of the only master that the Sentinels know. It is also the name in the
-// sentinel.conf that comes with Redis.
+// SentinelMaster is the name of the only master that the Sentinels know. The sentinel.conf that
+// comes with Redis uses the same name.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. One would suffice, but some clients reject a Sentinel
-// that knows no others.
+// sentinelCount is the number of Sentinels. There are several because some clients reject a
+// Sentinel that knows no others.
 const sentinelCount = 3
 
 // Sentinels imitates Redis Sentinels that always report a Proxy as the master. They list no
-// replicas, because a client could bypass the proxy through a replica.
+// replicas, because clients could use these to bypass the proxy.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -66,7 +66,7 @@ type sentinelConn struct {
 	number int
 }
 
-// answer replies to a command, or returns false to let miniredis answer it.
+// answer replies to a command. If it returns false, miniredis answers the command instead.
 func (c sentinelConn) answer(command string, args []string) bool {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -173,7 +173,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel, which is as long as a real run id of Redis.
+// sentinelID returns an id for a Sentinel, which is as long as a real run id of Redis.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {
@@ -187,7 +187,7 @@ func (c sentinelConn) unknown(name string) {
 	c.WriteError(fmt.Sprintf("ERR unknown command '%s'", short([]byte(name))))
 }
 
-// fields writes a map as a reply. pairs contains names and values in turn.
+// fields writes a map as a reply. The arguments are names and values in turn.
 func (c sentinelConn) fields(pairs ...string) {
 	c.WriteMapLen(len(pairs) / 2)
 	for _, text := range pairs {

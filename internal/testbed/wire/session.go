@@ -20,7 +20,7 @@ func (s *session) push(r request) {
 	s.pending = append(s.pending, r)
 }
 
-// first returns the oldest request without a reply. ok is false if there is none.
+// first returns the oldest request without a reply. If there is none, ok is false.
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[0], true
 }
 
-// pop removes and returns the oldest request without a reply. ok is false if there is none.
+// pop returns the oldest request without a reply, and removes it. If there is none, ok is false.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,8 +41,8 @@ func (s *session) pop() (r request, ok bool) {
 	return r, true
 }
 
-// confirm counts one confirmation of the oldest request. last is true if the request waits for no
-// more confirmations.
+// confirm counts a confirmation of the oldest request. The result last is true if this was the last
+// one that the request waits for.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

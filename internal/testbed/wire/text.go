@@ -12,7 +12,7 @@ import (
 // longest is the maximum length of a shortened text, in bytes.
 const longest = 80
 
-// short returns b as valid UTF-8, up to the first control character or to 80 bytes.
+// short returns b as valid UTF-8. It cuts b at the first control character, or after 80 bytes.
 func short(b []byte) string {
 	for i, c := range b {
 		if c < ' ' || c == 0x7f || i == longest {
@@ -22,17 +22,17 @@ func short(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// setOptions lists the options of SET that appear in a command's name.
+// setOptions lists the options of SET that are part of a command's name.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
 // withSubcommand lists the commands that begin with a subcommand instead of a key.
 var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER", "SENTINEL", "FUNCTION", "ACL"}
 
-// withoutKey lists the commands whose arguments are not keys, and may even be secret.
+// withoutKey lists the commands whose arguments are not keys. Some of the arguments are secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText returns a name for a Redis command, which consists of the verb and the first key. For
-// SET, it also contains the options.
+// commandText returns a name for a Redis command, which consists of the verb, the first key and,
+// for SET, the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -59,7 +59,8 @@ func commandText(args [][]byte) string {
 	return strings.Join(words, " ")
 }
 
-// scriptName returns the name of a function, or the first digits of the SHA-1 of a script.
+// scriptName returns a name for a script or function: the first digits of the script's SHA-1, or
+// the name of the function.
 func scriptName(command string, arg []byte) string {
 	if !strings.HasPrefix(command, "EVAL") {
 		return short(arg)
@@ -70,17 +71,17 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the names of the statements in a request that contains several statements.
+// Joint separates the statements in the name of a request that contains several.
 const Joint = " + "
 
-// maxStatements limits how many statements of a request appear in its name.
+// maxStatements limits how many statements the name of a request contains.
 const maxStatements = 16
 
 // EmptyStatement is the name of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText names the SQL statements in a request. Each name usually consists of the verb and
-// the first table.
+// statementText returns a name for the SQL statements in a request. For each statement, the name
+// usually contains the verb and the first table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -148,20 +149,22 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// ForUpdate is the end of the name of a SELECT that locks rows.
+// ForUpdate ends the name of a SELECT that locks rows.
 const ForUpdate = " FOR UPDATE"
 
 // DoBlock is the name of a DO statement, with which PostgreSQL executes a block of code.
 const DoBlock = "DO BLOCK"
 
-// locksRows reports whether the words of a SELECT contain FOR UPDATE or FOR NO KEY UPDATE.
+// locksRows reports whether a SELECT with these words locks rows, because it contains FOR UPDATE or
+// FOR NO KEY UPDATE.
 func locksRows(words []string) bool {
 	text := strings.ToUpper(strings.Join(words, " "))
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the part of a WITH statement that gives the statement its name: the first
-// part that writes, or else the last part. It returns nil if words ends before that part.
+// mainStatement returns the part of a WITH statement after which the statement is named: the first
+// part that writes or, if there is none, the last part. If words ends before that part, it returns
+// nil.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
@@ -179,12 +182,12 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists the schemas of system tables. Names of statements contain the schema instead
-// of such a table.
+// systemSchemas lists the schemas of system tables. The name of a statement contains the schema
+// instead of such a table.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the first table name after word, or the first of all if word is empty. It skips
-// words that cannot be table names, such as IGNORE.
+// after returns the first table name after word. If word is empty, it returns the first one of all.
+// It skips words that cannot be table names, such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -202,11 +205,11 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords limits how many words of a statement the proxy reads to name it.
+// maxWords limits how many words of a statement are read to name it.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of a statement, but no comments. rest is the text
-// after the semicolon, or nil if there is no semicolon.
+// nextStatement returns the first words and signs of a statement, without comments. The result rest
+// is the text after the semicolon, or nil if there is none.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -281,5 +284,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte separates names and numbers, as a space does.
+// isSign reports whether a byte separates words in SQL, as a space or a comma does.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

@@ -47,7 +47,7 @@ type ReplyError struct{ Text string }
 // Error returns the text of the server's error.
 func (e *ReplyError) Error() string { return e.Text }
 
-// Protocol returns a scanner for each direction of a new connection.
+// Protocol returns the scanners for both directions of a new connection.
 type Protocol func(*session) (requests, replies scanner)
 
 // These are the protocols that a proxy can read.
@@ -57,11 +57,11 @@ var (
 	Postgres Protocol = scanPostgres
 )
 
-// scanner finds the messages in one direction of a connection.
+// scanner finds the messages in the data of one direction of a connection.
 type scanner interface {
-	// scan consumes n bytes of data, at most up to the end of a message, and returns the message
-	// that begins data. If n is 0, scan needs more data. full means that the buffer has no room for
-	// more. scan returns a *refusal if the proxy cannot serve the client.
+	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
+	// begins there. If n is 0, it needs more data. The argument full means that the buffer has no
+	// room for more. If the proxy cannot serve the client, the error is a *refusal.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
@@ -81,7 +81,7 @@ const (
 	replies
 )
 
-// request contains what the proxy must remember about a request until the reply arrives.
+// request contains what the proxy must remember about a request until its reply arrives.
 type request struct {
 	kind  byte // kind of the command, which each protocol defines
 	left  int  // number of confirmations that have not arrived yet
@@ -90,7 +90,8 @@ type request struct {
 	tap   *tapped // nil if there was no tap when the request was sent
 }
 
-// refusal is the error for a client that the proxy cannot serve.
+// refusal is the error for a client that the proxy cannot serve, with a reply that tells the client
+// why.
 type refusal struct {
 	why    string
 	answer []byte // the reply that tells the client why the call was refused
