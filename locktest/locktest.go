@@ -47,9 +47,9 @@ var (
 
 // Locker is the lock under test, as one process uses it. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It waits at most for the time wait, or makes a single attempt
-	// if wait is 0, and then returns ErrBusy. If ctx ends first, it returns the error of ctx.
-	// Before it returns an error, it tries to release what it may have locked.
+	// Acquire takes the lock of key. If other clients hold it for the whole time wait, it returns
+	// ErrBusy; if wait is 0, it makes a single attempt. If ctx ends first, it returns the error of
+	// ctx. Before it returns an error, it tries to release what it may have locked.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
 	// Close stops background work, but does not release any lease.
 	Close() error
@@ -71,8 +71,8 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// Env contains everything that a lock may use. Explore simulates it, and also package time. If a
-// lock waits for anything else, such as a file, Explore hangs.
+// Env contains everything that a lock may use. Explore simulates all of it, and the functions of
+// package time too. If a lock waits for anything else, such as a file, Explore hangs.
 type Env struct {
 	// Redis is the client of the single server, or of the first independent server.
 	Redis redis.UniversalClient

@@ -42,8 +42,8 @@ func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	return file.Close, nil
 }
 
-// lockName takes a named lock of the server. All databases share these names, so the name contains
-// the database name, as a hash because the limit is 64 characters.
+// lockName takes a named lock of the server. All databases share these names, so the lock is named
+// after the database. The name contains a hash, because it can have at most 64 characters.
 func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 	const name = "CONCAT('migrate ', MD5(DATABASE()))"
 	conn, err := db.Conn(ctx)

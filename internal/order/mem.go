@@ -336,7 +336,7 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that becomes readable after the time wait, or immediately if that is
+// timerFor returns a channel that becomes readable after the given time, or immediately if that is
 // 0.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {

@@ -208,14 +208,14 @@ func Eval[T any](p *Page, expression string) T {
 }
 
 // Await waits until a JavaScript expression is true. If this takes too long, it ends the test with
-// an error that begins with the text what.
+// an error that begins with the given description.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
 }
 
 // AwaitValue waits until done accepts the value of a JavaScript expression. If this takes too long,
-// it ends the test with an error that contains the text what and the last value.
+// it ends the test with an error that contains the given description and the last value.
 func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond

@@ -84,7 +84,7 @@ type Measured struct {
 	High   *float64 `json:"high"`
 }
 
-// Answer says whether a cost has risen, fallen, or stayed the same.
+// Answer says whether a cost has increased or decreased, as far as the measurements show it.
 type Answer string
 
 // These are the possible answers for a cost. A request rate that has fallen is also called Slower.

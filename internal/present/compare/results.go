@@ -49,8 +49,8 @@ func begin(kind string, old, now Side) *Comparison {
 	}
 }
 
-// pair calls the function both for each name that is in both lists. It records names that are in
-// only one of them.
+// pair calls a function for each name that is in both lists, and records the names that are in only
+// one of them.
 func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, b T)) {
 	find := func(list []T, like T) int {
 		return slices.IndexFunc(list, func(x T) bool { return name(x) == name(like) })
@@ -87,8 +87,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a kind of cost that is compared between two runs. The function of reads its values from
-// a test result.
+// figure is a kind of cost that is compared between two runs. Its last field is a function that
+// reads the values from a test result.
 type figure struct {
 	name string
 	more bool // whether a larger value is better

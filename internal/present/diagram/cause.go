@@ -30,8 +30,8 @@ var phrases = ParsePhrases(causeJSON)
 //go:embed cause.json
 var causeJSON string
 
-// fact is one step in the explanation of what happened to an order. The field what selects the
-// phrase that describes the step.
+// fact is one step in the explanation of what happened to an order. Its first field is the key of
+// the phrase that describes the step.
 type fact struct {
 	what       string
 	who, other *driverRow
@@ -281,7 +281,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// lastSpan returns the driver's latest span of this kind that began at the time by or earlier.
+// lastSpan returns the driver's latest span of this kind that began no later than the given time.
 func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -308,7 +308,7 @@ func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// lastMark returns the driver's latest mark of this kind at the time by or earlier.
+// lastMark returns the driver's latest mark of this kind that is no later than the given time.
 func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {

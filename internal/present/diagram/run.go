@@ -35,8 +35,8 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that the process of an instance has died. The time At is when its replacement was
-// running.
+// Death records that the process of an instance has died. At is a time at which its replacement was
+// already running.
 type Death struct {
 	Instance string
 	At       time.Duration
@@ -334,8 +334,8 @@ var readings = map[history.Code]string{
 	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
-// outcome draws a mark for the result of a read or a write. The mark is good if the call succeeded,
-// and otherwise shows why it failed.
+// outcome draws a mark for the result of a read or a write: the given mark after a success, and
+// otherwise one that shows why the call failed.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -483,8 +483,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the period in which a driver had lost its lock but did not know it yet. The lock was
-// acquired at the time from.
+// gap draws the period in which a driver had lost its lock but did not know it yet. The argument
+// from is the time at which the driver got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {

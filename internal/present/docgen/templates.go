@@ -21,8 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// fromTemplate returns a function that executes the template with this name, whose data are the
-// functions below.
+// fromTemplate returns a function that executes the template with this name. Templates get their
+// data by calling the functions below.
 func fromTemplate(name string) func() (string, error) {
 	return func() (string, error) { return execute(name, nil) }
 }

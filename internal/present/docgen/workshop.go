@@ -43,8 +43,8 @@ func lessonIn(lang string) (lesson, error) {
 	return l, err
 }
 
-// names matches the names of strategies, faults, properties and files in exercises. It leaves out
-// watchdog, which is also an ordinary word for the goroutine that renews a lease.
+// names matches the names of strategies, faults, properties and files in exercises. It is careful
+// with watchdog, which is also an ordinary word for the goroutine that renews a lease.
 var names = regexp.MustCompile(`(results/[\w/.-]+\.txt|run\.json|latency_sent_ms\.max|-clock-offset|-out\b|\b(?:setnx|redlock|watchdog|mysql|redis|lease|release|one)-[a-z-]+|\bsetnx\b|\bredlock\b|\bamnesia\b)|\b(watchdog)(,| is )`)
 
 // Say returns a text of an exercise with its values filled in. It formats names as code, and turns

@@ -18,7 +18,7 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the server for a task, which the text what describes to the user. If another task
+// occupy reserves the server for a task, which it describes to other users as what. If another task
 // is running, the error wraps errBusy. It is safe to call release more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()

@@ -180,7 +180,8 @@ func (o *orders) add(id int64, byHand bool) {
 	}
 }
 
-// answer records the response to a driver's request. The request was planned for the time due.
+// answer records the response to a driver's request, together with the time at which the request
+// was due.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
@@ -251,7 +252,7 @@ func (o *orders) find(id int64) *tile {
 }
 
 // record adds an event of an instance. If the event's incarnation number is higher than before, the
-// instance was restarted since.
+// instance has been restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -325,8 +326,8 @@ func tokensOf(holders []string) []string {
 	return catalog.Map(holders, func(h string) string { return strings.TrimSuffix(h, "+") })
 }
 
-// ledger records the rows that the database contains for an order. It ignores rows that are no more
-// than before, because they may be out of date.
+// ledger records the rows that the database contains for an order. If there are no more rows than
+// before, it ignores them, because they may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)

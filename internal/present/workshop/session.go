@@ -320,8 +320,8 @@ func sign(right bool) string {
 	return "✗ "
 }
 
-// steps runs commands and stores the values that they measure in f. If a command needs a server
-// that is missing, it runs the commands in Instead instead.
+// steps runs commands and stores the values that they measure in f. If a step needs servers that
+// are missing, it runs the steps in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		var err error

@@ -124,7 +124,7 @@ func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 }
 
 // Held returns the calls that have reached a breakpoint, even if they have continued since. It
-// waits until there are n calls, but no longer than the time within.
+// waits until there are n calls or the time limit has passed.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err

@@ -91,7 +91,8 @@ type Held struct {
 	State State `json:"state"`
 	// Cancelled means that the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared means that the call may belong to several grabs, because it renews several leases.
+	// Shared means that the call may belong to several grabs, because a renewal may cover several
+	// leases.
 	Shared bool `json:"shared,omitempty"`
 }
 

@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance whose clock is first ahead of the true time by ahead.
-// For each call that a fault hits, it records an event in r.
+// NewServer returns a Server for an instance whose clock is initially ahead of the true time. For
+// each call that a fault hits, the Server records an event in r.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))

@@ -39,7 +39,7 @@ type Fault struct {
 	// 1 if the fault removes a lock, so that an expired lease cannot be the reason for their
 	// success.
 	ContendFor float64
-	// Lasts means that the fault stays active for the whole time ContendFor.
+	// Lasts means that the fault stays active until the time in ContendFor has passed.
 	Lasts bool
 	// HoldContenders means that the contenders must not write before the affected driver has
 	// written.

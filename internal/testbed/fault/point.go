@@ -38,8 +38,8 @@ type Point struct {
 	// HoldsLedger means that the request has an open transaction that has written to the table of
 	// winners, so no fault can lock this table. It is set only for a user's service.
 	HoldsLedger bool
-	// Moment is the time from the start of the request to the fault. It is used if the single calls
-	// of the request are not known.
+	// Moment is how long after the start of the request the fault is injected. It is used if the
+	// single calls of the request are not known.
 	Moment string
 }
 

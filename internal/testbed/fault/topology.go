@@ -10,7 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// These times are so short that no driver can win just because a lease expires.
+// With these times, leases last so long and drivers compete so briefly that no driver can win just
+// because a lease expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
@@ -27,7 +28,7 @@ var masterKilled = ofTopology(Fault{
 	return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
 })
 
-// masterPartition cuts a Redis master off from other clients and servers (F39 in
+// masterPartition cuts a Redis master off from its clients and from the other servers (F39 in
 // docs/failure-modes.md). The affected drivers continue while it is still cut off.
 var masterPartition = ofTopology(Fault{
 	Name:       catalog.MasterPartition,

@@ -197,9 +197,9 @@ func (d *DB) failed(err error) error {
 	return fmt.Errorf("ledger: the query failed: %w%s", err, hint)
 }
 
-// numericHint returns a hint if the query compares {orders} with a numeric column, from which id is
-// a value. MySQL converts a text to a number by its first digits, so such a query may return wrong
-// orders.
+// numericHint returns a hint if the query compares {orders} with a numeric column, which it
+// recognizes by a value of that column. MySQL converts a text to a number by its first digits, so
+// such a query may return wrong orders.
 func (d *DB) numericHint(id string) string {
 	if _, err := strconv.ParseInt(id, 10, 64); err != nil || !strings.Contains(d.query, orderList) {
 		return ""

@@ -67,9 +67,9 @@ type noRate struct{}
 // Rate returns 0, because vegeta needs a rate only for plots.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. For each result, it calls each with the time at which
-// the request was due, but never concurrently. When ctx ends, it cancels running requests and
-// returns the cause.
+// Attack sends the requests of the workload. After every result, it calls each with the time at
+// which the request was due. These calls are not concurrent. When ctx ends, Attack cancels running
+// requests and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{

@@ -30,7 +30,7 @@ type Plan struct {
 // at Index.
 type Share struct{ Index, Count int }
 
-// at returns the position in the whole plan of request n of the share.
+// at returns the position of request n of the share in the whole plan.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
 // NewPlan returns a plan for orders with consecutive ids, beginning with first. Drivers are

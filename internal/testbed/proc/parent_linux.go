@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system send SIGTERM to the child when the thread that started it ends.
-// This happens at the latest when this process ends.
+// EndWithParent makes the system send SIGTERM to the child when the thread that starts it ends, at
+// the latest at the end of this process.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name that tools such as ps show for this process.

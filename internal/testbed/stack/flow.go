@@ -60,8 +60,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits until the rule lets data through that arrived at the time came, and returns the rule.
-// If ctx ends first, it returns a rule that discards the data.
+// pass waits until the rule lets data through, and returns that rule. A delay counts from the time
+// at which the data arrived. If ctx ends first, it returns a rule that drops the data.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()

@@ -76,8 +76,8 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers ends the processes of runs that were killed, and removes their folders. A run was
-// killed if no one locks its lock file.
+// clearLeftovers ends the processes of runs that were killed, and removes their folders. It
+// recognizes such runs because their lock files are not locked.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

@@ -42,8 +42,8 @@ type Route struct {
 	closed  bool
 }
 
-// Route opens a proxy to a server, which stays open until the stack closes. In messages, the client
-// is called from.
+// Route opens a proxy to a server, which stays open until the stack closes. Messages use from as
+// the name of the client.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {

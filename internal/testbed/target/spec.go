@@ -177,7 +177,8 @@ func (o *Opening) Call(n int) (path string, body []byte) {
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the SQL statements that open n orders, of which the first has the id first.
+// Statements returns the SQL statements that open n orders, beginning with the order whose id is
+// first.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

@@ -28,8 +28,8 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at intervals until it returns true or an error, or until the time within
-// has passed. It returns the last result. If ctx ends first, it returns the cause.
+// Until calls condition at intervals until it returns true or an error, or until the time limit has
+// passed. It returns the last result or, if ctx ends first, the cause.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()
