@@ -11,20 +11,17 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that do more harm in a search than on real servers. A search with such a fault
-// may also find the failures that we expect for the fault in As.
+// Wider lists faults that do more harm in a search than on real servers. A search with the fault in
+// Faults may also find the failures that are expected for the fault in As.
 var Wider = []struct {
-	Fault catalog.Fault
-	Of    lock.Backend // the entry applies to strategies that store their locks on this backend
-	As    catalog.Fault
-	Why   string // the reason, as one sentence
+	Faults []catalog.Fault
+	Of     lock.Backend // the entry applies to strategies that store their locks on this backend
+	As     catalog.Fault
+	Why    string // the reason, as one or more sentences
 }{
-	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "in a search, a node may also restart while another driver holds some of the other nodes, so that this node decides who gets the majority. In `run`, the holder has all nodes under this fault, and only `amnesia` tests a bare majority"},
-	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "the reason is the same as for `redis-restart`"},
-	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "the reason is the same as for `redis-restart`"},
-	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the reason is similar to that for `redis-restart`: the clock of a node may also jump while another driver holds some of the other nodes"},
-	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "in a search, any node may restart empty, even a node on which the holder has no lock"},
-	{catalog.Latency, lock.Redis, catalog.Crash, "in a search, a request may also arrive only after its caller has given up, and for the server this looks like a dead caller. In `run`, only replies are late"},
+	{[]catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock}, lock.RedisQuorum, catalog.Amnesia, "in a search, the fault may also strike a node while another driver holds some of the other nodes, so that this node decides who gets the majority. In `run`, the holder has all nodes, and only `amnesia` tests a bare majority"},
+	{[]catalog.Fault{catalog.Amnesia}, lock.RedisQuorum, catalog.RedisRestart, "in a search, any node may restart empty, even a node on which the holder has no lock"},
+	{[]catalog.Fault{catalog.Latency}, lock.Redis, catalog.Crash, "in a search, a request may also arrive after its caller has given up, and for the server this looks like a dead caller. In `run`, only replies are late"},
 }
 
 // Claimed returns the verdict that a search should reach for a strategy under a fault. It never
@@ -32,7 +29,7 @@ var Wider = []struct {
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
-		if w.Fault == f && s.Needs&w.Of != 0 {
+		if slices.Contains(w.Faults, f) && s.Needs&w.Of != 0 {
 			worst = worstFailing(worst, s.Expected(w.As))
 		}
 	}

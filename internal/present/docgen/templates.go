@@ -52,6 +52,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"serversOf":    serversOf,
 	"expected":     expected,
 	"programs":     func(by catalog.Programs) string { return quote(by.Commands()) },
+	"quote":        quote[catalog.Fault],
 	"brokenBy":     brokenBy,
 	"modeLinks":    modeLinks,
 	"linkModes":    linkModes,
@@ -195,7 +196,12 @@ func searchClaims() (rows []searchRow) {
 			if c.As == catalog.NoFault {
 				is = "finds no failure"
 			}
-			rows = append(rows, searchRow{quote(c.Faults), s.Name, is, c.Why})
+			row := searchRow{quote(c.Faults), "`" + s.Name + "`", is, c.Why}
+			if last := len(rows) - 1; last >= 0 && rows[last].Why == row.Why {
+				row.Strategy = rows[last].Strategy + " and " + row.Strategy
+				rows = rows[:last]
+			}
+			rows = append(rows, row)
 		}
 	}
 	return rows
