@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"os"
@@ -51,6 +52,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"strikePoints": strikePoints,
 	"serversOf":    serversOf,
 	"expected":     expected,
+	"entry":        entry,
 	"programs":     func(by catalog.Programs) string { return quote(by.Commands()) },
 	"quote":        quote[catalog.Fault],
 	"brokenBy":     brokenBy,
@@ -113,17 +115,13 @@ func shownBy(ways string) string {
 		}
 	}
 	if len(faults) > 0 {
-		word := "runs with the fault "
-		if len(faults) > 1 {
-			word = "runs with the faults "
-		}
-		places = slices.Insert(places, 0, word+catalog.List(faults))
+		places = slices.Insert(places, 0, "runs under "+catalog.List(faults))
 	}
-	return strings.Join(places, ", and in ")
+	return strings.Join(places, ", and ")
 }
 
-// knownFrom turns the short sources of a failure mode into a phrase.
-var knownFrom = strings.NewReplacer("; ", " and from ", "source articles", "the source articles", "SETNX page", "the SETNX page", "redis.io: ", "the redis.io page on ").Replace
+// knownFrom turns the sources of a failure mode into a phrase.
+var knownFrom = strings.NewReplacer("; ", " and ", "source articles", "the source articles", "SETNX page", "the SETNX page", "redis.io: ", "the redis.io page on ").Replace
 
 // version returns the version of a module that go.mod requires.
 func version(module string) (string, error) {
@@ -158,7 +156,7 @@ func brokenBy(mode string) string {
 // "" if there is nothing to say.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
-		return " The fault can strike at every step.", nil
+		return "", nil
 	}
 	entry, err := fault.Find(f.Name)
 	if err != nil {
@@ -205,6 +203,18 @@ func searchClaims() (rows []searchRow) {
 		}
 	}
 	return rows
+}
+
+// entry says in one line how a strategy can fail.
+func entry(s lock.Strategy) string {
+	fails := []string{}
+	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck} {
+		if faults := expected(s, v); faults != "" {
+			fails = append(fails, string(v)+" "+faults)
+		}
+	}
+	text := cmp.Or(strings.Join(fails, "; "), "safe under every fault")
+	return fmt.Sprintf("`%s`: %s. Failure modes: %s.", s.Name, text, modeLinks(s.Breaks))
 }
 
 // expected says under which faults a strategy should get this verdict. It returns "" if there are none.
