@@ -16,36 +16,52 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/wait"
 )
 
 // auditTimeout limits each step of the checks that follow the load.
 const auditTimeout = 30 * time.Second
 
+// auditor finds out who won the orders of a load. It needs the ledger, the events of the instances,
+// and a few more requests.
+type auditor struct {
+	cfg      Config
+	fleet    *fleet.Fleet
+	orders   orders
+	store    *order.SQL // nil if the database belongs to the user
+	ledger   bool       // whether the service under test has a ledger that can be read
+	progress *workerProgress
+}
+
+func (w *worker) auditor() *auditor {
+	return &auditor{w.cfg, w.fleet, w.orders, w.store, w.ledger, w.progress}
+}
+
 // audit checks the outcome of the load. It reads the ledger and the recorded events, and sends one
 // more request for each order. drained means that no request of the load is running any more.
-func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measured, first int64, drained bool, back *takeBacks) {
+func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measured, first int64, drained bool, back *takeBacks) {
 	a, e := m.accounting, &m.evidence
 	*e = check.Evidence{
-		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
+		Units: au.cfg.units(), FromAnswers: !au.ledger, Foreign: !au.fleet.Ours && !au.fleet.Known(),
 		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
 	}
 	var rows []order.Grab
-	if w.ledger {
-		rows, e.NoLedger = w.readLedger(context.WithoutCancel(ctx), first, c.Orders)
+	if au.ledger {
+		rows, e.NoLedger = au.readLedger(context.WithoutCancel(ctx), first, c.Orders)
 	}
 	m.invalidate(e.NoLedger, "the ledger could not be read")
-	m.invalidate(w.readEvents(c, s, e), "events were lost")
-	p, err := w.probeAll(ctx, c, a, first, rows)
+	m.invalidate(au.readEvents(c, s, e), "events were lost")
+	p, err := au.probeAll(ctx, c, a, first, rows)
 	e.Stuck, e.NoProbe = p.stuck, err
 	m.invalidate(err, "stuck orders could not be counted")
-	if w.fleet.Foreign && a.distrust(p.lost) {
+	if au.fleet.Foreign && a.distrust(p.lost) {
 		e.Told, e.Unsure = a.told, a.unsure
 		c.answers(a)
 	}
-	if w.ledger && e.NoLedger == nil {
+	if au.ledger && e.NoLedger == nil {
 		trusted := !e.Foreign && drained
-		rows, err = w.settle(ctx, c, a, first, rows, trusted)
+		rows, err = au.settle(ctx, c, a, first, rows, trusted)
 		m.invalidate(err, "the ledger did not settle")
 		if back != nil && err == nil {
 			rows, err = back.settle(c, a, rows)
@@ -60,23 +76,23 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measure
 	if e.NoProbe == nil {
 		c.StuckOrders = new(len(e.Stuck))
 	}
-	w.count(context.WithoutCancel(ctx), c, a, first, rows, p, e)
+	au.count(context.WithoutCancel(ctx), c, a, first, rows, p, e)
 	c.Checks = check.Judge(*e)
 }
 
-func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
+func (au *auditor) readLedger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
-	return w.orders.Ledger(ctx, first, count)
+	return au.orders.Ledger(ctx, first, count)
 }
 
 // hasRows reports whether the ledger has a row for at least one of the orders. It returns false if
 // the ledger cannot be read.
-func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
-	if !w.ledger {
+func (au *auditor) hasRows(ctx context.Context, first int64, count int) bool {
+	if !au.ledger {
 		return false
 	}
-	rows, err := w.readLedger(context.WithoutCancel(ctx), first, count)
+	rows, err := au.readLedger(context.WithoutCancel(ctx), first, count)
 	return err == nil && len(rows) > 0
 }
 
@@ -89,8 +105,8 @@ const (
 )
 
 // settleFor returns how long the ledger must stay unchanged before the program counts its rows.
-func (w *worker) settleFor(c *Cell) time.Duration {
-	return max(cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle)), w.cfg.Target.Compensation)
+func (au *auditor) settleFor(c *Cell) time.Duration {
+	return max(cmp.Or(au.cfg.Settle, max(au.cfg.lease(c), minSettle)), au.cfg.Target.Compensation)
 }
 
 // settleInterval returns a random pause between two readings of the ledger. With regular pauses,
@@ -102,9 +118,9 @@ func settleInterval(quiet time.Duration) time.Duration {
 
 // settle reads the ledger until it stops changing, and returns its rows. It waits because a service
 // may write a row late. If trusted is true, one unchanged reading is enough.
-func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
+func (au *auditor) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
-	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
+	changed, quiet, limit := began, au.settleFor(c), cmp.Or(au.cfg.settleLimit, settleLimit)
 	defer func() {
 		if !trusted {
 			c.SettleMS = new(millis(time.Since(began)))
@@ -112,14 +128,14 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	}()
 	lost := 0
 	for ctx.Err() == nil {
-		next, err := w.readLedger(ctx, first, c.Orders)
+		next, err := au.readLedger(ctx, first, c.Orders)
 		if err != nil {
 			return rows, err
 		}
 		now := time.Now()
 		deleted, added := check.CompareAnswers(check.Pairs(rows), next) // drivers whose rows have disappeared, and drivers whose rows have appeared
 		if trusted {
-			added = slices.DeleteFunc(added, func(p check.Pair) bool { return w.fleet.IsProbe(p.Driver) })
+			added = slices.DeleteFunc(added, func(p check.Pair) bool { return au.fleet.IsProbe(p.Driver) })
 			if len(deleted)+len(added) == 0 {
 				return next, nil
 			}
@@ -133,14 +149,14 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		watched := now.Sub(began)
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
-			if lost > 0 && !w.fleet.Ours && w.cfg.Target.Compensation == 0 {
+			if lost > 0 && !au.fleet.Ours && au.cfg.Target.Compensation == 0 {
 				return rows, fmt.Errorf("%s deleted after the load, so the ledger may not name every driver who won: if the service undoes second grabs, add -compensation", check.Plural(lost, "row was", "rows were"))
 			}
 			return rows, nil
 		case now.Sub(changed) < quiet && watched >= quiet+limit:
 			return rows, fmt.Errorf("it still changed %v after the last grab: if the service writes late, set -settle to the longest delay", watched.Round(time.Millisecond))
 		}
-		w.progress.step("the ledger has not changed for %v of %v", now.Sub(changed).Round(time.Second/10), quiet)
+		au.progress.step("the ledger has not changed for %v of %v", now.Sub(changed).Round(time.Second/10), quiet)
 		wait.For(ctx, settleInterval(quiet))
 	}
 	return rows, context.Cause(ctx)
@@ -148,15 +164,15 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 
 // count counts the wins in the ledger or, if there is no ledger, in the answers. A win of a test
 // request after the load counts only if the order had already been sold out.
-func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
+func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
-	if w.cfg.Target.Idempotent {
-		once := check.Evidence{Ledger: rows}.WithoutRepeats(w.cfg.perDriver())
+	if au.cfg.Target.Idempotent {
+		once := check.Evidence{Ledger: rows}.WithoutRepeats(au.cfg.perDriver())
 		rows, repeated = once, len(rows)-len(once)
 	}
 	all, loads, told := check.RowsByOrder(rows), map[int64]int{}, check.RowsByOrder(check.Rows(a.told))
 	for _, g := range rows {
-		if !w.fleet.IsProbe(g.Driver) {
+		if !au.fleet.IsProbe(g.Driver) {
 			loads[g.Order]++
 		}
 	}
@@ -164,7 +180,7 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 	a.probeWins = len(probeWins)
 	a.told = append(a.told, probeWins...)
 	e.Told = a.told
-	if !w.ledger {
+	if !au.ledger {
 		c.countAnswers(a)
 		return
 	}
@@ -173,16 +189,16 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 		return
 	}
 	e.Ledger = slices.DeleteFunc(rows, func(g order.Grab) bool {
-		return w.fleet.IsProbe(g.Driver) && all[g.Order] <= e.Units && !slices.Contains(probeWins, check.Pair{Order: g.Order, Driver: g.Driver})
+		return au.fleet.IsProbe(g.Driver) && all[g.Order] <= e.Units && !slices.Contains(probeWins, check.Pair{Order: g.Order, Driver: g.Driver})
 	})
 	grabs := check.CountGrabs(e.Ledger, e.Units)
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
 	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
 	if e.Foreign {
-		c.RepeatedRows = new(repeated + len(e.Ledger) - len(e.WithoutRepeats(w.cfg.perDriver())))
+		c.RepeatedRows = new(repeated + len(e.Ledger) - len(e.WithoutRepeats(au.cfg.perDriver())))
 	}
 	if c.Sale != nil {
-		w.readSale(ctx, c, a, first, e.Ledger)
+		au.readSale(ctx, c, a, first, e.Ledger)
 	}
 	phantom, unacknowledged := check.CompareAnswers(a.told, e.Ledger)
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
@@ -190,12 +206,12 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 
 // readEvents reads the events that our instances recorded. It counts how often two drivers held a
 // lock at once, and how often the database refused a late write.
-func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
-	if !w.fleet.Ours {
+func (au *auditor) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
+	if !au.fleet.Ours {
 		return nil
 	}
-	scan := check.Scan{Since: w.fleet.Events.Seen(), UntilClaim: s.UntilClaim}
-	if err := w.fleet.ReadEvents(scan.Add); err != nil {
+	scan := check.Scan{Since: au.fleet.Events.Seen(), UntilClaim: s.UntilClaim}
+	if err := au.fleet.ReadEvents(scan.Add); err != nil {
 		return err
 	}
 	rec := scan.Record()
@@ -223,7 +239,7 @@ type probes struct {
 
 // probeAll sends a request of a new driver for each order after the load. If an order is reported
 // as taken but the ledger has no row for it, it tries again, because a reservation may expire.
-func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
+func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
 	}
@@ -231,13 +247,13 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 	probed := 0
 	winners, told := check.RowsByOrder(rows), check.RowsByOrder(check.Rows(a.told))
 	reserved := func(id int64) bool {
-		return w.ledger && !w.fleet.Ours && !w.fleet.Known() && winners[id]+told[id] == 0
+		return au.ledger && !au.fleet.Ours && !au.fleet.Known() && winners[id]+told[id] == 0
 	}
-	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), reserved, func(id, driver int64, outcome grab.Outcome) {
+	p.stuck, err = au.fleet.StuckOrders(ctx, first, c.Orders, au.cfg.lease(c), reserved, func(id, driver int64, outcome grab.Outcome) {
 		mu.Lock()
 		defer mu.Unlock()
 		probed++
-		w.progress.step("probed %d of %d orders", probed, c.Orders)
+		au.progress.step("probed %d of %d orders", probed, c.Orders)
 		p.lost = p.lost || outcome == grab.Taken || outcome == grab.Busy
 		switch outcome {
 		case grab.Taken:
@@ -246,7 +262,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 			p.won = append(p.won, check.Pair{Order: id, Driver: driver})
 		}
 	})
-	return p, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
+	return p, errors.Join(err, au.fleet.ReadEvents(func(history.Event) {}))
 }
 
 // withoutWinner returns the orders that the service reports as taken although the ledger does not

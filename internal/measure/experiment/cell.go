@@ -50,7 +50,7 @@ func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, 
 			return w.sendShare(ctx, &c, p, size)
 		}
 		return w.send(ctx, &c, p, size, func(a *accounting, _ *vegeta.Result) {
-			if w.notOpen(a) != "" {
+			if a.notOpen(w.fleet) != "" {
 				p.End()
 			}
 		})
@@ -116,13 +116,15 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
 		return m
 	}
-	if err := w.lookFirst(ctx, first, c.Orders); err != nil {
+	au := w.auditor()
+	if err := au.lookFirst(ctx, first, c.Orders); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 		return m
 	}
+	w.ledger = au.ledger
 	before, beforeErr := w.fleet.Counters(ctx)
 
-	back := w.watchTakeBacks(ctx, first, c.Orders)
+	back := au.watchTakeBacks(ctx, first, c.Orders)
 	defer back.end()
 	m.accounting, err = of.send(ctx, first)
 	if m.accounting == nil {
@@ -134,7 +136,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		c.leaveToMerge(&m, w.cfg.Shard)
 		return m
 	}
-	if why := w.notOpen(m.accounting); why != "" && !w.hasRows(ctx, first, c.Orders) {
+	if why := m.notOpen(w.fleet); why != "" && !au.hasRows(ctx, first, c.Orders) {
 		m.invalid = why
 		c.answers(m.accounting)
 		c.countAnswers(m.accounting)
@@ -153,8 +155,8 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if w.cfg.Merge == nil { // a merge sends no load, so the load has already ended
 		c.count(before, after, errors.Join(beforeErr, err))
 	}
-	w.audit(ctx, s, c, &m, first, drained, back)
-	if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
+	au.audit(ctx, s, c, &m, first, drained, back)
+	if doubt := au.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
 		m.invalid = doubt
 	}
 	if again := m.accounting.probeWins; again > 0 {
@@ -180,9 +182,9 @@ func (m *measured) invalidate(err error, what string) {
 
 // lease returns how long a lease lasts. If the instances do not report it, lease returns the
 // configured TTL.
-func (w *worker) lease(c *Cell) time.Duration {
+func (cfg Config) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
-		return w.cfg.TTL
+		return cfg.TTL
 	}
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }

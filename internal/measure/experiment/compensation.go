@@ -36,17 +36,17 @@ type overbooking struct{ before, first, last time.Time }
 
 // watchTakeBacks starts to watch the ledger of the given orders. It returns nil if the service may
 // not undo wins.
-func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *takeBacks {
-	within := w.cfg.Target.Compensation
+func (au *auditor) watchTakeBacks(ctx context.Context, first int64, count int) *takeBacks {
+	within := au.cfg.Target.Compensation
 	if within == 0 {
 		return nil
 	}
 	t := &takeBacks{
-		within: within, units: w.cfg.units(), clean: time.Now(),
+		within: within, units: au.cfg.units(), clean: time.Now(),
 		seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
 	}
-	if w.cfg.Target.Idempotent {
-		t.perDriver = w.cfg.perDriver()
+	if au.cfg.Target.Idempotent {
+		t.perDriver = au.cfg.perDriver()
 	}
 	ctx = context.WithoutCancel(ctx)
 	watch, stop := context.WithCancel(ctx)
@@ -56,7 +56,7 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 		for watch.Err() == nil {
 			asked := time.Now()
 			var rows []order.Grab
-			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this reading, the bounds only get wider
+			if rows, t.failed = au.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this reading, the bounds only get wider
 				t.note(asked, time.Now(), rows)
 			}
 			wait.For(watch, interval)

@@ -48,7 +48,7 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	if c.atOther {
 		late = "code that runs when the service starts was not tested: the start took too long for a lock that expires after %v"
 	}
-	s.cancelStrike(c, fmt.Sprintf(late+": set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell)))
+	s.cancelStrike(c, fmt.Sprintf(late+": set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.lease()))
 	c.contenders = nil
 	return s.releaseDriver(ctx, c)
 }
@@ -58,14 +58,14 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
-		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
+		time.Since(c.heldSince)+s.contendFor() > s.in.lease()*9/10
 }
 
 // awaitExpiry waits until the leases of the paused drivers have expired. It does nothing if the
 // strategy itself makes other drivers wait for that.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
-	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
+	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.lease()*11/10) {
 		return nil
 	}
 	return context.Cause(ctx)
@@ -100,7 +100,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
 	}
-	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.w.lease(s.in.cell)/2); err != nil && ctx.Err() == nil {
+	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.lease()/2); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
 			if err := s.giveUp(ctx, c); err != nil {
 				return err
@@ -113,7 +113,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 // contendFor returns how long other drivers compete while the fault lasts. At one step of a
 // service, it is twice as long, because the service may remove old locks only from time to time.
 func (s *strike) contendFor() time.Duration {
-	d := time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
+	d := time.Duration(s.in.fault.ContendFor * float64(s.in.lease()))
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return !c.affectedFirst && s.in.bothOrders(c.point) }) {
 		d *= 2
 	}
@@ -125,7 +125,7 @@ func (s *strike) contendFor() time.Duration {
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
-		extra = s.in.w.lease(s.in.cell)
+		extra = s.in.lease()
 	}
 	return until(ctx, s.contendFor()+extra, func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -154,15 +154,15 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 }
 
 func (s *strike) awaitsOther(c *contest) bool {
-	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
+	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.in.responses.isPending(r) })
 }
 
 // noteEarly records which of the drivers that the fault hit have finished before the end of their
 // leases. If an order of such a driver has two winners, an expired lease is not the cause.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
-		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
-		c.endedInTime = c.endedInTime || inTime && (claimed(c.affected) || s.isAnswered(c.affected))
+		inTime := time.Since(c.heldSince) < s.in.lease()
+		c.endedInTime = c.endedInTime || inTime && (claimed(c.affected) || s.in.responses.isAnswered(c.affected))
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
 	}
-	if time.Since(c.retriedAt) < max(s.in.w.lease(s.in.cell)/20, simultaneous) {
+	if time.Since(c.retriedAt) < max(s.in.lease()/20, simultaneous) {
 		return
 	}
 	c.retriedAt = time.Time{}
@@ -205,9 +205,9 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 			c.othersPassed = c.openUntil.After(seen)
 		}
 		over := s.mayFreeContenders(c, claimed)
-		limit := s.in.w.lease(s.in.cell) * 2 / 3
+		limit := s.in.lease() * 2 / 3
 		if c.affectedFirst {
-			limit = s.in.w.lease(s.in.cell) / 2 // the other drivers must still have time to write before their leases end
+			limit = s.in.lease() / 2 // the other drivers must still have time to write before their leases end
 		}
 		if !over && time.Since(c.contenderHeldSince) < limit {
 			continue
@@ -229,7 +229,7 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
 		why := "the driver that the fault hit did not write before the others"
 		if c.affectedFirst {
-			why += fmt.Sprintf(", who waited %v for it: if its work takes longer, set a longer lease", s.in.w.lease(s.in.cell)/2)
+			why += fmt.Sprintf(", who waited %v for it: if its work takes longer, set a longer lease", s.in.lease()/2)
 		}
 		s.cancelStrike(c, why)
 	}
@@ -248,7 +248,7 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
 	}
-	return claimed(c.affected) || s.isAnswered(c.affected)
+	return claimed(c.affected) || s.in.responses.isAnswered(c.affected)
 }
 
 // awaitQuiet waits until all drivers have their answers, or until the time is over. It sends
@@ -259,10 +259,10 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 		err := s.freeContenders(ctx, claimed)
 		s.noteEarly(claimed)
 		return s.every(func(c *contest) bool {
-			if s.in.outlasts() && !s.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {
+			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {
 				s.sendAgain(c)
 			}
-			return !s.in.fault.Lasts && s.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.isPending)
+			return !s.in.fault.Lasts && s.in.responses.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.in.responses.isPending)
 		}), err
 	})
 }
@@ -279,14 +279,14 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	}
 	return until(ctx, repeatsFor, func() (bool, error) {
 		return s.every(func(c *contest) bool {
-			return !c.struck || c.point.After || c.point.Part != tap.Release || s.isAnswered(c.affected)
+			return !c.struck || c.point.After || c.point.Part != tap.Release || s.in.responses.isAnswered(c.affected)
 		}), nil
 	})
 }
 
 func (s *strike) releaseContenders(ctx context.Context) error {
 	var claimed func(load.Request) bool
-	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
+	err := until(ctx, s.in.lease()*2/3, func() (bool, error) {
 		claimed = s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
 		return s.every(func(c *contest) bool {
@@ -308,7 +308,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
 	}
-	if s.in.traits.unknownLock && !wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) { // a service may refuse its drivers at once instead of letting them wait
+	if s.in.traits.unknownLock && !wait.For(ctx, s.in.lease()*11/10) { // a service may refuse its drivers at once instead of letting them wait
 		return context.Cause(ctx)
 	}
 	for _, c := range s.contests {
@@ -321,9 +321,9 @@ func (s *strike) sendSecond(ctx context.Context) error {
 // finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
-	err := until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {
+	err := until(ctx, s.in.lease()/2, func() (bool, error) {
 		for _, c := range s.contests {
-			if !sent[c] && s.isAnswered(c.affected) {
+			if !sent[c] && s.in.responses.isAnswered(c.affected) {
 				sent[c] = true
 				s.in.bursts.Send(c.contenders[1:])
 			}
@@ -331,7 +331,7 @@ func (s *strike) sendThird(ctx context.Context) error {
 		claimed := s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
 		return s.every(func(c *contest) bool {
-			return c.contenderFreed || sent[c] && !slices.ContainsFunc(c.contenders[1:], s.isPending)
+			return c.contenderFreed || sent[c] && !slices.ContainsFunc(c.contenders[1:], s.in.responses.isPending)
 		}), err
 	})
 	for _, c := range s.contests {

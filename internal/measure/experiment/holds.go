@@ -169,7 +169,7 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	if err := s.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err
 	}
-	s.setWorking(c, false)
+	s.setPaused(c, false)
 	return nil
 }
 

@@ -58,15 +58,7 @@ type injection struct {
 	contests      []*contest // the orders at which the fault was injected, or should have been
 	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
 	undisturbed   []*contest
-
-	mu       sync.Mutex
-	answered map[load.Request]response
-	working  map[load.Request]bool // drivers whose requests are paused, even if they have their answers already
-}
-
-type response struct {
-	outcome     grab.Outcome
-	sent, ended time.Time
+	responses     *responses
 }
 
 // inject tests one strategy under a fault and returns the result with its verdict.
@@ -101,6 +93,8 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
+func (in *injection) lease() time.Duration { return in.w.cfg.lease(in.cell) }
+
 // strikeDrivers returns how many drivers compete for each order under a fault. Each additional unit
 // adds two drivers, so that too many can win even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
@@ -111,7 +105,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		traits: w.cfg.subject().traits(), w: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), answered: map[load.Request]response{}, working: map[load.Request]bool{},
+		bursts: load.NewBursts(), responses: newResponses(),
 	}
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
@@ -133,6 +127,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 // yet, it calls record to observe them.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
+	in.responses.callsAfterAnswer = in.trail.callsAfterAnswer
 	if t := in.trail.service; err == nil && t != nil {
 		in.w.fleet.Recognize(slices.Concat(in.trail.calls[fault.Alone], t.renewal), t.idle)
 	}
@@ -196,15 +191,15 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 // the locks to the master that will fail.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
-	return in.w.aim(ctx, in.keys())
+	return aim(ctx, in.w.stack, in.keys())
 }
 
 // aim moves the locks with the given keys to one master of a Redis Cluster.
-func (w *worker) aim(ctx context.Context, keys []string) error {
-	if w.stack == nil || w.stack.Topology == nil {
+func aim(ctx context.Context, st *stack.Stack, keys []string) error {
+	if st == nil || st.Topology == nil {
 		return nil
 	}
-	return w.stack.Topology.Aim(ctx, keys)
+	return st.Topology.Aim(ctx, keys)
 }
 
 func (in *injection) keys() []string {
@@ -298,20 +293,15 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	if err != nil {
 		return // the accounting reports this error
 	}
-	outcome := classify(r, in.w.fleet.Shape).Outcome
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.answered[req] = response{outcome, r.Timestamp, r.End()}
+	in.responses.add(req, response{classify(r, in.w.fleet.Shape).Outcome, r.Timestamp, r.End()})
 }
 
 // competed reports whether enough other drivers have asked for the lock to cause a second win. If
 // the fault outlasts the lease, only requests between the end of the lease and the delayed write
 // count.
 func (in *injection) competed(c *contest) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	return in.atLeastUnits(c.all(), func(r load.Request) bool {
-		a := in.answered[r]
+		a, _ := in.responses.of(r)
 		switch {
 		case r == c.affected || !reached(a.outcome):
 			return false
@@ -329,7 +319,7 @@ func (in *injection) competed(c *contest) bool {
 // lease and the delayed write. The time of the answer does not prove this, because answers may be
 // late.
 func (in *injection) triedInTime(c *contest, a response) bool {
-	lease := in.w.lease(in.cell)
+	lease := in.lease()
 	tried := a.sent // the driver was still trying at this time
 	switch {
 	case in.traits.unknownLock: // the driver's waiting time is unknown, but only a driver that has waited gets its answer so late

@@ -351,7 +351,7 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 // Where fewer drivers come than could buy a unit too many, no verdict is given; nor where a
 // unit is left that a fresh driver would get.
 func TestFewerDriversThanUnits(t *testing.T) {
-	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]response{}}
+	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, responses: newResponses()}
 	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, affected: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
 	c.contenders = []load.Request{{Order: 1, Driver: 3}, {Order: 1, Driver: 4}}
 	in.contests = []*contest{c}
@@ -363,12 +363,12 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		{3, 2, nil, catalog.Safe}, {2, 2, nil, catalog.Safe}, {1, 2, nil, catalog.Unknown}, {3, 1, nil, catalog.Unknown},
 		{3, 1, []int64{1}, catalog.Stuck}, {1, 3, nil, catalog.Unsafe}, {0, 0, nil, catalog.Unknown},
 	} {
-		clear(in.answered)
-		in.answered[c.affected] = response{outcome: grab.Grabbed}
+		clear(in.responses.got)
+		in.responses.got[c.affected] = response{outcome: grab.Grabbed}
 		for i, r := range append([]load.Request{c.lateDriver}, c.contenders...) {
-			in.answered[r] = response{outcome: grab.Failed}
+			in.responses.got[r] = response{outcome: grab.Failed}
 			if i < tt.reached {
-				in.answered[r] = response{outcome: grab.Taken}
+				in.responses.got[r] = response{outcome: grab.Taken}
 			}
 		}
 		e := check.Evidence{Units: 2, Stuck: tt.stuck}

@@ -69,7 +69,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
 	}
-	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.w.lease(in.cell)) // the client must wait longer than a pause lasts
+	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.lease()) // the client must wait longer than a pause lasts
 	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns, 1); err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		return false, context.Cause(ctx)
 	}
 	var steps []step
-	if !s.isAnswered(c.affected) {
+	if !s.in.responses.isAnswered(c.affected) {
 		if err := applying(s.in.prepared.Strikes[0].Do)(s, ctx); err != nil {
 			return false, err
 		}
@@ -216,8 +216,6 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 }
 
 func (s *strike) inFlight(r load.Request) bool {
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	a, answered := s.in.answered[r]
+	a, answered := s.in.responses.of(r)
 	return !answered || s.in.fault.Course == fault.Killed && !reached(a.outcome)
 }

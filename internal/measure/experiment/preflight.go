@@ -80,19 +80,20 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	if err != nil {
 		return err
 	}
+	i := w.inspector()
 	for _, s := range cfg.strategies(w.fleet) {
-		p := w.inspect(ctx, s)
+		p := i.inspect(ctx, s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		var t trail
 		if cfg.Service != nil && len(p.Problems) == 0 {
-			t, err = w.recordService(ctx, s)
-			w.inspectTrail(&p, t, err)
+			t, err = i.recorder.recordService(ctx, s)
+			i.inspectTrail(&p, t, err)
 		}
 		for _, f := range catalog.RunFaults {
 			if f != catalog.NoFault && len(p.Problems) == 0 {
-				p.Reaches = append(p.Reaches, w.reach(CellName{s.Name, f}, s, t))
+				p.Reaches = append(p.Reaches, w.cfg.reach(CellName{s.Name, f}, s, t))
 			}
 		}
 		show(p)
@@ -106,17 +107,17 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
 	}
-	inspected := map[string]bool{}
+	i, inspected := w.inspector(), map[string]bool{}
 	faultless, faulty := r.left()
 	for _, spec := range append(faulty, faultless...) { // inspect a test with a fault first, because it has more requirements
 		if inspected[spec.Strategy] {
 			continue
 		}
 		inspected[spec.Strategy] = true
-		p := w.inspect(ctx, spec.strategy)
+		p := i.inspect(ctx, spec.strategy)
 		if spec.Fault != catalog.NoFault && r.cfg.Service != nil && len(p.Problems) == 0 {
-			t, err := w.quickTrail(ctx)
-			w.inspectTrail(&p, t, err)
+			t, err := i.recorder.quickTrail(ctx)
+			i.inspectTrail(&p, t, err)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -130,98 +131,112 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 
 // quickTrail records the remote calls of one request. To save time, it does not wait for calls in
 // the background, such as renewals.
-func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
-	first, err := w.orders.Create(ctx, dryRuns, 1)
+func (r recorder) quickTrail(ctx context.Context) (t trail, err error) {
+	first, err := r.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
 		return t, err
 	}
-	in := w.fleet.Instances[0]
+	in := r.fleet.Instances[0]
 	defer in.Watch(0, 0)
-	return w.listTrail(ctx, in, first)
+	return r.listTrail(ctx, in, first)
 }
 
 func (p *Preflight) add(key, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
+// inspector sends a few test requests to the user's service, and lists what is wrong with the
+// settings.
+type inspector struct {
+	cfg      Config
+	fleet    *fleet.Fleet
+	orders   orders
+	auditor  *auditor
+	recorder recorder
+}
+
+func (w *worker) inspector() inspector {
+	return inspector{w.cfg, w.fleet, w.orders, w.auditor(), w.recorder()}
+}
+
 // inspect sends three test requests for a new order: one driver wins, another comes too late, and
 // the winner asks again.
-func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
+func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Strategy = s.Name
-	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
+	if _, err := i.fleet.Use(ctx, s.Name); err != nil {
 		p.add("strategies", "%v: the service must accept PUT /strategy", err)
 		return p
 	}
 	open := "open-orders"
-	if w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
+	if i.cfg.Target.Open == nil && i.cfg.Target.FirstOrder > 0 {
 		open = "first-order"
 	}
 	count := 1
-	if w.cfg.Target.Open != nil {
+	if i.cfg.Target.Open != nil {
 		count = 2 // the second order shows whether the ids are consecutive
 	}
-	id, err := w.orders.Create(ctx, count, 1)
+	id, err := i.orders.Create(ctx, count, 1)
 	if err != nil {
 		hint := ""
 		if status, ok := errors.AsType[*fleet.StatusError](err); ok && status.Code == http.StatusInternalServerError {
-			hint = w.noMigrations()
+			hint = i.cfg.noMigrations()
 		}
 		p.add(open, "no order could be opened: %v. Correct the call or the place of the id in its answer%s", err, hint)
 		return p
 	}
-	if err := w.lookFirst(ctx, id, 1); err != nil {
+	if err := i.auditor.lookFirst(ctx, id, 1); err != nil {
 		key := open
 		if strings.HasPrefix(err.Error(), "ledger: ") {
 			key = "ledger-query"
 		}
-		p.add(key, "%s%s", strings.TrimPrefix(err.Error(), "ledger: "), w.missingTable(err))
+		p.add(key, "%s%s", strings.TrimPrefix(err.Error(), "ledger: "), i.cfg.missingTable(err))
 		return p
 	}
-	name := w.fleet.Shape.OrderText(id)
-	winner, late := w.fleet.ProbeDriver(0), w.fleet.ProbeDriver(1)
-	first := w.fleet.Instances[0]
-	m := w.ask(ctx, &p, first, id, winner, "first driver of order "+name)
-	failed := m.status >= 500 && w.hasRows(ctx, id, 1)
+	name := i.fleet.Shape.OrderText(id)
+	winner, late := i.fleet.ProbeDriver(0), i.fleet.ProbeDriver(1)
+	first := i.fleet.Instances[0]
+	m := i.ask(ctx, &p, first, id, winner, "first driver of order "+name)
+	failed := m.status >= 500 && i.auditor.hasRows(ctx, id, 1)
 	if m.outcome != grab.Grabbed && !failed {
 		known := ""
-		if w.cfg.Target.ProbeDrivers == 0 && w.fleet.Shape.TellsDrivers() {
+		if i.cfg.Target.ProbeDrivers == 0 && i.fleet.Shape.TellsDrivers() {
 			known = fmt.Sprintf(". If the service does not know driver %d, set probe-drivers to the first of several drivers that it knows", winner)
 		}
 		failing := "body"
-		if w.cfg.Service != nil {
+		if i.cfg.Service != nil {
 			failing = "service"
 		}
 		p.addLoser(m, open, failing, known)
 		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // a run without a fault may need only the ledger
-			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return w.hasRows(ctx, id, 1), nil })
+			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return i.auditor.hasRows(ctx, id, 1), nil })
 		}
 		if process := first.Process(); process != nil && m.status >= 500 {
 			p.Output = process.LogTail()
 		}
 		return p
 	}
-	m = w.ask(ctx, &p, w.fleet.Instances[min(1, len(w.fleet.Instances)-1)], id, late, "second driver, too late")
-	rows := w.inspectLedger(ctx, &p, id, winner)
+	m = i.ask(ctx, &p, i.fleet.Instances[min(1, len(i.fleet.Instances)-1)], id, late, "second driver, too late")
+	rows := i.inspectLedger(ctx, &p, id, winner)
 	if failed {
 		p.Ledger += fmt.Sprintf(", although the service answered that driver with HTTP %d. The ledger counts, not the answer", p.Answers[0].Status)
 	}
 	switch {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
 		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: set taken to a rule for such answers", m.text)
-	case m.outcome == grab.Grabbed && w.fleet.Shape.AssumesGrabbed && rows < 2:
+	case m.outcome == grab.Grabbed && i.fleet.Shape.AssumesGrabbed && rows < 2:
 		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only the answer of a winner matches, as in json:.code==0", name)
 	}
-	w.ask(ctx, &p, first, id, winner, "first driver again")
+	i.ask(ctx, &p, first, id, winner, "first driver again")
 	if count > 1 && !failed && len(p.Problems) == 0 {
-		w.inspectSecond(ctx, &p, id+1)
+		i.inspectSecond(ctx, &p, id+1)
 	}
 	return p
 }
 
 // inspectSecond checks that -open-orders has also opened a second order, because a run needs
 // several orders with consecutive ids.
-func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
-	m := w.ask(ctx, p, w.fleet.Instances[0], id, w.fleet.ProbeDriver(1), "driver of the next order")
+func (i inspector) inspectSecond(ctx context.Context, p *Preflight, id int64) {
+	m := i.ask(ctx, p, i.fleet.Instances[0], id, i.fleet.ProbeDriver(1), "driver of the next order")
 	if m.outcome == grab.Grabbed || m.outcome == grab.Busy {
 		p.Answers = p.Answers[:len(p.Answers)-1]
 		return
@@ -229,22 +244,22 @@ func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
 	p.add("open-orders", "order %s could be grabbed, but the next one, %s, was answered with %s: open {count} orders with consecutive ids. "+
 		"If a call opens only one order, write {order_uuid} instead of {order} in path or body: the program then calls it for each order. "+
 		"The ledger-query then needs WHERE order_id IN ({orders}). Convert a numeric column: order_id::text in PostgreSQL, and CAST(order_id AS CHAR) in MySQL",
-		w.fleet.Shape.OrderText(id-1), w.fleet.Shape.OrderText(id), m.text)
+		i.fleet.Shape.OrderText(id-1), i.fleet.Shape.OrderText(id), m.text)
 }
 
 // missingTable returns a hint if a database error says that a table is missing.
-func (w *worker) missingTable(err error) string {
+func (cfg Config) missingTable(err error) string {
 	for _, text := range []string{"doesn't exist", `relation "`, "no such table"} {
 		if strings.Contains(err.Error(), text) {
-			return w.noMigrations()
+			return cfg.noMigrations()
 		}
 	}
 	return ""
 }
 
 // noMigrations returns a hint for errors that may be caused by missing tables.
-func (w *worker) noMigrations() string {
-	if w.cfg.Service == nil || len(w.cfg.Service.Migrations) > 0 {
+func (cfg Config) noMigrations() string {
+	if cfg.Service == nil || len(cfg.Service.Migrations) > 0 {
 		return ""
 	}
 	return ". The private database is empty: if the service does not create its tables, create them with migrate"
@@ -256,10 +271,10 @@ type reply struct {
 	text    string // status and body, or the error if there is no answer
 }
 
-func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
+func (i inspector) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
 	a, m, err := in.Ask(ctx, id, driver)
 	h := reply{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
-	rules := w.fleet.Shape.Says()
+	rules := i.fleet.Shape.Says()
 	rule := map[grab.Outcome]string{grab.Grabbed: rules.Grabbed, grab.Taken: rules.Taken, grab.Busy: rules.Busy}[m.Outcome]
 	meaning := fmt.Sprintf("%s, by the rule %s", m.Outcome, rule)
 	switch {
@@ -310,14 +325,14 @@ const ledgerArrives = 2 * time.Second
 
 // inspectLedger compares the ledger with the answers, and returns how many drivers have a ledger
 // row for this order.
-func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
-	if !w.ledger {
+func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
+	if !i.auditor.ledger {
 		p.Ledger = "no ledger can be read, so only the answers tell who won"
 		return 0
 	}
 	var rows []order.Grab
 	_, err := wait.Until(ctx, pollInterval, ledgerArrives, func() (_ bool, err error) {
-		rows, err = w.orders.Ledger(ctx, id, 1)
+		rows, err = i.orders.Ledger(ctx, id, 1)
 		return len(rows) > 0, err
 	})
 	drivers := map[int64]bool{}
@@ -329,10 +344,10 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 		p.add("ledger-query", "%v", err)
 	case len(rows) == 0:
 		p.Ledger = "has no row for the grab"
-		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: read the table to which winners are added", winner, w.fleet.Shape.OrderText(id), ledgerArrives)
+		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: read the table to which winners are added", winner, i.fleet.Shape.OrderText(id), ledgerArrives)
 	case !drivers[winner]:
 		p.Ledger = fmt.Sprintf("has a row of driver %d", rows[0].Driver)
-		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the driver of the request", winner, w.fleet.Shape.OrderText(id), rows[0].Driver)
+		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the driver of the request", winner, i.fleet.Shape.OrderText(id), rows[0].Driver)
 	default:
 		p.Ledger = "has " + check.Plural(len(rows), "row", "rows") + " of the order"
 	}
@@ -341,9 +356,9 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 
 // inspectTrail adds the recorded calls of a request to p. If they could not be recorded, it adds
 // the reason.
-func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
+func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
-		err = w.checkReadable(t)
+		err = i.recorder.checkReadable(t)
 	}
 	if problem := (*Problem)(nil); errors.As(err, &problem) {
 		p.Problems = append(p.Problems, *problem)
@@ -367,10 +382,10 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 
 // reach finds the remote calls at which a fault can be injected. If the calls of the service are
 // unknown, its result says why.
-func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
+func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)
-	cell := w.cfg.excuse(&cellSpec{CellName: name, strategy: s})
+	cell := cfg.excuse(&cellSpec{CellName: name, strategy: s})
 	untouched := !f.Touches(s) || t.service != nil && !f.HitsAny(t.service.needs)
 	switch {
 	case err != nil:
@@ -379,9 +394,9 @@ func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 		r.Why = errUntouched.Error()
 	case cell != nil:
 		r.Why = cell.Reason
-	case w.cfg.byTime():
+	case cfg.byTime():
 		r.Why = "at fixed times, because the calls of a grab are not known"
-	case w.cfg.Service == nil:
+	case cfg.Service == nil:
 		r.Why = "the processes are not known: name them with target-pid, or let the program start the service"
 	case t.service == nil:
 		r.Why = "the calls of a grab are not known"

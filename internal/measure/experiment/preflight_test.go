@@ -244,10 +244,11 @@ func TestInspectFindsMistakes(t *testing.T) {
 			if err := w.useTheirOrders(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
-			p := w.inspect(t.Context(), cfg.strategies(w.fleet)[0])
+			i := w.inspector()
+			p := i.inspect(t.Context(), cfg.strategies(w.fleet)[0])
 			if len(p.Problems) == 0 {
-				trail, err := w.quickTrail(t.Context())
-				w.inspectTrail(&p, trail, err)
+				trail, err := i.recorder.quickTrail(t.Context())
+				i.inspectTrail(&p, trail, err)
 			}
 			if len(p.Problems) != 1 || p.Problems[0].Key != tt.key || !strings.Contains(p.Problems[0].Text, tt.wants) || strings.Contains(p.Problems[0].Text, "migrate") {
 				t.Errorf("%+v %s: %+v, want %s: …%s…", tt.spec, tt.query, p.Problems, tt.key, tt.wants)

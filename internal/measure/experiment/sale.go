@@ -12,12 +12,12 @@ import (
 
 // readSale sets the figures of a test whose orders have several units. It leaves a figure nil if it
 // cannot determine it.
-func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
+func (au *auditor) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
 	for _, g := range ledger {
 		p := check.Pair{Order: g.Order, Driver: g.Driver}
-		if held[p]++; held[p] > w.cfg.perDriver() {
+		if held[p]++; held[p] > au.cfg.perDriver() {
 			over++
 		}
 	}
@@ -26,20 +26,20 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 		left += max(0, a.units-rows[id])
 	}
 	c.Sale.Undersold, c.Sale.OverLimit = &left, &over
-	if lost, err := w.lostUpdates(ctx, first, c.Orders, rows); err == nil {
+	if lost, err := au.lostUpdates(ctx, first, c.Orders, rows); err == nil {
 		c.Sale.LostUpdates = lost
 	}
 }
 
 // lostUpdates returns how many ledger rows were written without decreasing a stock counter. It
 // returns nil if the counters cannot be read.
-func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
-	if w.store == nil {
+func (au *auditor) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
+	if au.store == nil {
 		return nil, nil
 	}
 	lost := 0
 	for id := first; id < first+int64(count); id++ {
-		o, err := w.store.Read(ctx, id, 0)
+		o, err := au.store.Read(ctx, id, 0)
 		if err != nil {
 			return nil, err
 		}

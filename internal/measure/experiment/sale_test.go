@@ -278,8 +278,8 @@ func TestReadSale(t *testing.T) {
 				a.refusedLast = append(a.refusedLast, first+int64(i))
 			}
 			c := Cell{Orders: len(tt.drivers), Sale: &Sale{Stock: units}}
-			w := &worker{store: store, cfg: Config{Stock: units, PerDriver: tt.perDriver}}
-			w.readSale(t.Context(), &c, a, first, ledger)
+			au := &auditor{store: store, cfg: Config{Stock: units, PerDriver: tt.perDriver}}
+			au.readSale(t.Context(), &c, a, first, ledger)
 			if *c.Sale.Undersold != tt.left || *c.Sale.OverLimit != tt.over || *c.Sale.LostUpdates != tt.too {
 				t.Errorf("%d left, %d over the limit, %d updates lost; want %d, %d, %d",
 					*c.Sale.Undersold, *c.Sale.OverLimit, *c.Sale.LostUpdates, tt.left, tt.over, tt.too)

@@ -82,39 +82,39 @@ func (cfg Config) ttlOfDryRuns() time.Duration {
 
 // recordService records the remote calls that the service makes for a request. It then pauses
 // another request before its work, to see how the service renews the lock.
-func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
-	u := w.cfg.setup()
-	u.TTL, u.Work = w.cfg.ttlOfDryRuns(), injectionWork
-	if err := w.fleet.Equip(ctx, u); err != nil {
+func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
+	u := r.cfg.setup()
+	u.TTL, u.Work = r.cfg.ttlOfDryRuns(), injectionWork
+	if err := r.fleet.Equip(ctx, u); err != nil {
 		return t, err
 	}
-	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
+	if _, err := r.fleet.Use(ctx, s.Name); err != nil {
 		return t, err
 	}
-	first, err := w.orders.Create(ctx, 1+dryRuns+strikeTries, 1)
+	first, err := r.orders.Create(ctx, 1+dryRuns+strikeTries, 1)
 	if err != nil {
 		return t, err
 	}
-	struck := w.fleet.Instances[0]
+	struck := r.fleet.Instances[0]
 	defer struck.Watch(0, 0)
 	if err := struck.AwaitGrab(ctx, first, dryStep); err != nil {
 		return t, err
 	}
-	if t, err = w.listTrail(ctx, struck, first+1); err != nil {
+	if t, err = r.listTrail(ctx, struck, first+1); err != nil {
 		return t, fmt.Errorf("the dry run of %s failed: %w", s.Name, err)
 	}
 	held := first + 1 + int64(dryRuns)
-	expires, err := w.holdInWork(ctx, struck, held, &t, u.TTL)
+	expires, err := r.holdInWork(ctx, struck, held, &t, u.TTL)
 	for last := held + strikeTries - 1; errors.Is(err, errNoWork) && held < last; { // a request does not always make the same calls
 		held++
-		expires, err = w.holdInWork(ctx, struck, held, &t, u.TTL)
+		expires, err = r.holdInWork(ctx, struck, held, &t, u.TTL)
 	}
 	if err == nil {
 		err = checkLease(expires, u.TTL)
 	}
 	if err == nil && slices.ContainsFunc(t.service.renewal, isShared) {
 		var others []control.Call
-		others, err = w.listWithoutGrab(ctx, struck, held, u.TTL)
+		others, err = listWithoutGrab(ctx, struck, held, u.TTL)
 		t.service.renewal = withoutOthers(t.service.renewal, others)
 		t.service.idle = slices.DeleteFunc(others, func(c control.Call) bool { return writes(c) || does(c, "COMMIT") })
 	}
@@ -128,18 +128,18 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 // Calls after the answer count only if one of them writes, because a lock may be released before or
 // after the answer. If a request writes after its answer, the two equal requests need not be in a
 // row, because other instances may have handled those between them.
-func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
+func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
 	late := map[tap.Phase]bool{} // calls that may still be made after a request was answered
 	for n := range int64(dryRuns) {
-		calls, behind, took, err := w.listCalls(ctx, in, first+n)
+		calls, behind, took, err := r.listCalls(ctx, in, first+n)
 		if err != nil {
 			return t, err
 		}
 		if slices.ContainsFunc(behind, writes) {
 			if others == nil {
-				if others, err = w.listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
+				if others, err = listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
 					return t, err
 				}
 			}
@@ -209,7 +209,7 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 // listCalls sends one request, and returns the remote calls that the service makes before and after
 // its answer. It stops when the service has written the winner and is quiet, or after a time limit.
 // took is how long it listened after the answer.
-func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
+func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
 	if err := g.start(ctx); err != nil {
@@ -218,7 +218,7 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64)
 	if err := g.result(); err != nil {
 		return nil, nil, 0, err
 	}
-	answered, limit := time.Now(), cmp.Or(w.cfg.Settle, minSettle)
+	answered, limit := time.Now(), cmp.Or(r.cfg.Settle, minSettle)
 	calls, behind, err = g.listedFor(ctx, quietFor)
 	for more := behind; err == nil && time.Since(answered) < limit && (len(more) > 0 || !slices.ContainsFunc(slices.Concat(calls, behind), writes)); {
 		_, more, err = g.listedFor(ctx, quietFor)
@@ -230,14 +230,14 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64)
 // holdInWork stops a request before its work, and records the calls that a background task makes in
 // the meantime. It also returns the TTLs of the locks, which it recognizes as Redis keys that exist
 // only during the request.
-func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
+func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
 	g.heldAt, g.at = g.listed()+"-at", t.work
 	if err := g.start(ctx); err != nil {
 		return nil, err
 	}
-	meanwhile, locks, err := w.listRenewals(ctx, g, lease, began)
+	meanwhile, locks, err := r.listRenewals(ctx, g, lease, began)
 	for _, c := range meanwhile {
 		if !slices.ContainsFunc(t.service.renewal, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
 			t.service.renewal = append(t.service.renewal, c)
@@ -247,7 +247,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 		return nil, err
 	}
 	wait.For(ctx, max(quietFor, t.callsAfterAnswer)) // a release may come after the answer
-	after, err := w.stack.KeyTTLs(ctx)
+	after, err := r.stack.KeyTTLs(ctx)
 	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
 	return locks, err
 }
@@ -261,11 +261,11 @@ var errNoWork = errors.New("a test grab did not get as far as the work between i
 
 // listRenewals waits until a request has reached its work, and then records calls for two thirds of
 // a lease. It also returns the TTL of each Redis key. began is when the request was sent.
-func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
+func (r recorder) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := g.in.Held(ctx, g.heldAt, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errNoWork)
 	}
-	left, err := w.stack.KeyTTLs(ctx)
+	left, err := r.stack.KeyTTLs(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -296,7 +296,7 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 }
 
 // listWithoutGrab returns the remote calls that an instance makes while it serves no request.
-func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease time.Duration) ([]control.Call, error) {
+func listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease time.Duration) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	if !wait.For(ctx, quietFor) { // wait until the last request has ended
 		return nil, context.Cause(ctx)
@@ -375,8 +375,8 @@ func difference(a, b []control.Call) string {
 
 // checkReadable returns an error if the proxies may have missed calls of a request. A fault could
 // then hit the wrong call.
-func (w *worker) checkReadable(t trail) error {
-	if why := w.fleet.Unreadable(); why != "" {
+func (r recorder) checkReadable(t trail) error {
+	if why := r.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if t.claim == nil {
@@ -384,7 +384,7 @@ func (w *worker) checkReadable(t trail) error {
 			"If a worker writes later, set settle to the longest time between the answer and the write. "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
-	if t.callsAfterAnswer > 0 && w.cfg.Target.Database.Query == "" {
+	if t.callsAfterAnswer > 0 && r.cfg.Target.Database.Query == "" {
 		return errors.New("the service writes after it has answered, so only the ledger shows when a grab has ended: add ledger-query, which reads the ledger")
 	}
 	return nil

@@ -291,8 +291,8 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 // A trail without a write to the database shows that the service writes where no proxy sees it.
 func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false} {
-		w := &worker{fleet: &fleet.Fleet{}}
-		if err := w.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})); (err != nil) != wrong {
+		r := recorder{fleet: &fleet.Fleet{}}
+		if err := r.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})); (err != nil) != wrong {
 			t.Errorf("%s: %v", phase, err)
 		}
 	}

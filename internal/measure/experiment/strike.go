@@ -112,7 +112,7 @@ func applying(of fault.Step) step {
 		if of == nil {
 			return nil
 		}
-		heal, err := of(ctx, s.in.w.lease(s.in.cell))
+		heal, err := of(ctx, s.in.lease())
 		if heal != nil {
 			s.heals = append(s.heals, heal)
 		}
@@ -151,14 +151,14 @@ func (s *strike) sendAffected(ctx context.Context) error {
 			if err == nil && c.point.Role != fault.Alone {
 				err = s.leadToPoint(ctx, c, m, sent)
 			}
-			c.struck = m.isAtPoint(c) && (c.holder == nil || s.isAnswered(*c.holder))
+			c.struck = m.isAtPoint(c) && (c.holder == nil || s.in.responses.isAnswered(*c.holder))
 		}
 		return s.every(func(c *contest) bool { return c.struck || s.hasPassed(c) }), err
 	})
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++
-			s.setWorking(c, true)
+			s.setPaused(c, true)
 		} else {
 			c.missed = s.whereItWas(c, m)
 		}
@@ -179,7 +179,7 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
 		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
 	}
-	if s.isAnswered(c.affected) {
+	if s.in.responses.isAnswered(c.affected) {
 		return "the grab had ended " + last
 	}
 	return "the grab was waiting " + last
@@ -188,7 +188,7 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
 // moment after the answer, because some calls follow the answer.
 func (s *strike) hasPassed(c *contest) bool {
-	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {
+	if s.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
 	}
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
@@ -197,7 +197,7 @@ func (s *strike) hasPassed(c *contest) bool {
 // arriveFor returns how long drivers may take to reach the step at which the fault hits them. It is
 // short if the test must end before their leases expire.
 func (s *strike) arriveFor() time.Duration {
-	lease := s.in.w.lease(s.in.cell)
+	lease := s.in.lease()
 	if s.in.fault.ContendFor < 1 {
 		return max(lease*3/5, time.Second)
 	}
@@ -218,7 +218,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 		sent[c] = true
 		s.in.bursts.Send([]load.Request{c.affected})
 		return nil
-	case s.isAnswered(*c.holder): // the driver that the fault should hit can now get the lock
+	case s.in.responses.isAnswered(*c.holder): // the driver that the fault should hit can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
 			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
@@ -299,10 +299,10 @@ func (s *strike) leaveAffected(context.Context) error {
 // awaitReleases waits until every driver that the fault hit has sent its release or has its answer.
 // It gives up after one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
-	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
+	return until(ctx, s.in.lease(), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
 		return s.every(func(c *contest) bool {
-			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.isAnswered(c.affected)
+			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.in.responses.isAnswered(c.affected)
 		}), err
 	})
 }
@@ -321,7 +321,7 @@ func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []lo
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
 			return !slices.ContainsFunc(drivers(c), func(r load.Request) bool {
-				return s.isPending(r) && !(c.hangs && r == c.affected)
+				return s.in.responses.isPending(r) && !(c.hangs && r == c.affected)
 			})
 		}), nil
 	})
@@ -333,13 +333,13 @@ func (s *strike) hangUp(ctx context.Context) error {
 		s.in.bursts.HangUp(c.affected)
 	}
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
-		return s.every(func(c *contest) bool { return s.isAnswered(c.affected) }), nil
+		return s.every(func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }), nil
 	})
 	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
 		err = context.Cause(ctx)
 	}
 	for _, c := range s.contests {
-		if s.isPending(c.affected) {
+		if s.in.responses.isPending(c.affected) {
 			s.cancelStrike(c, "the service was still working on the request after its connection was closed")
 		}
 	}
@@ -350,35 +350,12 @@ func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
 
-func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
-
-// setWorking records whether a request is paused. A paused request counts as unanswered, even if
-// its client already has the answer.
-func (s *strike) setWorking(c *contest, held bool) {
+// setPaused records whether a request is stopped, if it may still write after its answer.
+func (s *strike) setPaused(c *contest, paused bool) {
 	course := s.in.fault.Course
-	if s.in.trail.callsAfterAnswer == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
-		return
+	if s.in.trail.callsAfterAnswer > 0 && course != fault.Killed && course != fault.Never && course != fault.HungUp {
+		s.in.responses.setPaused(c.affected, paused)
 	}
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	if a, ok := s.in.answered[c.affected]; s.in.working[c.affected] && ok {
-		a.ended = time.Now()
-		s.in.answered[c.affected] = a
-	}
-	s.in.working[c.affected] = held
-}
-
-func (s *strike) isGrabbed(r load.Request) bool {
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	return s.in.answered[r].outcome == grab.Grabbed
-}
-
-func (s *strike) isAnswered(r load.Request) bool {
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	a, ok := s.in.answered[r]
-	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.callsAfterAnswer
 }
 
 // claimed reads the ledger, and returns a function that reports whether a driver has written.
@@ -392,7 +369,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	has := func(r load.Request) bool {
-		if !s.in.w.fleet.Ours && s.in.trail.callsAfterAnswer == 0 && s.isGrabbed(r) { // the user's service may have no ledger
+		if a, _ := s.in.responses.of(r); !s.in.w.fleet.Ours && s.in.trail.callsAfterAnswer == 0 && a.outcome == grab.Grabbed { // the user's service may have no ledger
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })

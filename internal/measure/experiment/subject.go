@@ -89,7 +89,7 @@ func (o ourInstances) ttlUnder(f fault.Fault) time.Duration { return f.TTL }
 func (o ourInstances) traits() traits { return traits{tellsDrivers: true, liveLedger: true} }
 
 func (o ourInstances) strike(ctx context.Context, in *injection) (m measured, err error) {
-	if err := in.readTrail(ctx, in.w.record); err != nil {
+	if err := in.readTrail(ctx, in.w.recorder().record); err != nil {
 		return m, err
 	}
 	if err := in.choosePoints(); err != nil {
@@ -165,7 +165,7 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	if err := in.w.fleet.Equip(ctx, s.cfg.setup()); err != nil { // orders are opened through the service, so it must be running
 		return m, err
 	}
-	if err := in.readTrail(ctx, in.w.recordService); err != nil {
+	if err := in.readTrail(ctx, in.w.recorder().recordService); err != nil {
 		return m, err
 	}
 	if err := s.choosePoints(in); err != nil {
@@ -186,7 +186,7 @@ var errUnreachable = errors.New("this fault affects only some kinds of calls, an
 var errUntouched = errors.New("this fault has no effect, because a grab of the service makes no call that it affects")
 
 func (s startedService) choosePoints(in *injection) error {
-	if err := in.w.checkReadable(in.trail); err != nil {
+	if err := in.w.recorder().checkReadable(in.trail); err != nil {
 		return err
 	}
 	in.strategy.Needs = in.trail.service.needs

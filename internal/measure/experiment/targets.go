@@ -52,7 +52,7 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 			if errors.Is(err, ledger.ErrNoAnswer) {
 				key = "db"
 			}
-			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ") + w.missingTable(err)}
+			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ") + w.cfg.missingTable(err)}
 		}
 	}
 	w.orders = theirOrders{w.fleet, t, w.theirs}
@@ -158,18 +158,18 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 
 // lookFirst finds out whether the user's service has a ledger. It returns an error if the ledger
 // already has rows for new orders, because they would count as wins of this run.
-func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
-	if w.fleet.Ours {
+func (au *auditor) lookFirst(ctx context.Context, first int64, count int) error {
+	if au.fleet.Ours {
 		return nil
 	}
-	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
-	if !w.ledger || w.cfg.Merge != nil {
+	au.ledger = au.cfg.Target.Database.Query != "" || au.fleet.KeepsLedger(ctx, first)
+	if !au.ledger || au.cfg.Merge != nil {
 		return nil
 	}
-	rows, err := w.orders.Ledger(ctx, first, count)
+	rows, err := au.orders.Ledger(ctx, first, count)
 	if err == nil && len(rows) > 0 {
 		remedy := "so these were used before: name fresh ones with -first-order, or open some with -open-orders"
-		if w.cfg.Target.Open != nil {
+		if au.cfg.Target.Open != nil {
 			remedy = "although these were just opened: -ledger-query must return rows of grabs only, and -open-orders must not reuse orders"
 		}
 		err = fmt.Errorf("the ledger has %s of orders %d to %d before the load, "+remedy, check.Plural(len(rows), "row", "rows"), first, first+int64(count)-1)
@@ -203,10 +203,10 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 
 // notOpen returns a message if no driver could win the first order of the user's service.
 // Otherwise, it returns "".
-func (w *worker) notOpen(a *accounting) string {
+func (a *accounting) notOpen(at *fleet.Fleet) string {
 	f := a.first
 	switch {
-	case w.fleet.Ours || f == nil || f.grabbed > 0 || f.unsure > 0:
+	case at.Ours || f == nil || f.grabbed > 0 || f.unsure > 0:
 		return ""
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
 		return fmt.Sprintf("order %d is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
@@ -240,50 +240,50 @@ func (c *Cell) countAnswers(a *accounting) {
 
 // doubt returns a reason not to trust the figures of the user's service. It returns "" if there is
 // none.
-func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
-	if w.fleet.Ours {
+func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
+	if au.fleet.Ours {
 		return ""
 	}
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
-	promised := check.CountGrabs(check.Evidence{Ledger: check.Rows(a.told)}.WithoutRepeats(w.cfg.perDriver()), a.units)
-	winners := check.CountGrabs(m.evidence.WithoutRepeats(w.cfg.perDriver()), a.units)
+	promised := check.CountGrabs(check.Evidence{Ledger: check.Rows(a.told)}.WithoutRepeats(au.cfg.perDriver()), a.units)
+	winners := check.CountGrabs(m.evidence.WithoutRepeats(au.cfg.perDriver()), a.units)
 	switch {
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {
 			c.countAnswers(a)
 			m.note = ", according to the answers"
 		}
-	case w.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
+	case au.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		c.countAnswers(a)
 		m.note = ", according to the answers: more drivers were told that they had won than the ledger names, so the ledger may keep only the last writer"
-	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !w.cfg.Target.Idempotent:
+	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
 	case a.unreadable:
 		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
-			"if that status does mean a win, say so with -grabbed %[1]s", w.fleet.Shape.Says().Grabbed)
-	case w.ledger && *c.PhantomGrabs > 0:
+			"if that status does mean a win, say so with -grabbed %[1]s", au.fleet.Shape.Says().Grabbed)
+	case au.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 		if c.Fault != catalog.NoFault {
 			reason += " Perhaps the service writes after its answer, and the fault prevented this write: let the service write before it answers. If a worker repeats the write later, set -settle to the time that this takes"
 		}
-	case w.ledger && unanswered > 0 && !drained:
+	case au.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", check.Plural(unanswered, "request was not answered", "requests were not answered"))
-		if w.fleet.IsService() {
+		if au.fleet.IsService() {
 			reason += ". If an instance always waits in a statement, as a standby for a lock does, the program cannot see that all grabs have ended: let the instance poll instead, at most three times per second"
 		}
-	case !w.ledger && len(a.unsure) > 0:
+	case !au.ledger && len(a.unsure) > 0:
 		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
 			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
 	}
-	if reason == "" && w.fleet.Shape != target.Own {
-		reason = w.fleet.OneInstance(a.competed)
+	if reason == "" && au.fleet.Shape != target.Own {
+		reason = au.fleet.OneInstance(a.competed)
 	}
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
 		m.note += fmt.Sprintf("; %s may hide more of them", check.Plural(n, "answer", "answers"))
 	}
-	if m.vacuous = w.whyNothingShown(c, a, m.evidence.Ledger); m.vacuous == "" {
-		m.vacuous = w.askAgain(ctx, a)
+	if m.vacuous = a.whyNothingShown(c, m.evidence.Ledger); m.vacuous == "" {
+		m.vacuous = au.askAgain(ctx, a)
 	}
 	return reason
 }
@@ -304,7 +304,7 @@ func repeatedRows(n int, rows []order.Grab) string {
 
 // whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if it
 // could have.
-func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
+func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 	found := check.RowsByOrder(rows)
 	unclaimed := 0
 	for _, id := range a.unclaimed {
@@ -326,12 +326,12 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 
 // askAgain repeats the request of a winner. If the service says again that the driver has won, the
 // counted wins may come from an earlier run.
-func (w *worker) askAgain(ctx context.Context, a *accounting) string {
-	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
+func (au *auditor) askAgain(ctx context.Context, a *accounting) string {
+	if au.ledger || au.cfg.Target.FirstOrder == 0 || au.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
 	}
 	winner := a.told[0]
-	if !w.fleet.Wins(ctx, winner.Order, winner.Driver) {
+	if !au.fleet.Wins(ctx, winner.Order, winner.Driver) {
 		return ""
 	}
 	return fmt.Sprintf("driver %d asked again and was told again that it had won order %d, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+

@@ -245,7 +245,7 @@ func callsOf(t *testing.T, cfg Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trail, err := w.quickTrail(t.Context())
+	trail, err := w.recorder().quickTrail(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

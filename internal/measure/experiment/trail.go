@@ -18,6 +18,7 @@ import (
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
 
@@ -84,7 +85,7 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	}
 	calls := map[string]map[fault.Role][]control.Call{}
 	for _, s := range cfg.Strategies {
-		t, err := w.record(ctx, s)
+		t, err := w.recorder().record(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -107,26 +108,35 @@ const (
 )
 
 type dryRun struct {
-	w             *worker
 	struck, other *fleet.Instance
 	lease         time.Duration
 	next          int64
 }
 
+// recorder sends requests without a fault, and lists the remote calls that they make.
+type recorder struct {
+	cfg    Config
+	stack  *stack.Stack
+	fleet  *fleet.Fleet
+	orders orders
+}
+
+func (w *worker) recorder() recorder { return recorder{w.cfg, w.stack, w.fleet, w.orders} }
+
 // record finds out which remote calls a strategy makes in three situations: a driver has no
 // competition, waits for the lock, or hands it over.
-func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
-	u := w.cfg.setup()
+func (r recorder) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
+	u := r.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
-	if err := w.fleet.Equip(ctx, u); err != nil {
+	if err := r.fleet.Equip(ctx, u); err != nil {
 		return t, err
 	}
-	leaseMS, err := w.fleet.Use(ctx, s.Name)
+	leaseMS, err := r.fleet.Use(ctx, s.Name)
 	if err != nil {
 		return t, err
 	}
-	d := &dryRun{w: w, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], lease: time.Duration(leaseMS * float64(time.Millisecond))}
-	if d.next, err = w.orders.Create(ctx, dryOrders, w.cfg.units()); err != nil {
+	d := &dryRun{struck: r.fleet.Instances[0], other: r.fleet.Instances[1], lease: time.Duration(leaseMS * float64(time.Millisecond))}
+	if d.next, err = r.orders.Create(ctx, dryOrders, r.cfg.units()); err != nil {
 		return t, err
 	}
 	keys := make([]string, dryOrders)
@@ -135,14 +145,14 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	}
 	// Use only one master of a Redis Cluster, because on another master the dry run would also
 	// record how the client loads the Lua scripts.
-	if err := errors.Join(w.aim(ctx, keys), d.warmUp(ctx)); err != nil {
+	if err := errors.Join(aim(ctx, r.stack, keys), d.warmUp(ctx)); err != nil {
 		return t, err
 	}
 	if t, err = d.repeat(ctx); err != nil {
 		return t, fmt.Errorf("experiment: the dry run of %s failed: %w", s.Name, err)
 	}
 	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
-	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
+	return t, errors.Join(err, r.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
 // repeat repeats the dry run until two recordings in a row are the same. The first one often

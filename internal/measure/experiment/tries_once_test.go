@@ -76,14 +76,14 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			in := &injection{
 				traits: traits{unknownLock: tt.foreign}, w: &worker{cfg: Config{TTL: lease, Wait: tt.wait}, fleet: &fleet.Fleet{}},
-				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, answered: map[load.Request]response{},
+				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, responses: newResponses(),
 			}
 			c := &contest{
 				affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
 				heldSince: ms(-5), contendedSince: ms(0), openUntil: ms(tt.openUntil), endedInTime: tt.endedInTime,
 			}
-			in.answered[c.affected] = response{grab.Grabbed, ms(-10), ms(1700)}
-			in.answered[c.contenders[0]], in.answered[c.lateDriver] = tt.contender, tt.late
+			in.responses.got[c.affected] = response{grab.Grabbed, ms(-10), ms(1700)}
+			in.responses.got[c.contenders[0]], in.responses.got[c.lateDriver] = tt.contender, tt.late
 			if got := in.competed(c); got != tt.want {
 				t.Errorf("competed: %v, want %v", got, tt.want)
 			}
