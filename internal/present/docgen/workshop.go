@@ -23,9 +23,9 @@ type lesson struct {
 
 // intros explains in each language how to use the worksheet.
 var intros = map[string]string{
-	"en": "On this sheet, you can note your answers to the twelve exercises of the workshop. The first command below lists all\n" +
-		"exercises, and the second one starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run\n" +
-		"the exercise, and write what you found after the arrow (→).",
+	"en": "Use this sheet for the twelve exercises of the workshop. The first command below lists all exercises, and the second one\n" +
+		"starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run the exercise, and write what\n" +
+		"you found after the arrow (→).",
 	"zh": "在这张纸上记录十二个练习的答案。第一条命令开始全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
 	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
 }
