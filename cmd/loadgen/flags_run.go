@@ -73,8 +73,8 @@ func (s *settings) parse(args []string) (err error) {
 			s.Args = append(s.Args, arg)
 		}
 	}
-	// Send the requests of all drivers for an order at once. If they arrived one by one, a slow
-	// service would hide its races.
+	// Send most requests for an order at once. If all drivers arrived one by one, a slow service would
+	// hide its races.
 	s.Together = s.testsService() && !s.given("rate") && s.Rate > 0
 	return nil
 }

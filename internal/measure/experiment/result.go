@@ -79,7 +79,7 @@ type RunConfig struct {
 	Orders    int      `json:"orders"`
 	Drivers   int      `json:"drivers"`
 	Rate      float64  `json:"rate"`               // requests per second; 0 means all at once
-	Together  bool     `json:"together,omitempty"` // all drivers of an order come at once
+	Together  bool     `json:"together,omitempty"` // the drivers of an order come close together
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
 	Args      []string `json:"args,omitempty"`       // the command-line flags that affect the results, without secrets

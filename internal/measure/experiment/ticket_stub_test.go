@@ -53,6 +53,7 @@ import (
 //	creates     creates its tables, in a way that fails if two instances do it at once
 //	clears      deletes all locks when it starts
 //	boots-late  needs two seconds to start
+//	pool-lock   takes a lock of a database session, and returns the session to the pool at once
 const ticketCommand = "ticket"
 
 type ticketOffice struct {
@@ -88,6 +89,7 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	}
 	o.kv = redis.NewClient(&options)
 	o.db, _ = sql.Open("mysql", *db)
+	o.db.SetMaxIdleConns(100)
 	if o.is("creates") || *create {
 		if err := o.create(); err != nil {
 			fmt.Fprintln(stderr, err)
@@ -239,7 +241,13 @@ const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis
 // grab returns the status that tells how the grab ended.
 func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	fence := int64(0)
-	if !o.is("none") {
+	switch {
+	case o.is("pool-lock"):
+		if got := 0; o.db.QueryRow("SELECT GET_LOCK(?, 0)", id).Scan(&got) != nil || got != 1 {
+			return http.StatusLocked
+		}
+		defer func() { _, _ = o.db.Exec("DO RELEASE_LOCK(?)", id) }()
+	case !o.is("none"):
 		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
 		if o.is("random-keys") {
 			key += ":" + fmt.Sprint(time.Now().UnixNano()%1_000_000)

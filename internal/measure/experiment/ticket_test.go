@@ -412,3 +412,12 @@ func TestDriverToldTwice(t *testing.T) {
 		t.Errorf("%s: want a reason that names -idempotent", c.Reason)
 	}
 }
+
+// A lock of a database session that returns to the pool lets in drivers of the same instance who come
+// while the first one is at work, so some drivers must come late.
+func TestLateDriversOfAnOrder(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "pool-lock", target.Spec{}, catalog.NoFault)
+	cfg.Orders, cfg.Drivers, cfg.Rate, cfg.TTL, cfg.Work, cfg.Asked.Work = 20, 20, 500, time.Second, 100*time.Millisecond, true
+	checkTickets(t, cfg, catalog.Unsafe)
+}

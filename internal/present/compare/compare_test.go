@@ -322,8 +322,8 @@ func TestDifferences(t *testing.T) {
 		"orders: 1, now 2":   func(c *config, first bool) { c.Orders = either(first, 1, 2) },
 		"drivers: 1, now 2":  func(c *config, first bool) { c.Drivers = either(first, 1, 2) },
 		"rate: 1, now 2":     func(c *config, first bool) { c.Rate = either(first, 1.0, 2.0) },
-		"drivers of an order at once: true, now false": func(c *config, first bool) { c.Together = first },
-		"instances: 1, now 2":                          func(c *config, first bool) { c.Instances = either(first, 1, 2) },
+		"drivers of an order close together: true, now false": func(c *config, first bool) { c.Together = first },
+		"instances: 1, now 2": func(c *config, first bool) { c.Instances = either(first, 1, 2) },
 	} {
 		var a, b config
 		set(&a, true)

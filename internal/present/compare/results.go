@@ -176,7 +176,7 @@ func environments(a, b experiment.Environment) []string {
 func configs(a, b experiment.RunConfig) []string {
 	return slices.Concat(
 		differ("scenario", a.Scenario, b.Scenario), differ("orders", a.Orders, b.Orders), differ("drivers", a.Drivers, b.Drivers),
-		differ("rate", a.Rate, b.Rate), differ("drivers of an order at once", a.Together, b.Together), differ("instances", a.Instances, b.Instances),
+		differ("rate", a.Rate, b.Rate), differ("drivers of an order close together", a.Together, b.Together), differ("instances", a.Instances, b.Instances),
 	)
 }
 

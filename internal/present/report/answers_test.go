@@ -28,7 +28,7 @@ func TestAnswersAlone(t *testing.T) {
 		has   []string
 		not   []string
 	}{
-		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥ or more", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order at once", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
+		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥ or more", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order close together", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
 		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers, because there was no", "none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"0.00"}},
 		{"ledger", []experiment.Cell{ledger}, []string{"- ledger -"}, []string{"counted from the answers", "≥"}},
 	} {

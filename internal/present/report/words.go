@@ -52,7 +52,7 @@ func loadLine(run *experiment.Run) string {
 	case isPeak(run):
 		what = catalog.Plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
 	case c.Together:
-		what += " at " + rate(c.Rate) + "/s, the drivers of an order at once"
+		what += " at " + rate(c.Rate) + "/s, the drivers of an order close together"
 	case c.Rate > 0:
 		what += " at " + rate(c.Rate) + "/s"
 	default:

@@ -104,11 +104,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	if cfg.Rate > 0 {
 		interval = time.Duration(float64(time.Second) / cfg.Rate)
 	}
-	together := 1
-	if cfg.Together {
-		together = p.drivers
-	}
-	return openLoop{noRate{}, p, ctx, timer, interval, uint64(together)}
+	return openLoop{noRate{}, p, ctx, timer, interval, uint64(p.drivers), cfg.Together}
 }
 
 // openLoop is a pacer with a fixed schedule, which does not depend on when earlier requests end.
@@ -118,7 +114,8 @@ type openLoop struct {
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0 sends all requests at once
-	together uint64        // how many consecutive requests of the whole plan are due at the same time
+	drivers  uint64        // how many consecutive requests of the whole plan are for the same order
+	together bool          // whether most drivers of an order are due at the same time
 }
 
 // tick is the shortest interval between due times. In a fast load, several requests are due per
@@ -127,11 +124,26 @@ const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
 	n = uint64(p.plan.share.at(int(n)))
-	d := time.Duration(n-n%p.together) * p.interval
+	d := time.Duration(n) * p.interval
+	if p.together {
+		d = time.Duration(n-n%p.drivers)*p.interval + p.late(n%p.drivers)
+	}
 	if p.interval < tick {
 		d = (d + tick - 1).Truncate(tick)
 	}
 	return d
+}
+
+// late returns how long after the first driver of an order its driver k arrives. Three quarters of
+// the drivers arrive together, to reveal races. The others arrive while an earlier driver may be at
+// work, because some locks let a late driver in: for example, a lock of a database session that the
+// late driver gets from a pool. The length of the work is unknown, so each of them waits twice as long
+// as the one before.
+func (p openLoop) late(k uint64) time.Duration {
+	if k < p.drivers-p.drivers/4 {
+		return 0
+	}
+	return time.Duration(p.drivers) * p.interval >> (p.drivers - k)
 }
 
 // Pace sleeps until the next request is due. It does so itself, because the sleep in vegeta may end

@@ -100,12 +100,12 @@ func TestRequestSurvivesTheURL(t *testing.T) {
 	}
 }
 
-// The drivers of an order are due together, at the rate of all requests; and what is
-// ended sends no more.
+// Most drivers of an order are due together, at the rate of all requests. The others follow one by one,
+// until half of the time to the next order is over. A plan that was ended sends no more.
 func TestTogether(t *testing.T) {
-	p := NewPlan([]string{"http://a"}, 1, 3, 4, 1)
+	p := NewPlan([]string{"http://a"}, 1, 2, 8, 1)
 	pace := p.pacer(t.Context(), Config{Rate: 100, Together: true}, nil)
-	for n, want := range []time.Duration{0, 0, 0, 0, 40, 40, 40, 40, 80, 80, 80, 80} {
+	for n, want := range []time.Duration{0, 0, 0, 0, 0, 0, 20, 40, 80, 80, 80, 80, 80, 80, 100, 120} {
 		if got := pace.due(uint64(n)); got != want*time.Millisecond {
 			t.Errorf("request %d is due after %v, want %v", n, got, want*time.Millisecond)
 		}
@@ -116,7 +116,7 @@ func TestTogether(t *testing.T) {
 			t.Errorf("without Together, request %d is due after %v, want %v", n, got, want*time.Millisecond)
 		}
 	}
-	if _, stop := pace.Pace(time.Hour, 11); stop {
+	if _, stop := pace.Pace(time.Hour, 15); stop {
 		t.Error("it ends before the last request")
 	}
 	p.End()
