@@ -34,13 +34,15 @@ test lint vet staticcheck: export GOFLAGS := $(strip $(filter-out -race -tags=% 
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0
 
-# The slowest packages start first. vet and staticcheck run at the lowest priority.
-test: tools ## run all tests and linters, in about ten minutes
-	@mkdir -p bin; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); \
-	$$idle $(MAKE) --no-print-directory lint >bin/lint.log 2>&1 & lint=$$!; failed=0; \
-	go test -vet=off -timeout 20m -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") || failed=1; \
+# The first step compiles everything once. Then the packages of CLOSE run one after another, beside
+# all other tests with a lower priority and the linters with the lowest. The slowest packages start
+# first.
+test: tools vet ## run all tests and linters
+	@idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); failed=0; \
+	$$idle $(MAKE) --no-print-directory staticcheck prose workflows >bin/lint.log 2>&1 & lint=$$!; \
+	nice -n 10 go test -vet=off -timeout 20m -p 2 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") & rest=$$!; \
 	go test -vet=off -p 1 -parallel 4 $(CLOSE) || failed=1; \
-	wait $$lint || failed=1; cat bin/lint.log; \
+	wait $$rest || failed=1; wait $$lint || failed=1; cat bin/lint.log; \
 	exit $$failed
 
 lint: vet staticcheck prose workflows ## run gofmt, go mod verify, go vet, staticcheck, vale and actionlint
