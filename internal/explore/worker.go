@@ -35,9 +35,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// If the lock uses the driver's id as its token, test a driver that tries twice, because its
-	// second attempt may fail. Several units would reveal nothing new, and neither would two
-	// attempts on one instance.
+	// If the lock uses the driver's id as its token, let one of the drivers send its request twice,
+	// because the two requests then share a token. This needs two instances, and orders of one unit.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}

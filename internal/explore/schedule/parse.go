@@ -200,7 +200,7 @@ func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string
 
 func unchanged(text string) string { return text }
 
-// fields maps each word in angle brackets to the field of a Step for which it stands.
+// fields maps each placeholder of a pattern, such as <actor>, to the field of a Step that it sets.
 var fields = map[string]field[Step]{
 	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, parseActor),
 	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, parsePhase),

@@ -159,7 +159,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure is a function that returns one figure of a measurement, or nil if the figure is unknown.
+// figure selects one value of a measurement, such as its rate. It returns nil if the value is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }

@@ -25,7 +25,7 @@ type Table struct {
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling receives the results of the tests for a Table while they run.
+// Filling says where to report the results of a table's tests while the tests run.
 type Filling struct {
 	Cell     func(folder string, run *experiment.Run) // called after each result, with the run so far and its folder
 	Progress io.Writer                                // receives progress lines

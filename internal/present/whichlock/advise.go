@@ -75,7 +75,8 @@ func FactsOf(s Sources) (string, error) {
 	return string(text) + "\n", errors.Join(append(p.problems, err)...)
 }
 
-// Option returns the lock with this strategy name, or an empty Option if it is not recommended.
+// Option returns what is known about the lock of a strategy. It returns an empty Option if this guide
+// never recommends the lock.
 func (f Facts) Option(strategy string) (o Option) {
 	for _, o := range f.Options {
 		if o.Strategy == strategy {

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint, which stops the calls of grab requests to servers. If a renewal covers
-// several orders, it counts as one call for each of them.
+// Hold is a breakpoint. It stops the calls to servers that an instance makes for certain orders. A
+// renewal of several leases counts as one call for each of their orders.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
