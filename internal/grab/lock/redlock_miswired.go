@@ -21,6 +21,8 @@ var redlockMiswired = variant(redlock, Strategy{
 	// A fault on one node affects two of the three locks, because they are on the same node.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
+	// Its leases allow for no drift, and a call waits for all three locks.
+	Promises: Promises{InOrder: catalog.PerProcess, Patience: 1.0 / redlockShare},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {
 			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, but there are %d", len(env.Redlock))

@@ -73,6 +73,9 @@ func variant(base, own Strategy) Strategy {
 	if own.Claims != nil {
 		v.Claims = own.Claims
 	}
+	if own.Promises != (Promises{}) {
+		v.Promises = own.Promises
+	}
 	if own.InSearch != nil {
 		v.InSearch = own.InSearch
 	}
