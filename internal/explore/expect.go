@@ -114,7 +114,7 @@ func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
 		return []catalog.Fault{catalog.Slow} // if no call could continue, the step costs nothing and is not a fault
-	case s.Kind == schedule.CutOff && s.Target == schedule.DB:
+	case (s.Kind == schedule.CutOff || s.Kind == schedule.ReplyLost) && s.Target == schedule.DB:
 		return []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}
 	case s.Kind == schedule.Restarts && s.Target == schedule.DB:
 		return []catalog.Fault{catalog.DBRestart}
@@ -148,12 +148,20 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 		p, _, _ := catalog.FindProperty(f.Property)
 		switch {
 		case v == "":
-		case v == catalog.Safe, p.Unbroken:
+		case v == catalog.Safe, p.Unbroken, unclaimedMode(set, f.Mode):
 			failures[i].Unclaimed = true
 		case v == catalog.Stuck:
 			failures[i].Unclaimed = f.Property == catalog.OneWinner
 		}
 	}
+}
+
+// mistakes lists the failure modes that are mistakes of the lock itself. A claim about a fault covers
+// them only if the registry says that the strategy has this mistake.
+var mistakes = []string{"F5", "F6", "F7", "F26"}
+
+func unclaimedMode(set sim.Setting, mode string) bool {
+	return slices.Contains(mistakes, mode) && !slices.Contains(set.Strategy.Breaks, mode)
 }
 
 // judgeClaims marks the unexpected failures. If byClaim is set, it also drops all failures except

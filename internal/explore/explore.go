@@ -267,11 +267,11 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	searchCfg := search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, First: cfg.First, NoMerge: cfg.NoMerge, Schedules: cfg.Schedules}
 	switch {
 	case cfg.byClaim:
-		searchCfg.Kind = func(steps []schedule.Step) string {
-			return fmt.Sprint(claimsUnder(cfg, set, faultsIn(steps, cfg.Faults)))
+		searchCfg.Kind = func(v search.Violation, steps []schedule.Step) string {
+			return fmt.Sprint(claimsUnder(cfg, set, faultsIn(steps, cfg.Faults)), unclaimedMode(set, modeOf(set, v)))
 		}
 	case cfg.Everything:
-		searchCfg.Kind = kindOf
+		searchCfg.Kind = func(_ search.Violation, steps []schedule.Step) string { return kindOf(steps) }
 	}
 	if ended, ok := errors.AsType[*endedError](err); ok {
 		r := endedAlone(result(search.Summary{}), set, ended)

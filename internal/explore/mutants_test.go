@@ -114,6 +114,8 @@ func (m *mutant) set(key, value string) (err error) {
 		m.search.Actors, err = strconv.Atoi(value)
 	case "instances":
 		m.search.Instances, err = strconv.Atoi(value)
+	case "nodes":
+		m.search.Nodes, err = strconv.Atoi(value)
 	case "preemptions":
 		m.search.Preemptions, err = strconv.Atoi(value)
 	case "faults": // "1 of pause slow"

@@ -8,6 +8,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
+	"grablab/internal/order"
 )
 
 // Usual returns the settings with which `loadgen explore` begins if the user sets no limits.
@@ -37,6 +38,7 @@ func Portfolio(cfg Config) []Part {
 	}
 	waiting := func(c *Config) { c.Wait, c.Work = wait, work }
 	outlasting := func(c *Config) { c.TTL, c.Wait = time.Second, 1400*time.Millisecond }
+	alone := func(c *Config) { c.Actors, c.Work = 1, c.TTL+c.TTL/3 }
 	return []Part{
 		with("waiting", 1, 0, waiting),
 		with("waiting with a fault", 0, 1, waiting,
@@ -53,17 +55,24 @@ func Portfolio(cfg Config) []Part {
 		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),
 		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
 		with("waiting for longer than a lease", 0, 1, outlasting, catalog.Crash, catalog.RedisDown, catalog.MessageLost, catalog.Latency),
-		with("two late replies", 0, 2, outlasting, catalog.Latency),
+		with("two late replies", 0, 2, func(c *Config) { c.TTL, c.Wait, c.Work = 300*time.Millisecond, 310*time.Millisecond, work/2 }, catalog.Latency),
 		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
 		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel),
 		with("two outages", 0, 2, waiting, catalog.RedisDown),
+		with("a long queue in one process", 0, 0, func(c *Config) { c.Actors, c.Instances, c.Stock, c.Wait, c.Work = 3, 1, 2, wait, wait-work }),
+		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart), // with an even number of nodes
+		with("one driver and two faults", 0, 2, alone,
+			catalog.Slow, catalog.Pause, catalog.Cancel, catalog.ReplyLost, catalog.RedisRestart, catalog.PartitionDB, catalog.Latency),
+		with("three drivers and a lost counter", 1, 1, func(c *Config) { // only for locks with a counter
+			c.Guard, c.Actors, c.Stock, c.Wait, c.Work = order.Fenced, 3, 2, wait, wait-work
+		}, catalog.Failover),
 	}
 }
 
 // SearchPortfolio runs the search cfg for each strategy, and then the searches of its Portfolio.
 // The latter report only failures that no earlier search has found.
 //
-// All searches for one strategy share a time limit, of which the first search may use two thirds.
+// All searches for one strategy share a time limit, of which the first search may use two fifths.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
@@ -87,7 +96,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		left = max(left-r.Elapsed.Seconds(), 0)
 		return r, err
 	}
-	if whole, err = search("", cfg, set, 2./3); err != nil || whole.endedProcess() {
+	if whole, err = search("", cfg, set, 2./5); err != nil || whole.endedProcess() {
 		return whole, err
 	}
 	if whole.Verdict == catalog.Unknown && whole.Reason == TimeOver {

@@ -72,7 +72,7 @@ func TestPortfolio(t *testing.T) {
 // TestPortfolioLimit checks that the time limit applies to all parts together.
 func TestPortfolioLimit(t *testing.T) {
 	cfg := explore.Config{
-		Strategies: []string{"redlock"}, Actors: 2, Preemptions: 2, FaultCount: 1, Seconds: 3,
+		Strategies: []string{"watchdog-fenced"}, Actors: 2, Preemptions: 2, FaultCount: 1, Seconds: 3,
 		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash},
 	}
 	var searched []string

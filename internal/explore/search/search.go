@@ -34,7 +34,7 @@ type Config struct {
 
 	// Kind assigns a failure to a group. If Kind is not nil, the search keeps the shortest failure
 	// for each combination of group and property.
-	Kind func([]schedule.Step) string
+	Kind func(Violation, []schedule.Step) string
 }
 
 // Search is a search for failures. Run may be called only once.
@@ -291,7 +291,7 @@ func (s *Search) keepViolation(v Violation, t *Trace) {
 	steps := slices.Clone(t.Steps[:v.Step])
 	of := failure{property: v.Property}
 	if s.cfg.Kind != nil {
-		of.kind = s.cfg.Kind(steps)
+		of.kind = s.cfg.Kind(v, steps)
 	}
 	f, ok := s.found[of]
 	if ok && (f.level < s.at || f.Step <= v.Step) {

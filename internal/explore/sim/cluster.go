@@ -86,10 +86,11 @@ type instance struct {
 	closers []io.Closer // all clients, to be closed at the end
 
 	// Each schedule resets these fields.
-	world     *world       // nil between two schedules
-	processes atomic.Int64 // the number of processes started so far, over all executions
-	stopped   atomic.Bool  // whether the process is paused, including all its actors and connections
-	pausedAs  *actor       // the actor that the pausing step named; nil if the process runs
+	world     *world        // nil between two schedules
+	processes atomic.Int64  // the number of processes started so far, over all executions
+	stopped   atomic.Bool   // whether the process is paused, including all its actors and connections
+	pausedAs  *actor        // the actor that the pausing step named; nil if the process runs
+	awake     chan struct{} // closed after the first step that follows a pause; nil if there was no pause
 	service   *grab.Service
 	sessions  []order.Tx      // its database sessions, which end when its process dies
 	ahead     time.Duration   // how far its wall clock is set ahead

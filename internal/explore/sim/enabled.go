@@ -215,6 +215,9 @@ func (m *enabledSteps) failures() {
 		return
 	}
 	for _, c := range m.x.gate.waiting {
+		if c.node == nil && c.phase == tap.Claim && c.canGo() {
+			m.fault(catalog.PartitionDB, c.step(schedule.ReplyLost)) // the connection breaks before the reply
+		}
 		if c.node == nil || !c.canGo() || c.deliver != nil || m.x.reducer.isMirrored(c) {
 			continue
 		}

@@ -84,9 +84,13 @@ type actor struct {
 	releasing   bool          // whether its release has begun
 	released    bool          // whether its release has succeeded
 	knowsLoss   bool          // whether the Lost channel of its lease is closed
+	believed    time.Duration // when its lease ends by its own clock; 0 if it does not know
 	inside      bool          // whether it has read that the order is open, and has not begun its release
 	inTime      bool          // whether its lease was still valid when its release ended
 	missingOn   []*node       // the servers that no longer stored its lease at the last renewal
+	held        string        // the value that a majority of the servers stored when its acquire succeeded; "" if there is none
+	askedOn     []*node       // the servers that its release has asked
+	goneOn      []*node       // those of them that no longer stored its lease when the release first asked
 	behind      uint8         // the actors that must get the lock before this actor, as a bit set
 	releaseCut  bool          // whether a call of its release got no reply
 	lingered    time.Duration // how long it has kept running since its driver left
@@ -150,7 +154,7 @@ func (w *world) begin() error {
 	}
 	w.probe = newActor("probe", len(w.actors), int64(len(w.actors))+1, c.prober)
 	for _, inst := range c.instances {
-		inst.world, inst.ahead, inst.tokens, inst.cut = w, 0, 0, map[string]bool{}
+		inst.world, inst.ahead, inst.tokens, inst.cut, inst.awake = w, 0, 0, map[string]bool{}, nil
 		inst.askedTime.Store(false)
 		if inst == c.prober {
 			continue // the prober starts after all other instances have stopped
@@ -164,6 +168,9 @@ func (w *world) begin() error {
 
 func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
+// lags reports whether the actor may not have noticed yet what happened during a pause.
+func (a *actor) lags() bool { return a.inst.awake != nil }
+
 func newActor(name string, index int, driver int64, inst *instance) *actor {
 	return &actor{
 		name: name, index: index, driver: driver, inst: inst,
@@ -175,6 +182,8 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)
+	inst.wake()
+	inst.awake = nil
 	inst.processes.Add(1)
 	env := w.env(inst)
 	service, err := grab.New(grab.Config{
@@ -216,6 +225,12 @@ type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
 	w := r.inst.world
+	if e.Op == history.Lost && r.inst.stopped.Load() {
+		select { // the timers of a process that was paused fire late, so its holder learns of the loss late
+		case <-r.inst.awake:
+		case <-w.ended:
+		}
+	}
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
 	a := w.gate.actorOf(r.inst, e.Driver)
@@ -289,6 +304,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		made = x.world.node(s.Target).lockServer.(*redisServer).messages.end()
 	}
 	if made {
+		woken := x.wake(s)
 		fresh := x.gate.numberCalls()
 		if !slices.Contains(timeKinds, s.Kind) && s.Phase != string(tap.Renew) {
 			x.progressAt = x.world.elapsed()
@@ -296,6 +312,9 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.reducer.quiet = x.leases.leasedActors() == leased && !slices.ContainsFunc(x.world.events, event.byLeases)
 		x.reducer.silent = x.reducer.quiet && len(x.world.events) == 0 && x.reducer.onlyLastContinued()
 		x.oracle.judge()
+		for _, inst := range woken {
+			inst.awake = nil
+		}
 		x.gate.forgetReleases(fresh)
 		t.Steps = append(t.Steps, s)
 	} else {
@@ -306,6 +325,28 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.observe(s, made)
 	}
 	return made
+}
+
+// wake lets the instances that have resumed before this step notice what happened during the pause,
+// and returns them.
+func (x *execution) wake(s schedule.Step) (woken []*instance) {
+	for _, inst := range x.cluster.instances {
+		if inst.awake != nil && !inst.stopped.Load() && s.Kind != schedule.Resumes {
+			inst.wake()
+			woken = append(woken, inst)
+		}
+	}
+	if woken != nil {
+		synctest.Wait()
+	}
+	return woken
+}
+
+// wake ends the delay of all events that a paused process could not notice.
+func (inst *instance) wake() {
+	if inst.awake != nil {
+		close(inst.awake)
+	}
 }
 
 // reorder adds to the trace the calls that the search must also try before the last step.

@@ -101,6 +101,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
 		}
+		g.leases.noteRelease(c)
 		if c.outcome == schedule.SentTwice { // send it twice, because the first reply is lost
 			g.leases.update(c, send(ctx))
 		}

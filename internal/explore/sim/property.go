@@ -28,6 +28,7 @@ type oracle struct {
 	leases  *leaseBook
 	causes  *causes
 
+	stopped   bool          // whether a process was paused
 	heldUp    bool          // whether time passed while a call could have continued or a process was paused
 	heldUpFor time.Duration // how much time passed while a call could have continued
 	faulted   bool          // whether the schedule contains a step that only faults produce
@@ -69,14 +70,20 @@ func (o *oracle) judge() {
 		o.recordViolation(catalog.LossNotified, 0, "%s", o.leases.tooLong)
 	}
 	for _, a := range o.world.actors {
+		// The TTL has passed, and no server has lost data.
+		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
+		if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.causes.isDisturbed() {
+			o.recordViolation(catalog.RenewsOwn, 0, "the lease of %s has expired, although nothing prevented its renewal", a.name)
+		}
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
-		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a) {
-			o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "the renewal of %s found that its lease was gone, but %s was not told", a.name, a.name)
+		if !a.lags() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a) {
+			for _, property := range []string{catalog.LossNotified, catalog.RenewsOwn} { // no claim about a fault covers the second one
+				o.recordViolation(property, o.causes.howLost(a), "the renewal of %s found that its lease was gone, but %s was not told", a.name, a.name)
+			}
 		}
-		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded // the TTL has passed, and no server has lost data
-		if !a.paused() && ranOut {
+		if !a.lags() && ranOut {
 			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has expired, but %s was not told", a.name, a.name)
 		}
 	}
@@ -94,10 +101,14 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		a.granted, a.fence, a.token = true, e.Fence, e.Token
-		a.releasing, a.released, a.knowsLoss, a.missingOn = false, false, false, nil
+		a.releasing, a.released, a.knowsLoss, a.missingOn, a.askedOn, a.goneOn = false, false, false, nil, nil, nil
 		o.leases.inherit(a)
+		if a.held = a.value; len(catalog.Filter(o.cluster.nodes, func(n *node) bool { return mentions(n.contents(), a.value) })) < o.leases.quorum() {
+			a.held = "" // its token is unknown
+		}
 		o.causes.noteGrant(a)
 		o.freeFor = 0
+		o.judgePatience(a)
 		o.judgeGrant(a)
 		o.judgeOrder(a)
 	case e.Op == history.Read && e.Kind == history.OK:
@@ -114,9 +125,10 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if alone && o.mustSucceed() {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver had come", a.name)
 		}
-		if waited < wait || !o.heldUp && !o.causes.isDisturbed() && waited > wait+o.cluster.TTL/20 {
+		if waited < wait {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, but should have waited for %s", a.name, waited.Round(time.Millisecond), wait)
 		}
+		o.judgePatience(a)
 	case e.Op == history.Acquire && e.Kind == history.Fail:
 		if o.mustSucceed() {
 			o.recordViolation(catalog.WaitsAsTold, 0, "the acquire of %s failed, although nothing prevented it", a.name)
@@ -124,6 +136,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Claim && e.Kind == history.Invoke:
 		if a.knowsLoss && o.cluster.OnLost == grab.Abort {
 			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write after it had been told that its lease was lost", a.name)
+		}
+		if o.cluster.notifiesLoss && o.cluster.OnLost == grab.Abort && a.believed != 0 && e.T > a.believed {
+			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write %s after its lease had ended by its own clock", a.name, (e.T - a.believed).Round(time.Millisecond))
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
@@ -139,10 +154,28 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Release:
 		a.inTime = o.leases.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
+		freedAnother := slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.freed != 0 })
+		answered := !a.releaseCut && !a.arrivedLate && !freedAnother // otherwise, an earlier copy of the release may explain the result
+		if a.released && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
+			o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
+		}
 		certain := o.cluster.showsToken && !o.heldUp && !o.causes.isDisturbed()
 		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 		}
+	}
+}
+
+// judgePatience checks that an actor has not waited for longer than its wait time, even if it has
+// acquired the lock several times. Lost data is no excuse, because it makes no call slower.
+func (o *oracle) judgePatience(a *actor) {
+	wait := o.cluster.Wait
+	if o.cluster.Strategy.Promises.TriesOnce {
+		wait = 0
+	}
+	waited := o.world.elapsed() - a.begin
+	if !o.stopped && o.causes.shown&disturbances == 0 && waited > wait+o.heldUpFor+o.cluster.TTL/20 {
+		o.recordViolation(catalog.WaitsAsTold, 0, "%s waited for %s, but should have given up after %s", a.name, waited.Round(time.Millisecond), wait)
 	}
 }
 
@@ -196,7 +229,7 @@ func (o *oracle) judgeGrant(a *actor) {
 		if o.storesNothing(a) && o.storesNothing(b) {
 			o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and the servers store nothing about either of them", a.name, b.name)
 		}
-		if o.cluster.notifiesLoss && !b.knowsLoss && !b.paused() && !b.dead {
+		if o.cluster.notifiesLoss && !b.knowsLoss && !b.lags() && !b.dead {
 			o.recordViolation(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed that it held the lock", a.name, b.name)
 		}
 	}
@@ -239,6 +272,9 @@ func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances 
 func (s *causes) mayMissMessage() bool {
 	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
 }
+
+// slowing lists the facts that can make a clean-up wait for replies.
+const slowing = catalog.Unreachable | catalog.CutOff | catalog.Delayed
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
@@ -465,7 +501,7 @@ func (o *oracle) lingeringLocked() []*actor {
 // judgeLingering checks that an actor ends soon after its client has disconnected.
 func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
-		if a.lingered += passed; a.lingered > longestGoodbye {
+		if a.lingered += passed; a.lingered > longestGoodbye && o.causes.shown&slowing == 0 {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had hung up", a.name, a.lingered.Round(time.Millisecond))
 		}
 	}
@@ -523,6 +559,7 @@ func (o *oracle) judgeEnd() {
 		o.judgeResidue()
 		told := false
 		if told, left = o.probeUntilTaken(); told {
+			o.judgeLimits()
 			return
 		}
 		if left == 0 {
@@ -534,6 +571,7 @@ func (o *oracle) judgeEnd() {
 		o.world.timePassed()
 		told := false
 		if told, left = o.probeUntilTaken(); told {
+			o.judgeLimits()
 			o.judgeRemains()
 			return
 		}
@@ -609,6 +647,21 @@ func (o *oracle) probeUntilTaken() (told bool, left int) {
 		}
 	}
 	return true, 0
+}
+
+// judgeLimits checks that units which a driver has not got do not count against its limit. Locks
+// count only the units in the ledger, so it skips them.
+func (o *oracle) judgeLimits() {
+	ledger := o.world.ledger()
+	for _, a := range o.world.actors {
+		if o.cluster.locks() || slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }) {
+			continue
+		}
+		answer := o.cluster.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: a.driver, TryOnce: true})
+		if answer.Reason == grab.PerDriver {
+			o.recordViolation(catalog.StuckOrder, 0, "the driver of %s has no unit, but is told that it has enough units", a.name)
+		}
+	}
 }
 
 // judgeBusy records a violation if the lock is still held after all actors have ended.

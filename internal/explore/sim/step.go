@@ -78,9 +78,11 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ArrivesLate:
 		return x.arriveLate(s)
 	case schedule.Paused:
-		x.oracle.heldUp = true
+		x.oracle.heldUp, x.oracle.stopped = true, true
 		return x.world.change(a, func() {
-			a.inst.pausedAs = a
+			if a.inst.pausedAs = a; a.inst.awake == nil {
+				a.inst.awake = make(chan struct{})
+			}
 			a.inst.stopped.Store(true)
 		})
 	case schedule.Resumes:
