@@ -52,3 +52,27 @@ func TestReentrant(t *testing.T) {
 		t.Errorf("left: %v", keys)
 	}
 }
+
+// TestHeldLockIsNotFree checks that a lock that another client has is never taken for free,
+// whatever remaining time Redis reports: the last moment of a lease counts as 0 ms, and a key
+// without an expiry as -1.
+func TestHeldLockIsNotFree(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	defer client.Close()
+	for name, keys := range map[string][]string{"without a counter": oneKey("k"), "with a counter": fenceKeys("k")} {
+		for _, left := range []time.Duration{0, time.Microsecond, time.Millisecond - 1, time.Millisecond, time.Second, time.Hour} {
+			server.FlushAll()
+			server.HSet("k", "owner", "you", "your token", "")
+			server.SetTTL("k", left) // 0 removes the expiry
+			mine := entry{client, time.Hour, keys, "me", "my token"}
+			wait, fence, err := mine.enter(t.Context())
+			if err != nil || wait <= 0 || fence != 0 || wait < left {
+				t.Errorf("%s, %v left: told to wait %v, token %d, %v", name, left, wait, fence, err)
+			}
+			if owner := server.HGet("k", "owner"); owner != "you" {
+				t.Errorf("%s, %v left: the lock belongs to %q", name, left, owner)
+			}
+		}
+	}
+}
