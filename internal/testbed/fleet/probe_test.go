@@ -3,11 +3,13 @@ package fleet
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,11 +22,17 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// byHandler answers requests without a socket, and so in virtual time.
+// byHandler answers requests without a socket, and so in virtual time. It gives no answer if the
+// status is 0.
 type byHandler func(*http.Request) int
 
 func (h byHandler) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: h(r), Body: http.NoBody, Request: r}, nil
+	status := h(r)
+	if status == 0 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}, nil
 }
 
 // An order is stuck if its lock stays for two leases: not before, for a lock may free
@@ -108,6 +116,49 @@ func TestStuckOrdersUnknown(t *testing.T) {
 			t.Errorf("got %v and %v, want an error", stuck, err)
 		}
 	})
+}
+
+// TestSilentOrders gives each of three orders every kind of answer. An order without an answer is
+// stuck, like one that stays busy, but if no order gets an answer, nothing is known.
+func TestSilentOrders(t *testing.T) {
+	const orders, lease = 3, time.Second
+	const silent, busy, taken, kinds = 0, 1, 2, 3
+	for n := range kinds * kinds * kinds {
+		kindOf := func(i int) int { return n / []int{1, kinds, kinds * kinds}[i] % kinds }
+		var want []int64
+		quiet := 0
+		for i := range orders {
+			if kindOf(i) != taken {
+				want = append(want, 7+int64(i))
+			}
+			if kindOf(i) == silent {
+				quiet++
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet("")
+			f.client.Transport = byHandler(func(r *http.Request) int {
+				i, _ := strconv.Atoi(strings.Split(r.URL.Path, "/")[2])
+				switch kindOf(i - 7) {
+				case silent:
+					return 0
+				case busy:
+					return http.StatusLocked
+				default:
+					return http.StatusConflict
+				}
+			})
+			f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
+			stuck, err := f.StuckOrders(t.Context(), 7, orders, lease, nil, func(int64, int64, grab.Outcome) {})
+			slices.Sort(stuck)
+			if quiet == orders && (!errors.Is(err, errSilent) || len(stuck) > 0) {
+				t.Errorf("no order gets an answer: stuck are %v, %v", stuck, err)
+			}
+			if quiet < orders && (err != nil || !slices.Equal(stuck, want)) {
+				t.Errorf("%d of %d orders get no answer: stuck are %v, %v, want %v", quiet, orders, stuck, err, want)
+			}
+		})
+	}
 }
 
 // No order sees a probe driver twice, because a service may write the driver of a try that fails.
