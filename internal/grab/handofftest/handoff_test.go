@@ -145,6 +145,37 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestTurnIsNotProlonged lets callers of two processes wait for several checks of the queue. Each check
+// tells the holder again that others wait, but its turn serves only the callers that waited before.
+func TestTurnIsNotProlonged(t *testing.T) {
+	for checks := range 4 {
+		for callers := 1; callers <= 3; callers++ {
+			t.Run(fmt.Sprintf("%d checks, %d callers", checks, callers), func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					p, q := b.process(), b.process()
+					b.release(b.served(q.subscribed(p)))
+					b.release(b.served(p.subscribed(q)))
+					lease := p.take()
+					var order []<-chan *handoff.Lease
+					for range callers {
+						order = append(order, p.wait())
+					}
+					order = append(order, q.wait(), p.wait())
+					for i, got := range order {
+						time.Sleep(time.Duration(checks) * time.Second) // two checks are at most a second apart
+						b.unserved(order[i:]...)
+						b.release(lease)
+						lease = b.served(got)
+						b.unserved(order[i+1:]...)
+					}
+					b.release(lease)
+					b.nothingLeft()
+				})
+			})
+		}
+	}
+}
+
 // The word that others wait may come before the reply to the acquire, or never: a process hears of
 // them with its next renewal.
 func TestOthersWait(t *testing.T) {

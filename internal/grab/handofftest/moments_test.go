@@ -141,6 +141,70 @@ func TestLateReply(t *testing.T) {
 	}
 }
 
+// TestWaiterLosesInTime gives a waiter the lease while it checks its place in the queue, and then cuts
+// it off. However late the check and the message arrive, the waiter reports the loss before the server
+// ends the lease.
+func TestWaiterLosesInTime(t *testing.T) {
+	const never = time.Duration(-1)
+	for _, grant := range []string{"before the check", "after the check"} {
+		for _, late := range []time.Duration{0, time.Second, ttl / 3, 2 * ttl / 3} { // the reply to the check
+			for _, message := range []time.Duration{never, 0, time.Second, ttl / 3} { // after that reply
+				arrives := fmt.Sprintf("message after %v", message)
+				if message == never {
+					arrives = "message lost"
+				}
+				t.Run(fmt.Sprintf("granted %s, reply after %v, %s", grant, late, arrives), func(t *testing.T) {
+					inBubble(t, func(b *bubble) {
+						other, p := b.process(), b.process()
+						b.release(b.served(p.subscribed(other)))
+						other.take()
+						got := p.wait()
+						other.end()
+						var name, told string
+						pass := func() {
+							names, _ := b.node.ZMembers(key + ":queue")
+							name = names[0]
+							_, _ = b.node.ZRem(key+":queue", name)
+							_ = b.node.Set(key, name)
+							b.node.SetTTL(key, ttl)
+							token, _ := b.node.Incr(key+":fence", 32)
+							told = fmt.Sprintf("%s %d %s", name, token, key)
+						}
+						replied := make(chan struct{})
+						if grant == "before the check" {
+							pass()
+						}
+						p.meet(func(send func() error) error {
+							defer close(replied)
+							err := send()
+							if grant == "after the check" {
+								pass()
+							}
+							time.Sleep(late)
+							return err
+						})
+						<-replied
+						if message != never {
+							time.Sleep(message)
+							channel, _, _ := strings.Cut(name, "/")
+							b.node.Publish(channel, told)
+						}
+						lease, ok := <-got
+						if !ok {
+							b.Fatal("the acquire failed")
+						}
+						p.down.Store(true)
+						<-lease.Lost()
+						if !b.node.Exists(key) {
+							b.Error("the server had ended the lease before its holder knew")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // TestTokens compares the tokens of callers who take turns in a process. The number in the token begins
 // at 0 with each turn, and no token occurs twice.
 func TestTokens(t *testing.T) {
