@@ -62,9 +62,14 @@ func TestStop(t *testing.T) {
 		}
 	})
 	t.Run("wakes a stopped process", func(t *testing.T) {
-		p := spawn(t, s, "sleep 600")
+		p := spawn(t, s, "exec sleep 600") // a shell cannot be stopped while its child has not begun
 		if err := p.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
+		}
+		// If both signals are pending at once, SIGTERM is delivered first.
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(p.Pid(), &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			t.Fatalf("the process is not stopped: %v, %v", status, err)
 		}
 		if err := p.Stop(20 * time.Second); err != nil {
 			t.Error(err)
