@@ -2,6 +2,7 @@ package sim
 
 import (
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/tap"
@@ -50,6 +51,37 @@ func TestOracle(t *testing.T) {
 		}
 		if tt.broken && (o.broken[0].Property != catalog.FenceMonotone || o.broken[0].Step != 7) {
 			t.Errorf("token %d after %d breaks %s in step %d", tt.later, tt.earlier, o.broken[0].Property, o.broken[0].Step)
+		}
+	}
+}
+
+// TestWaitBound lets an actor wait for a free lock, after each kind of disturbance. It may wait for up to
+// half a lease only if a message to a connected client may be lost. During an outage, a client knows that
+// it misses messages.
+func TestWaitBound(t *testing.T) {
+	const ttl, short, long = 10 * time.Second, time.Second, 5 * time.Second
+	for _, tt := range []struct {
+		shown    catalog.Facts
+		dataLost bool
+		bound    time.Duration
+	}{
+		{0, false, short},
+		{catalog.Unreachable, false, short},
+		{0, true, long},
+		{catalog.CutOff, false, long},
+		{catalog.WakeUpLost, false, long},
+		{catalog.ReplyWasLost, false, long},
+		{catalog.Delayed, false, long},
+		{catalog.Unreachable | catalog.WakeUpLost, false, long},
+	} {
+		for _, freeFor := range []time.Duration{short, short + 2*time.Millisecond, long, long + 2*time.Millisecond} {
+			c := &Cluster{}
+			c.TTL = ttl
+			o := &oracle{cluster: c, world: &world{cluster: c}, causes: &causes{shown: tt.shown, dataLost: tt.dataLost}, freeFor: freeFor}
+			o.judgeWait([]*actor{{name: "A"}})
+			if broken := len(o.broken) > 0; broken != (freeFor > tt.bound) {
+				t.Errorf("facts %v, data lost %v: waited %v, and broken is %v", tt.shown, tt.dataLost, freeFor, broken)
+			}
 		}
 	}
 }
