@@ -85,7 +85,13 @@ func (s *settings) problem(p experiment.Problem) string {
 // each fault can be injected into.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
-	rows := catalog.Map(p.Answers, func(a experiment.SeenAnswer) [2]string { return [2]string{a.Question, a.Answer + ": " + a.Meaning} })
+	var rows [][2]string
+	for _, a := range p.Answers {
+		if a.Wrong {
+			a.Question = "! " + a.Question
+		}
+		rows = append(rows, [2]string{a.Question, a.Answer + ": " + a.Meaning})
+	}
 	if p.Ledger != "" {
 		rows = append(rows, [2]string{"ledger", p.Ledger})
 	}

@@ -91,6 +91,17 @@ func TestCheckInterrupted(t *testing.T) {
 	}
 }
 
+// A second driver who wins is marked.
+func TestPrintPreflight(t *testing.T) {
+	var b bytes.Buffer
+	printPreflight(&b, experiment.Preflight{Strategy: "foreign", Answers: []experiment.SeenAnswer{
+		{Question: "first driver", Answer: "HTTP 200", Meaning: "grabbed"}, {Question: "second driver", Answer: "HTTP 200", Meaning: "grabbed", Wrong: true},
+	}})
+	if want := "foreign\n  first driver     HTTP 200: grabbed\n  ! second driver  HTTP 200: grabbed\n"; b.String() != want {
+		t.Errorf("%q, want %q", &b, want)
+	}
+}
+
 func TestReaches(t *testing.T) {
 	got := reaches([]experiment.Reach{
 		{Fault: "slow", Why: "it needs a hook"},

@@ -18,6 +18,7 @@ import (
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/wait"
 )
 
@@ -40,6 +41,7 @@ type SeenAnswer struct {
 	Meaning  string
 	Status   int
 	Body     []byte
+	Wrong    bool // whether a second driver has won
 }
 
 // SeenCall is one call that the service made to a server.
@@ -207,7 +209,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 			failing = "service"
 		}
 		p.addLoser(m, open, failing, known)
-		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // a run without a fault may need only the ledger
+		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" && m.result == nil { // a run without a fault may need only the ledger
 			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return i.auditor.hasRows(ctx, id, 1), nil })
 		}
 		if process := first.Process(); process != nil && m.status >= 500 {
@@ -216,6 +218,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		return p
 	}
 	m = i.ask(ctx, &p, i.fleet.Instances[min(1, len(i.fleet.Instances)-1)], id, late, "second driver, too late")
+	p.Answers[len(p.Answers)-1].Wrong = m.outcome == grab.Grabbed
 	rows := i.inspectLedger(ctx, &p, id, winner)
 	if failed {
 		p.Ledger += fmt.Sprintf(", although the service answered that driver with HTTP %d. The ledger counts, not the answer", p.Answers[0].Status)
@@ -268,16 +271,19 @@ func (cfg Config) noMigrations() string {
 type reply struct {
 	status  int
 	outcome grab.Outcome
-	text    string // status and body, or the error if there is no answer
+	text    string            // status and body, or the error if there is no answer
+	result  *load.ResultError // why a result that comes later is missing; nil if it is not
 }
 
 func (i inspector) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
 	a, m, err := in.Ask(ctx, id, driver)
-	h := reply{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
+	h := reply{status: a.Status, outcome: m.Outcome, text: strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
 	rules := i.fleet.Shape.Says()
 	rule := map[grab.Outcome]string{grab.Grabbed: rules.Grabbed, grab.Taken: rules.Taken, grab.Busy: rules.Busy}[m.Outcome]
 	meaning := fmt.Sprintf("%s, by the rule %s", m.Outcome, rule)
 	switch {
+	case errors.As(err, &h.result):
+		h.text, meaning = h.result.Error(), "no result"
 	case err != nil:
 		h.text, meaning = err.Error(), "no answer"
 	case rule == "" && strings.HasPrefix(m.Kind, "both "):
@@ -285,7 +291,7 @@ func (i inspector) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id
 	case rule == "":
 		meaning = "matches no rule"
 	}
-	p.Answers = append(p.Answers, SeenAnswer{question, h.text, meaning, a.Status, a.Body})
+	p.Answers = append(p.Answers, SeenAnswer{Question: question, Answer: h.text, Meaning: meaning, Status: a.Status, Body: a.Body})
 	return h
 }
 
@@ -301,6 +307,8 @@ func (p *Preflight) addLoser(m reply, open, failing, known string) {
 			key = "busy"
 		}
 		p.add(key, "%s, which means %s: open fresh orders, or correct the rules", says, m.outcome)
+	case m.result != nil:
+		p.add("later", "%v", m.result)
 	case m.status == 0:
 		p.add("path", "%s: the service must answer", m.text)
 	case m.status == http.StatusNotFound:

@@ -178,6 +178,25 @@ func TestCheckLease(t *testing.T) {
 	}
 }
 
+// Requests that differ only after their answers are told apart by what follows the answer.
+func TestDiffers(t *testing.T) {
+	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1} }
+	read, update, insert := call("mysql SELECT orders"), call("mysql UPDATE jobs"), call("mysql INSERT wins")
+	for _, tt := range []struct {
+		before, last []control.Call
+		deferred     [][]control.Call
+		want         string
+	}{
+		{[]control.Call{read}, []control.Call{read, update}, nil, "one grab makes no other call, and the next one makes mysql UPDATE jobs (no. 1)"},
+		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read, insert}}, "only one of them wrote after its answer"},
+		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read}, {read, insert}, {read, update}}, "they differ only after the answer: one grab makes mysql INSERT wins (no. 1), and the next one makes mysql UPDATE jobs (no. 1)"},
+	} {
+		if got := differs(tt.before, tt.last, tt.deferred); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
+
 // A renewal names the order of the grab, or the instance does not send it without the grab.
 func TestWithoutOthers(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: "redis"} }
@@ -211,7 +230,10 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT id, status FROM tickets WHERE id BETWEEN ? AND ?", "open-orders", "just opened"},
 		},
-		"later":       {{target.Spec{Path: "/tickets/{order}/grab"}, "", "later", "HTTP 202"}},
+		"later": {
+			{target.Spec{Path: "/tickets/{order}/grab"}, "", "later", "HTTP 202"},
+			{target.Spec{Path: "/tickets/{order}/grab", Later: "202 -> header:Locatoin", Grabbed: `json:.state=="won"`}, "", "later", "the answer 202 has no header Locatoin (it has Content-Length, Date, Location)"},
+		},
 		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "named after {port}. Otherwise, run without faults"}},
 	} {
 		cfg := ticketRun(t, kind, target.Spec{}, catalog.NoFault)

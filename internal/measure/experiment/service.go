@@ -166,7 +166,20 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
 		return trailOf(last), nil
 	}
-	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Otherwise, run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, difference(before, last), ownQueue)
+	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Otherwise, run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, differs(before, last, deferred), ownQueue)
+}
+
+// differs names a difference between two requests, of which before and last are the calls before
+// the answer. deferred lists all calls of the requests that wrote after their answers.
+func differs(before, last []control.Call, deferred [][]control.Call) string {
+	switch n := len(deferred); {
+	case !slices.Equal(sortedCalls(before), sortedCalls(last)):
+		return difference(before, last)
+	case n < 2:
+		return "only one of them wrote after its answer"
+	default:
+		return "they differ only after the answer: " + difference(deferred[n-2], deferred[n-1])
+	}
 }
 
 func callNames(calls []control.Call) string {

@@ -91,8 +91,12 @@ type Answer struct {
 }
 
 // send returns the reply to a request, whatever its status is.
-func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (a Answer, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+func (f *Fleet) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
+	client := *f.client
+	ctx, cancel := context.WithTimeout(ctx, client.Timeout) // http.Client would hide the type of an error behind its own timeout
+	defer cancel()
+	client.Timeout = 0
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return a, err
 	}
@@ -101,16 +105,18 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	if f.token != "" && req.Header.Get("Authorization") == "" {
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
-	client := *f.client
 	client.Transport = load.Decide(client.Transport, f.Shape, f.Asking)
 	resp, err := client.Do(req)
 	if err != nil {
+		if sent, ok := errors.AsType[*url.Error](err); ok {
+			sent.URL, _, _ = strings.Cut(sent.URL, "#") // remove the order and the driver that load.Request added
+		}
 		return a, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {
-		err = fmt.Errorf("fleet: the answer to %s %s (HTTP %d) is larger than %d MiB, which is the limit", method, url, resp.StatusCode, maxAnswer>>20)
+		err = fmt.Errorf("fleet: the answer to %s %s (HTTP %d) is larger than %d MiB, which is the limit", method, address, resp.StatusCode, maxAnswer>>20)
 	}
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }

@@ -3,9 +3,11 @@ package load
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"grablab/internal/testbed/target"
@@ -23,6 +25,22 @@ const (
 // client calls answered when it has the result. If Asking is nil, it is not called.
 type Asking func(ctx context.Context, of Request) (answered func())
 
+// ResultError means that a service has accepted a request, but its result could not be obtained. It
+// hides the cause, because callers could conclude from it that the grab did not happen.
+type ResultError struct {
+	text string
+	over error // context.DeadlineExceeded if the time for the result was over; nil otherwise
+}
+
+// Error says what is wrong with the answer, or with the request for the result.
+func (e *ResultError) Error() string { return e.text }
+
+// Timeout reports whether the time for the result was over.
+func (e *ResultError) Timeout() bool { return e.over != nil }
+
+// Unwrap returns the error of the context if the time for the result was over.
+func (e *ResultError) Unwrap() error { return e.over }
+
 // Decide returns a RoundTripper for services that answer a request before its result is known. It
 // asks for the result until it gets one or the context of the request ends. It does not change
 // other requests.
@@ -38,6 +56,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		if err != nil {
 			return next.RoundTrip(req)
 		}
+		began := time.Now()
 		resp, body, err := answer(next, req)
 		if err != nil {
 			return nil, err
@@ -46,24 +65,29 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		if !undecided {
 			return resp, nil
 		}
-		if err == nil {
-			resp, err = askForResult(next, req, at, shape, func() func() { return asking(req.Context(), r) })
+		if err != nil {
+			return nil, &ResultError{text: err.Error()}
 		}
+		last := "nothing"
+		resp, err = askForResult(next, req, at, shape, func() func() { return asking(req.Context(), r) }, &last)
 		switch ended := req.Context().Err(); {
 		case err == nil:
 			return resp, nil
+		case errors.Is(ended, context.DeadlineExceeded):
+			at, _, _ = strings.Cut(at, "#")
+			return nil, &ResultError{fmt.Sprintf("GET %s answered %s until the time-out of %v", at, last, time.Since(began).Round(time.Second/10)), ended}
 		case ended != nil:
 			return nil, ended
 		default:
-			return nil, fmt.Errorf("the result: %v", err) // hide the cause, because callers could conclude from it that the grab did not happen
+			return nil, &ResultError{text: fmt.Sprintf("the result: %v", err)}
 		}
 	})
 }
 
 // askForResult asks a service for the result of a request until there is one. The URL at may be
 // relative. Each attempt is announced with asking, and the function that asking returns is called
-// after the response.
-func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
+// after the response. last becomes the last answer without a result.
+func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func(), last *string) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
 	question.Header.Del("Content-Type")
@@ -78,6 +102,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 		if err != nil || shape.IsResult(resp.StatusCode, resp.Header, body) {
 			return resp, err
 		}
+		*last = fmt.Sprint(resp.StatusCode)
 	}
 	return nil, grab.Context().Err()
 }

@@ -26,7 +26,9 @@ func TestDecide(t *testing.T) {
 		{"by a header", "202 -> header:Location", "/results/7/3", []string{won}, won, ""},
 		{"by a path", "202 -> /results/{order}/{driver}", "/elsewhere", []string{won}, won, ""},
 		{"pending", "202,json:.state==\"pending\" -> header:Location", "/results/7/3", []string{"", `{"state":"pending"}`, won}, won, ""},
-		{"never", "202 -> header:Location", "/results/7/3", []string{`{"state":"pending"}`}, "", Timeout},
+		{"never", "202 -> header:Location", "/results/7/3", []string{`{"state":"pending"}`}, "", Timeout + ": GET /results/7/3 answered 200 until the time-out of "},
+		{"no page", "202 -> /results/{order}/{driver}", "/elsewhere", []string{""}, "", Timeout + ": GET /results/7/3 answered 404 until the time-out of "},
+		{"no header", "202 -> header:Locatoin", "/results/7/3", []string{won}, "", "the answer 202 has no header Locatoin (it has Content-Length, Date, Location)"},
 		{"no place", "202 -> .at", "/results/7/3", []string{won}, "", "no URL of the result"},
 		{"no server", "202 -> header:Location", "http://127.0.0.1:1/", nil, "", "the result"},
 	} {

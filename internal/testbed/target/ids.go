@@ -146,7 +146,10 @@ func ParseSource(text string) (Source, error) {
 
 // In returns the ids in a response.
 func (s Source) In(header http.Header, body []byte) (ids []string) {
-	got, _ := (&reply{header: header, body: body}).part(s.test)
+	got, ok := (&reply{header: header, body: body}).part(s.test)
+	if !ok {
+		return nil
+	}
 	list, isList := got.([]any)
 	if !isList {
 		list = []any{got}

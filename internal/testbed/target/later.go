@@ -3,9 +3,12 @@ package target
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 )
 
@@ -70,10 +73,13 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 		return string(s.Later.path.grab(nil, order, driver, s.IDs)), true, nil
 	}
 	urls := s.Later.from.In(header, body)
-	if len(urls) != 1 {
-		return "", true, fmt.Errorf("the answer with status %d contains no URL of the result: correct the part after \"->\" in the setting later", status)
+	switch {
+	case len(urls) == 1 && urls[0] != "":
+		return urls[0], true, nil
+	case s.Later.from.source == fromHeader && header.Get(s.Later.from.name) == "":
+		return "", true, fmt.Errorf("the answer %d has no header %s (it has %s)", status, s.Later.from.name, strings.Join(slices.Sorted(maps.Keys(header)), ", "))
 	}
-	return urls[0], true, nil
+	return "", true, fmt.Errorf("the answer %d has no URL of the result at the place after \"->\": %s", status, catalog.Shorten(strings.TrimSpace(string(body)), 200))
 }
 
 // IsResult reports whether the answer contains the result of a grab: grabbed, taken or busy.
