@@ -17,6 +17,7 @@ import (
 // lasted.
 type takeBacks struct {
 	within    time.Duration
+	interval  time.Duration // between two readings
 	units     int
 	perDriver int // the most rows of one driver that count; 0 counts all
 
@@ -42,7 +43,7 @@ func (au *auditor) watchTakeBacks(ctx context.Context, first int64, count int) *
 		return nil
 	}
 	t := &takeBacks{
-		within: within, units: au.cfg.units(), clean: time.Now(),
+		within: within, interval: min(max(within/20, 10*time.Millisecond), 250*time.Millisecond), units: au.cfg.units(), clean: time.Now(),
 		seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
 	}
 	if au.cfg.Target.Idempotent {
@@ -51,7 +52,6 @@ func (au *auditor) watchTakeBacks(ctx context.Context, first int64, count int) *
 	ctx = context.WithoutCancel(ctx)
 	watch, stop := context.WithCancel(ctx)
 	t.stop = stop
-	interval := min(max(within/20, 10*time.Millisecond), 250*time.Millisecond)
 	t.watching.Go(func() {
 		for watch.Err() == nil {
 			asked := time.Now()
@@ -59,7 +59,7 @@ func (au *auditor) watchTakeBacks(ctx context.Context, first int64, count int) *
 			if rows, t.failed = au.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this reading, the bounds only get wider
 				t.note(asked, time.Now(), rows)
 			}
-			wait.For(watch, interval)
+			wait.For(watch, t.interval)
 		}
 	})
 	return t
@@ -126,7 +126,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 			late[id] = true
 			continue
 		case lasted[1] > t.within:
-			err = fmt.Errorf("order %d had too many winners for %v to %v, and the ledger could not be read often enough to be more exact: use a longer -compensation", id, lasted[0].Round(time.Millisecond), lasted[1].Round(time.Millisecond))
+			err = fmt.Errorf("order %s had too many winners for %v to %v, and the ledger could not be read often enough to be more exact: use a longer -compensation", a.shape.OrderText(id), lasted[0].Round(time.Millisecond), lasted[1].Round(time.Millisecond))
 		}
 		*c.CompensatedOrders++
 		if ms := millis(lasted[1]); c.LongestCompensationMS == nil || ms > *c.LongestCompensationMS {
@@ -145,7 +145,8 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 			return false
 		}
 		if !t.seen[p] {
-			err = fmt.Errorf("driver %d was told that it had won order %d, but the ledger never showed its row: the service may have deleted the row between two reads", p.Driver, p.Order)
+			err = fmt.Errorf("driver %d was told that it had won order %s, but the ledger never showed its row: the service may have deleted the row between two reads. "+
+				"Keep a row for at least %v before it is taken back, which is twice the interval of the reads, or mark it instead of deleting it", p.Driver, a.shape.OrderText(p.Order), 2*t.interval)
 		}
 		return true
 	})

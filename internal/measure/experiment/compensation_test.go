@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,13 @@ func TestCompensation(t *testing.T) {
 func TestTakeBacks(t *testing.T) {
 	row := func(driver int64) order.Grab { return order.Grab{Order: 1, Driver: driver} }
 	one, two := []order.Grab{row(7)}, []order.Grab{row(7), row(8)}
+	shape, _, err := target.Spec{Path: "/{order_uuid}/{driver}", OpenOrders: []string{"/orders {} -> .id"}}.Compile()
+	if err == nil {
+		_, err = shape.IDs.Add([]string{"o-1"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name      string
 		readings  map[int][]order.Grab // by their time in ms; each takes 10 ms
@@ -51,7 +59,7 @@ func TestTakeBacks(t *testing.T) {
 	} {
 		began := time.Now()
 		b := &takeBacks{
-			within: time.Second, units: 1, clean: began, seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
+			within: time.Second, interval: 50 * time.Millisecond, units: 1, clean: began, seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
 			stop: func() {},
 		}
 		var last []order.Grab
@@ -60,11 +68,15 @@ func TestTakeBacks(t *testing.T) {
 			at := began.Add(time.Duration(ms) * time.Millisecond)
 			b.note(at, at.Add(10*time.Millisecond), last)
 		}
-		a := &accounting{told: []check.Pair{{Order: 1, Driver: 7}, {Order: 1, Driver: 8}}}
+		a := &accounting{shape: shape, told: []check.Pair{{Order: 1, Driver: 7}, {Order: 1, Driver: 8}}}
 		c := &Cell{}
 		rows, err := b.settle(c, a, last)
 		if len(rows) != tt.counted || len(a.told) != tt.told || value(c.LongestCompensationMS) != tt.longest || (err != nil) != tt.undecided {
 			t.Errorf("%s: %d rows, %d told, %v ms, %v", tt.name, len(rows), len(a.told), value(c.LongestCompensationMS), err)
+		}
+		remedy := map[string]string{"too few readings": "use a longer -compensation", "between two readings": "Keep a row for at least 100ms before it is taken back"}[tt.name]
+		if err != nil && (!strings.Contains(err.Error(), "order o-1") || !strings.Contains(err.Error(), remedy)) {
+			t.Errorf("%s: %v; want order o-1, and …%s…", tt.name, err, remedy)
 		}
 		b.failed = errors.New("no answer")
 		if _, err := b.settle(&Cell{}, a, last); err == nil {

@@ -168,11 +168,7 @@ func (in *injection) judgePoints(m *measured) {
 			m.invalid = cmp.Or(m.invalid, "an order that no fault hit was not "+grabbed)
 		}
 	}
-	for _, c := range in.contests {
-		if !c.struck && !c.repeated && c.missed != "" && m.missed == "" {
-			m.missed = ". " + catalog.Capital(c.missed)
-		}
-	}
+	m.missed = in.whyMissed()
 	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
 	if len(doubled) > 0 && !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.atOther }) { // the lock fails only there
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and started again, and another driver won meanwhile: code that runs when an instance starts must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
@@ -180,6 +176,21 @@ func (in *injection) judgePoints(m *measured) {
 	for _, p := range in.points {
 		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
 	}
+}
+
+// whyMissed says why the fault hit no driver, as an appendix to the reason. It returns "" if this is
+// unknown.
+func (in *injection) whyMissed() string {
+	for _, c := range in.contests {
+		switch {
+		case c.struck || c.repeated || c.missed == "":
+		case in.trail.callsAfterAnswer > 0: // a worker of another instance may have done the work
+			return ". " + catalog.Capital(c.missed) + ". " + ownQueue
+		default:
+			return ". " + catalog.Capital(c.missed)
+		}
+	}
+	return ""
 }
 
 // modeOf returns the id of the known failure mode that fits an order, or "" if none fits. Without a

@@ -36,7 +36,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, tooFew + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, tooFew + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown)) + m.unmatched()
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
@@ -72,7 +72,7 @@ func (m measured) withoutWinner() string {
 	if m.accounting == nil || len(m.winnerless) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("; drivers are told that order %d is taken, but the ledger names no winner", m.winnerless[0])
+	text := fmt.Sprintf("; drivers are told that order %s is taken, but the ledger names no winner", m.shape.OrderText(m.winnerless[0]))
 	if m.evidence.Foreign {
 		text += ". If another table names the winner, read it with -ledger-query too; if the order was used before, name a fresh one with -first-order"
 	}

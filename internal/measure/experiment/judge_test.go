@@ -8,6 +8,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/target"
 )
 
 // calmCell returns a cell without a fault and without errors, and its measurements.
@@ -69,6 +70,9 @@ func TestJudge(t *testing.T) {
 		}}, catalog.Unknown,
 			"the fault hit no driver: moment 1 of 1 (38.0 of 76.0 ms). The grab had ended before the process was killed: start the process again, and repeat the run"},
 		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
+		{"the answers of contenders match no rule", struckCell, []change{unclear, func(_ *Cell, m *measured) {
+			m.shape, m.errors, m.samples = target.Plain, map[string]int{"http 503": 7, "reset": 9}, map[string]string{"http 503": "conflict"}
+		}}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1. Some answers match no rule: http 503 7 (conflict)" + ifLost},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},

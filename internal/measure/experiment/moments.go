@@ -105,7 +105,7 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 		began := time.Now()
 		outcome, err := in.struck.Grab(ctx, first+n, n)
 		if err == nil && outcome != grab.Grabbed {
-			err = fmt.Errorf("order %d should be open, but the service answered a grab with %s: use orders that no earlier run has used", first+n, outcome)
+			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", in.w.fleet.Shape.OrderText(first+n), outcome)
 		}
 		if err != nil {
 			return 0, err

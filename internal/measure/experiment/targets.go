@@ -48,11 +48,11 @@ func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
-			key := "ledger-query"
+			key, remedy := "ledger-query", w.cfg.missingTable(err)
 			if errors.Is(err, ledger.ErrNoAnswer) {
-				key = "db"
+				key, remedy = "db", ": start the database, or correct db"
 			}
-			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ") + w.cfg.missingTable(err)}
+			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ") + remedy}
 		}
 	}
 	w.orders = theirOrders{w.fleet, t, w.theirs}
@@ -172,7 +172,7 @@ func (au *auditor) lookFirst(ctx context.Context, first int64, count int) error 
 		if au.cfg.Target.Open != nil {
 			remedy = "although these were just opened: -ledger-query must return rows of grabs only, and -open-orders must not reuse orders"
 		}
-		err = fmt.Errorf("the ledger has %s of orders %d to %d before the load, "+remedy, check.Plural(len(rows), "row", "rows"), first, first+int64(count)-1)
+		err = fmt.Errorf("the ledger has %s of orders %s to %s before the load, "+remedy, check.Plural(len(rows), "row", "rows"), au.fleet.Shape.OrderText(first), au.fleet.Shape.OrderText(first+int64(count)-1))
 	}
 	return err
 }
@@ -197,7 +197,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 			return err
 		}
 	}
-	w.progress.say("warm-up: %d requests, on orders %d to %d", sent, first, first+int64(size.Orders)-1)
+	w.progress.say("warm-up: %d requests, on orders %s to %s", sent, size.Shape.OrderText(first), size.Shape.OrderText(first+int64(size.Orders)-1))
 	return nil
 }
 
@@ -209,11 +209,11 @@ func (a *accounting) notOpen(at *fleet.Fleet) string {
 	case at.Ours || f == nil || f.grabbed > 0 || f.unsure > 0:
 		return ""
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
-		return fmt.Sprintf("order %d is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
-			"Name the first unused order with -first-order, or open new orders with -open-orders", f.id, check.Plural(a.drivers, "driver", "drivers"))
+		return fmt.Sprintf("order %s is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
+			"Name the first unused order with -first-order, or open new orders with -open-orders", a.shape.OrderText(f.id), check.Plural(a.drivers, "driver", "drivers"))
 	case f.refused == a.drivers:
-		return fmt.Sprintf("no driver could ask for order %d: the answers are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
-			f.id, a.kinds(a.errors))
+		return fmt.Sprintf("no driver could ask for order %s: the answers are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
+			a.shape.OrderText(f.id), a.kinds(a.errors))
 	}
 	return ""
 }
@@ -256,9 +256,9 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 		}
 	case au.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		c.countAnswers(a)
-		m.note = ", according to the answers: more drivers were told that they had won than the ledger names, so the ledger may keep only the last writer"
+		m.note = ", according to the answers: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
-		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
+		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger, au.fleet.Shape)
 	case a.unreadable:
 		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
 			"if that status does mean a win, say so with -grabbed %[1]s", au.fleet.Shape.Says().Grabbed)
@@ -289,7 +289,7 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 }
 
 // repeatedRows returns a text about repeated ledger rows, and about what may have caused them.
-func repeatedRows(n int, rows []order.Grab) string {
+func repeatedRows(n int, rows []order.Grab, shape *target.Shape) string {
 	has := map[check.Pair]int{}
 	most := check.Pair{}
 	for _, g := range rows {
@@ -298,8 +298,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 			most = p
 		}
 	}
-	return fmt.Sprintf("%s an order and its driver (order %d has %d rows of driver %d), and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice? If a retry of a driver may repeat its row, add -idempotent",
-		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
+	return fmt.Sprintf("%s an order and its driver (order %s has %d rows of driver %d), and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice? If a retry of a driver may repeat its row, add -idempotent",
+		check.Plural(n, "row repeats", "rows repeat"), shape.OrderText(most.Order), has[most], most.Driver)
 }
 
 // whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if it
@@ -319,9 +319,25 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 	case unclaimed > 0:
 		return fmt.Sprintf("%s reported as taken, but no driver was told that it had won: perhaps the orders were used before, or winners were told that they had lost", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
-		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these answers mean that a driver lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
+		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s%s", reachedLock, a.requests, a.kinds(a.errors), ifLost)
 	}
 	return a.tooSlow(c)
+}
+
+// ifLost is the advice about answers that match no rule.
+const ifLost = ". If these answers mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again"
+
+// unmatched quotes the answers that match no rule, with advice. It returns "" if there are none.
+func (a *accounting) unmatched() string {
+	if a == nil || a.shape == nil || a.shape == target.Own {
+		return ""
+	}
+	answers := maps.Clone(a.errors)
+	maps.DeleteFunc(answers, func(kind string, _ int) bool { return !strings.HasPrefix(kind, "http ") })
+	if len(answers) == 0 {
+		return ""
+	}
+	return ". Some answers match no rule: " + a.kinds(answers) + ifLost
 }
 
 // askAgain repeats the request of a winner. If the service says again that the driver has won, the
@@ -334,8 +350,8 @@ func (au *auditor) askAgain(ctx context.Context, a *accounting) string {
 	if !au.fleet.Wins(ctx, winner.Order, winner.Driver) {
 		return ""
 	}
-	return fmt.Sprintf("driver %d asked again and was told again that it had won order %d, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+
-		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, winner.Order)
+	return fmt.Sprintf("driver %d asked again and was told again that it had won order %s, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+
+		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, a.shape.OrderText(winner.Order))
 }
 
 func (a *accounting) answersSeen() string {
