@@ -54,7 +54,7 @@ type Target struct {
 	Lease time.Duration
 
 	// Faults lists the faults to inject, which may be "pause" and "crash". They hit the processes
-	// in PIDs, which contains a process id for each URL.
+	// in PIDs, which contains a process id for each URL. Without Faults, PIDs have no effect.
 	Faults []string
 	PIDs   []int
 
@@ -119,6 +119,9 @@ func (service Target) config() (experiment.Config, error) {
 		return cfg, fmt.Errorf("there are no URLs: name the base URL of each instance")
 	case len(service.Faults) > 0 && (len(service.PIDs) != len(service.URLs) || len(service.URLs) < 2):
 		return cfg, fmt.Errorf("there are %d PIDs for %d URLs: faults need one PID for each URL, and at least two of them", len(service.PIDs), len(service.URLs))
+	}
+	if len(service.Faults) == 0 {
+		service.PIDs = nil
 	}
 	spec := target.Spec{
 		Method: service.Method, Path: service.Path,

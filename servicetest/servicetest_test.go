@@ -79,6 +79,43 @@ func newShop(t *testing.T, right bool) Target {
 
 func TestRightService(t *testing.T) { Run(t, newShop(t, true)) }
 
+// TestIDsWithoutFaults names processes, but injects no fault into them.
+func TestIDsWithoutFaults(t *testing.T) {
+	service := newShop(t, true)
+	service.PIDs = []int{os.Getpid(), os.Getppid()}
+	Run(t, service)
+}
+
+// TestFromAnotherModule imports the package from a module with the go.mod that docs/ci.md shows.
+func TestFromAnotherModule(t *testing.T) {
+	text := func(name string) string {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, mod, _ := strings.Cut(text("../docs/ci.md"), "```text\nmodule ")
+	mod, _, _ = strings.Cut(mod, "```")
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"go.mod": "module " + strings.ReplaceAll(mod, "../grablab", root), "go.sum": text("../go.sum"), "shop_test.go": "package shop\n\nimport _ \"grablab/servicetest\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-test", "-deps", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "grablab/servicetest\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestWrongService tests instances that each have locks of their own.
 func TestWrongService(t *testing.T) {
 	cases, err := newShop(t, false).run(t.Context(), t.TempDir())
