@@ -447,7 +447,7 @@ func TestBadUsage(t *testing.T) {
 		"-service x{port} -db u@tcp(h)/d":                            "-db: loadgen creates a new database for a service that it starts; leave out -db, and use placeholders such as {db_host} in the command",
 		"-service x{port} -work 5ms":                                 "-work 5ms: the command in -service does not contain {work_ms}, so the service would not get this value; add {work_ms} to the command, or leave out -work",
 		"-service x{port} -ttl 5s":                                   "-ttl 5s: the command in -service does not contain {ttl_ms}, so the service would not get this value; add {ttl_ms} to the command, or give the lifetime of the service's lock with -lease",
-		"-service x{port}{ttl_ms} -lease 5s":                         "-lease 5s: the command in -service contains {ttl_ms}, so -ttl already sets the lifetime of the lock; use -ttl instead",
+		"-service x{port}{ttl_ms} -lease 5s":                         "-lease 5s: the command in -service contains {ttl_ms}, so -ttl already sets the lifetime of the lock; leave out lease, also in the target file, and pass -ttl instead",
 		"-service x{port} -wait 5s":                                  "-wait 5s: this flag configures grabsvc, the service of Grab Lab, and not your own service; leave out this flag",
 		"-service x{port} -instances 1 -faults pause":                "-instances 1: a test with a fault needs two instances, because the fault hits one of them; use -instances 2 or more",
 		"-service x{port} -ledger-query UPDATE":                      "the query must begin with SELECT",
@@ -466,8 +466,8 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -wait 5s":                               "-wait 5s: loadgen cannot change this setting in instances that are already running; leave out this flag",
 		"-targets http://h:1 -guard naive":                           "-guard naive: loadgen cannot change this setting in instances that are already running; leave out this flag",
 		"-targets http://h:1 -ledger-query x":                        "-ledger-query x: the address of the database is missing; add -db DSN",
-		"-targets http://h:1 -db u@tcp(h)/d -ledger-query UPDATE":    "-ledger-query: ledger: bad query: the query must begin with SELECT",
-		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: ledger: bad database address",
+		"-targets http://h:1 -db u@tcp(h)/d -ledger-query UPDATE":    "-ledger-query: bad query: the query must begin with SELECT",
+		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: bad database address",
 		"-targets http://h:1 -path /grab":                            "-path: without {order}, every grab would be for the same order",
 		"-targets http://h:1 -path /{ordre}":                         "did you mean {order}?",
 		"-targets http://h:1 -grabbed ok":                            "write statuses or fields",
@@ -535,9 +535,10 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://127.0.0.1:1,http://127.0.0.1:2 -target-pid 77,78 -faults crash -assert foreign/pause:grabs==1": "the run does not include this strategy or fault",
 		"-quiet=maybe":                "-quiet maybe: must be true or false",
 		"report":                      "report: no result folder was given: name one, as in loadgen report results/latest",
-		"report nowhere":              "nowhere has no run.json",
-		"report -format pdf nowhere":  "-format pdf: must be one of text, markdown, html, json",
 		"report -fromat json nowhere": "did you mean -format?",
+		"-service x{port} -path /{order_uuid} -open-orders /o -ledger-query SELECT(1)": "-ledger-query: the service chooses the ids of the orders, so the query must list them: use WHERE order_id IN ({orders})",
+		"report nowhere":             "nowhere has no run.json",
+		"report -format pdf nowhere": "-format pdf: must be one of text, markdown, html, json",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)

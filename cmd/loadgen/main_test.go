@@ -346,7 +346,7 @@ func TestInterrupt(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != int(exitInterrupted) {
 		t.Errorf("ended with %v", err)
 	}
-	if !strings.Contains(string(rest), "interrupted: the results of 1 of 2 planned tests are kept; to continue, run: loadgen run -resume ") {
+	if !strings.Contains(string(rest), "interrupted: the results of 0 of 2 planned tests are kept; to continue, run: loadgen run -resume ") {
 		t.Errorf("said %q", rest)
 	}
 	if !strings.Contains(stdout.String(), "INCOMPLETE") || !strings.Contains(stdout.String(), "\nnone ") {

@@ -172,7 +172,7 @@ func TestResumeContradicted(t *testing.T) {
 func TestHowToContinue(t *testing.T) {
 	s := new(settings)
 	s.Args = []string{"-target-file=it's.yaml", "-seed=3", "-ledger-query=SELECT 1"}
-	run := &experiment.Run{Cells: []experiment.Cell{{Environment: new(experiment.Environment)}}, Planned: 3}
+	run := &experiment.Run{Cells: []experiment.Cell{{Environment: new(experiment.Environment)}, {Environment: new(experiment.Environment), Interrupted: true}}, Planned: 3}
 	var stderr bytes.Buffer
 	err := s.conclude(run, context.Canceled, &folder{begun: true, path: "/r/x"}, io.Discard, &stderr)
 	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume '/r/x' '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1'` + "\n"

@@ -47,7 +47,7 @@ var runRules = append([]flags.Rule{
 	{Flags: "wait guard per-driver on-lost clock-offset", Excludes: "-service", Wrong: "this flag configures grabsvc, the service of Grab Lab, and not your own service", Do: "leave out this flag"},
 	{Flags: "work", Excludes: "-service", Needs: "service uses work", Wrong: "the command in -service does not contain {work_ms}, so the service would not get this value", Do: "add {work_ms} to the command, or leave out -work"},
 	{Flags: "ttl", Excludes: "-service", Needs: "service uses ttl", Wrong: "the command in -service does not contain {ttl_ms}, so the service would not get this value", Do: "add {ttl_ms} to the command, or give the lifetime of the service's lock with -lease"},
-	{Flags: "lease", Excludes: "service uses ttl", Wrong: "the command in -service contains {ttl_ms}, so -ttl already sets the lifetime of the lock", Do: "use -ttl instead"},
+	{Flags: "lease", Excludes: "service uses ttl", Wrong: "the command in -service contains {ttl_ms}, so -ttl already sets the lifetime of the lock", Do: "leave out lease, also in the target file, and pass -ttl instead"},
 	{Flags: "ledger-query", Excludes: "-targets", Needs: "-db", Wrong: "the address of the database is missing", Do: "add -db DSN"},
 	{Flags: "first-order", Excludes: "foreign, opens orders by call", Wrong: "-open-orders calls the service, which chooses the order ids itself", Do: "use only one of these flags"},
 	{Flags: "open-orders", Excludes: "-targets, opens orders by SQL", Needs: "-db", Wrong: "the address of the database is missing", Do: "add -db DSN"},

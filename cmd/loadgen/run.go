@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/flags"
 	"grablab/internal/grab/trace"
 	"grablab/internal/measure/experiment"
@@ -126,7 +127,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	}
 	if err != nil {
 		return orInterrupted(err, stderr, ": the results of %d of %d planned tests are kept; to continue, run: %s",
-			len(run.Cells), max(len(run.Cells), run.Planned), s.resumeCommand(relative(out.path)))
+			len(catalog.Filter(run.Cells, func(c experiment.Cell) bool { return !c.Interrupted })), max(len(run.Cells), run.Planned), s.resumeCommand(relative(out.path)))
 	}
 	for _, ended := range run.Ended {
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)

@@ -167,12 +167,12 @@ func (s *settings) describeTarget() error {
 	s.Target.Database = target.Database{DSN: s.Stack.DSN, Query: s.ledgerQuery}
 	err = ledger.Check(dsn, s.ledgerQuery)
 	switch {
-	case err == nil && s.ledgerQuery != "" && shape.NamesOrders() && !strings.Contains(s.ledgerQuery, "{orders}"):
-		return fmt.Errorf("%s: BETWEEN cannot compare the ids that the service chose: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
+	case s.ledgerQuery != "" && shape.NamesOrders() && !strings.Contains(s.ledgerQuery, "{orders}"):
+		return fmt.Errorf("%s: the service chooses the ids of the orders, so the query must list them: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
 	case errors.Is(err, ledger.ErrQuery):
-		return fmt.Errorf("%s: %w", s.nameOf("ledger-query"), err)
+		return fmt.Errorf("%s: %s", s.nameOf("ledger-query"), strings.TrimPrefix(err.Error(), "ledger: "))
 	case err != nil:
-		return fmt.Errorf("%s: %w", s.nameOf("db"), err)
+		return fmt.Errorf("%s: %s", s.nameOf("db"), strings.TrimPrefix(err.Error(), "ledger: "))
 	}
 	return nil
 }

@@ -65,12 +65,9 @@ func loadLine(run *experiment.Run) string {
 	if c.Repeat > 1 {
 		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
 	}
-	if len(run.Cells) == 0 {
-		return line
-	}
 	known := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
 	if len(known) == 0 {
-		return line + "; how the targets are set up is unknown"
+		return line
 	}
 	all := catalog.Distinct(catalog.Map(known, settings))
 	line = fmt.Sprintf("%s; %s, on-lost %s", line, all[0], known[0].OnLost)

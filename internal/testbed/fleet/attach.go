@@ -173,7 +173,7 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		if unknown := new(x509.UnknownAuthorityError); errors.As(err, unknown) {
 			return fmt.Errorf("%w: target %s: %v: put the certificate of its authority into a file, and name the file in the environment variable SSL_CERT_FILE", ErrRefused, in.URL, err)
 		}
-		return fmt.Errorf("fleet: target %s does not answer: %w", in.URL, err)
+		return fmt.Errorf("target %s does not answer: %w: start it, or correct -targets. GET /healthz only shows whether the target runs, so any answer is enough", in.URL, err)
 	}
 	strategies, listed := f.strategiesOf(ctx, in.URL)
 	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })

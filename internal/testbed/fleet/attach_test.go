@@ -15,6 +15,21 @@ import (
 	"grablab/internal/testbed/target"
 )
 
+// A target that does not answer is named, with a remedy.
+func TestTargetDoesNotAnswer(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	_, err := Attach(t.Context(), target.Target{URLs: []string{closed.URL}, FirstOrder: 1})
+	if err == nil || !strings.HasPrefix(err.Error(), "target "+closed.URL+" does not answer: ") || !strings.Contains(err.Error(), "connection refused: start it, or correct -targets. GET /healthz only shows") {
+		t.Errorf("%v", err)
+	}
+	f := newFleet("")
+	in := &Instance{ID: "a", URL: closed.URL, fleet: f}
+	if _, _, err := in.Ask(t.Context(), 7, 1); err == nil || strings.Contains(err.Error(), "#") {
+		t.Errorf("%v; want an error without the internal part of the URL", err)
+	}
+}
+
 // serving starts a target that answers only these calls, by "METHOD /path".
 func serving(t *testing.T, answers map[string]string) string {
 	t.Helper()

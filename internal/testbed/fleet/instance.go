@@ -256,7 +256,7 @@ func (in *Instance) start(ctx context.Context) error {
 	in.proc = p
 	if err := in.awaitReady(ctx); err != nil {
 		_ = p.Stop(0)
-		return fmt.Errorf("%s (port %s): %w%s%s", in.Name(), in.ID, err, in.fleet.service.noShell(), p.Quote())
+		return fmt.Errorf("%s (port %s): %w%s%s", in.Name(), in.ID, err, in.fleet.service.noShell()+in.fleet.service.misread(p.LogTail()), p.Quote())
 	}
 	in.StartTook = time.Since(began)
 	return nil

@@ -55,6 +55,16 @@ func (s *Service) noShell() string {
 	return ""
 }
 
+// misread returns a hint if a program quotes the address {db} in its output, probably because it
+// could not parse it. s may be nil.
+func (s *Service) misread(output string) string {
+	quotes := strings.Contains(output, "@tcp(") || strings.Contains(output, "@tcp%28")
+	if s == nil || !quotes || !slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool { return strings.Contains(w, "{db}") }) {
+		return ""
+	}
+	return ". Only the MySQL driver of Go reads the address in {db}: use {postgres} for PostgreSQL, or {db_host}, {db_port} and so on for other drivers of MySQL"
+}
+
 // Migrate prepares the database for a user's service, so it must be called before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {

@@ -122,7 +122,7 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	if !errors.Is(err, errSilent) && !undecided && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
 		hint = "; if this answer means that another driver holds the lock, add it to -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}
-	return fmt.Errorf("fleet: the test grab of order %d by driver %d failed: %w%s", id, driver, err, hint)
+	return fmt.Errorf("the test grab of order %s by driver %d failed: %w%s", f.Shape.OrderText(id), driver, err, hint)
 }
 
 // Wins reports whether the first instance says that the driver has won the order.

@@ -48,7 +48,11 @@ func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string)
 func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, env []string) (*Process, error) {
 	path, err := exec.LookPath(exe)
 	if err != nil {
-		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
+		from := ""
+		if dir, failed := os.Getwd(); failed == nil && filepath.Base(exe) != exe && !filepath.IsAbs(exe) {
+			from = ". The path counts from the working directory " + dir
+		}
+		return nil, fmt.Errorf("cannot start %s: %w%s", name, err, from)
 	}
 	b, err := proc.NewBarrier()
 	if err != nil {

@@ -99,6 +99,10 @@ func TestSpawnFails(t *testing.T) {
 	if _, err := s.Spawn(t.Context(), "ghost", "no-such-program", nil, nil); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("got %v, want %v", err, exec.ErrNotFound)
 	}
+	_, err := s.Spawn(t.Context(), "relative", "bin/no-such-program", nil, nil)
+	if dir, _ := os.Getwd(); err == nil || !strings.HasPrefix(err.Error(), "cannot start relative: ") || !strings.HasSuffix(err.Error(), ". The path counts from the working directory "+dir) {
+		t.Errorf("got %v, want one that says from where the path counts", err)
+	}
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
 		t.Fatal(err)
