@@ -93,9 +93,12 @@ type Answer struct {
 // send returns the reply to a request, whatever its status is.
 func (f *Fleet) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
 	client := *f.client
-	ctx, cancel := context.WithTimeout(ctx, client.Timeout) // http.Client would hide the type of an error behind its own timeout
-	defer cancel()
-	client.Timeout = 0
+	if client.Timeout > 0 { // as its own timeout, http.Client would hide the type of an error
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, client.Timeout)
+		defer cancel()
+		client.Timeout = 0
+	}
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return a, err
