@@ -29,6 +29,11 @@ func (s *strike) sendContenders(ctx context.Context) error {
 		if c.heldSince.IsZero() { // no call was stopped, because the fault was injected at a fixed time
 			c.heldSince = time.Now()
 		}
+	}
+	if !s.in.w.fleet.Ours { // a ledger that keeps only the last winner still names the first one now
+		s.claimed(ctx)
+	}
+	for _, c := range s.contests {
 		s.in.bursts.Send(c.contenders)
 	}
 	return nil
@@ -57,7 +62,7 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 // for example because a server restarted too slowly.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
-	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
+	return s.in.traits.reconnects && held && !c.inOutage && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.lease()*9/10
 }
 
@@ -270,6 +275,21 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 // repeatsFor limits how long a simulated outage lasts while the client keeps retrying. With default
 // settings, ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
+
+// failsWithin is how long clients may repeat a call before a service goes on without its lock. It is
+// short, because some clients need as long again to reconnect after an outage.
+const failsWithin = 4 * time.Second
+
+// awaitFailedTries keeps an outage going until a contender has won, or all of them have answers.
+func (s *strike) awaitFailedTries(ctx context.Context) error {
+	if !s.in.fault.Lasts {
+		return nil
+	}
+	return until(ctx, failsWithin, func() (bool, error) {
+		claimed := s.claimed(ctx)
+		return s.every(func(c *contest) bool { return !s.awaitsOther(c) || s.in.atLeastUnits(c.contenders, claimed) }), nil
+	})
+}
 
 // awaitFailedRelease keeps an outage going until the client has given up releasing its lock.
 // Otherwise, the client could still release the lock, and the order would not get stuck.

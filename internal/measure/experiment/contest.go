@@ -22,6 +22,9 @@ type contest struct {
 	// atOther means that the affected driver is stopped at one instance, while the other instance
 	// is killed and started again.
 	atOther bool
+	// inOutage means that the other drivers compete during an outage, while the affected driver stays
+	// stopped in its work.
+	inOutage bool
 
 	// These fields contain the requests of the drivers, in the order in which they are sent.
 	holder      *load.Request  // the driver that has the lock before the affected one, at the other instance; may be nil

@@ -170,7 +170,11 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	m.missed = in.whyMissed()
 	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
-	if len(doubled) > 0 && !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.atOther }) { // the lock fails only there
+	switch { // tell if the lock fails only in one kind of injection
+	case len(doubled) == 0:
+	case !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.inOutage }):
+		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
+	case !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.atOther }):
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and started again, and another driver won meanwhile: code that runs when an instance starts must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
 	}
 	for _, p := range in.points {
@@ -215,7 +219,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if c.point.String() != name {
 			continue
 		}
-		if (c.affectedFirst || c.atOther) && !c.repeated {
+		if (c.affectedFirst || c.atOther || c.inOutage) && !c.repeated {
 			p.Strikes++
 		}
 		if c.struck {
@@ -234,7 +238,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if e.Record != nil {
 			misses += e.Record.NearMisses[c.order]
 		}
-		competed = competed && (c.repeated || in.competed(c))
+		competed = competed && (c.repeated || c.inOutage || in.competed(c)) // during an outage, a grab may fail
 		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 		}

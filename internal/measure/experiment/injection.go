@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
@@ -59,6 +61,7 @@ type injection struct {
 	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
 	undisturbed   []*contest
 	responses     *responses
+	shown         []check.Pair // the winners that the ledger has named at any time
 }
 
 // inject tests one strategy under a fault and returns the result with its verdict.
@@ -119,6 +122,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
 	m.vacuous = "" // each step now has its own verdict
+	m.invalid = cmp.Or(m.invalid, in.overwritten(m.evidence))
 	in.judgePoints(&m)
 	c.conclude(m)
 }
@@ -162,6 +166,9 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 		if in.testsStart(p) {
 			again++
 			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
+		}
+		if in.testsOutage(p) {
+			again++
 		}
 	}
 	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each injection also needs an order without the fault
@@ -380,6 +387,11 @@ func (in *injection) strikeAll(ctx context.Context) error {
 				return err
 			}
 		}
+		if in.testsOutage(p) {
+			if err := in.strikeInOutage(ctx, p); err != nil {
+				return err
+			}
+		}
 	}
 	err := in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the orders that were not needed
@@ -417,6 +429,43 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	in.struck, in.other, in.atOther = in.other, in.struck, true
 	defer func() { in.fault, in.struck, in.other, in.atOther = f, in.other, in.struck, false }()
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
+}
+
+// testsOutage reports whether to inject an outage once more at this step, so that the other drivers
+// compete while it lasts and the affected driver stays stopped. No server may grant a lock then, or
+// another driver could win with an expired lease.
+func (in *injection) testsOutage(p fault.Point) bool {
+	needs := in.strategy.Needs
+	allDown := needs == lock.Redis || needs == lock.RedisQuorum && in.fault.Hits == needs
+	return in.traits.reconnects && in.fault.Course == fault.AtOnce && in.fault.Lasts && allDown && p.Part == fault.Work && p.After
+}
+
+// strikeInOutage stops a driver in its work. Then other drivers compete during the outage, and the
+// stopped driver continues before the servers are back.
+func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
+	f := in.fault
+	in.fault.Course, in.fault.ContendFor = fault.BeforeHeal, min(f.ContendFor, 1/in.lease().Seconds())
+	defer func() { in.fault = f }()
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
+}
+
+// overwritten names a driver that the ledger of the user's service has shown but does not name in
+// the end. It returns "" if there is none, or if the service may undo wins.
+func (in *injection) overwritten(e check.Evidence) string {
+	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.NoLedger != nil {
+		return ""
+	}
+	gone, _ := check.CompareAnswers(in.shown, e.Ledger)
+	if len(gone) == 0 {
+		return ""
+	}
+	id := gone[0].Order
+	text := fmt.Sprintf("the ledger first named driver %d for order %s and later ", gone[0].Driver, in.w.fleet.Shape.OrderText(id))
+	i := slices.IndexFunc(e.Ledger, func(g order.Grab) bool { return g.Order == id })
+	if i < 0 {
+		return text + "no driver, so it may not name every driver who won: if the service undoes grabs, add -compensation"
+	}
+	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query", e.Ledger[i].Driver)
 }
 
 // bothOrders reports whether to inject the fault twice at this step. The delayed driver writes last
@@ -458,7 +507,7 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	s := strike{in: in}
 	for _, p := range points {
 		c := in.following(p)
-		c.affectedFirst, c.atOther = affectedFirst, in.atOther
+		c.affectedFirst, c.atOther, c.inOutage = affectedFirst, in.atOther, in.fault.Lasts && in.fault.Course == fault.BeforeHeal
 		s.contests = append(s.contests, c)
 	}
 	in.contests = append(in.contests, s.contests...)

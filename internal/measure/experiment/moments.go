@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"syscall"
 	"time"
@@ -137,14 +138,20 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 		return false, err
 	}
 	wait.For(ctx, simultaneous) // give all threads time to stop
-	grabbed := make(chan error, 1)
+	grabbed, seen := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := in.struck.Grab(ctx, in.spare, 0)
 		grabbed <- err
 	}()
+	go func() { // unlike a grab, this request is answered even if the process is a server that the service needs
+		path, _, _ := in.w.fleet.Shape.Request(in.spare, 0)
+		seen <- in.struck.Call(ctx, http.MethodGet, string(path), nil, nil)
+	}()
 	wait.For(ctx, max(3*took, 3*simultaneous))
-	answered = len(grabbed) > 0
-	return answered, errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
+	answered = len(grabbed)+len(seen) > 0
+	err = errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
+	<-seen
+	return answered, err
 }
 
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {

@@ -7,6 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -182,6 +186,24 @@ func TestCrashByTime(t *testing.T) {
 	}
 }
 
+// needing returns the URL of a service that needs the given shop for each grab, but not to refuse a GET.
+func needing(t *testing.T, shop string) string {
+	u, err := url.Parse(shop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grabs := httputil.NewSingleHostReverseProxy(u)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		grabs.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 // What cannot be struck as it is asked for is refused, with what to do.
 func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 	gone := exec.Command("true")
@@ -197,6 +219,7 @@ func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 		{"this program", func(c *Config) { c.Target.PIDs[0] = os.Getpid() }, "is the process of loadgen itself"},
 		{"no lease", func(c *Config) { c.Target.Lease = 0 }, "add -lease D"},
 		{"no such fault", func(c *Config) { c.Faults = []catalog.Fault{catalog.Failover} }, "only the faults pause and crash"},
+		{"a server that a grab needs", func(c *Config) { c.Target.URLs[1] = needing(t, c.Target.URLs[1]) }, "still answered"},
 		{"in another order", func(c *Config) { p := c.Target.PIDs; p[0], p[1] = p[1], p[0] }, "still answered"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -376,6 +377,9 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	if t.service == nil {
 		return
 	}
+	if p.Ledger != "" && t.onlyUpdates(i.cfg.Target.Database.Query) {
+		p.Ledger += ". A grab only updates this row, so a second winner would overwrite the first one: a table with one row for each winner is better"
+	}
 	for i, c := range t.calls[fault.Alone] {
 		role := roles[t.service.parts[i]]
 		if locks(c) && t.service.parts[i] == fault.Work {
@@ -386,6 +390,27 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	for _, c := range t.service.renewal {
 		p.Calls = append(p.Calls, SeenCall{"renewal", string(c.Phase)})
 	}
+}
+
+// queriedTable matches the first table that a query reads.
+var queriedTable = regexp.MustCompile("(?i)\\bFROM\\s+(?:[\"`\\w]+\\.)?[\"`]?(\\w+)")
+
+// onlyUpdates reports whether a request writes to the table of the ledger query, but adds no row.
+func (t trail) onlyUpdates(query string) (updates bool) {
+	m := queriedTable.FindStringSubmatch(query)
+	for _, c := range t.calls[fault.Alone] {
+		for _, s := range statements(c) {
+			verb, table, _ := strings.Cut(s, " ")
+			if m == nil || !isWrite(s) || !strings.EqualFold(table, m[1]) {
+				continue
+			}
+			if verb != "UPDATE" {
+				return false
+			}
+			updates = true
+		}
+	}
+	return updates
 }
 
 // reach finds the remote calls at which a fault can be injected. If the calls of the service are

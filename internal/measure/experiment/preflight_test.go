@@ -61,6 +61,20 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// A ledger that is a column keeps only the last winner, and the line about the ledger says so.
+func TestInspectLedgerColumn(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "in-column", target.Spec{}, catalog.NoFault)
+	cfg.Target.Database.Query = "SELECT id, driver FROM tickets WHERE driver IS NOT NULL AND id BETWEEN ? AND ?"
+	var p Preflight
+	if err := Inspect(t.Context(), cfg, func(shown Preflight) { p = shown }); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(p.Ledger, "has 1 row of the order. A grab only updates this row") {
+		t.Errorf("%q: want a hint that a second winner would overwrite the row", p.Ledger)
+	}
+}
+
 // A poller of the service is no renewal, and an error after the write is no mistake of the user.
 func TestInspectGoesOn(t *testing.T) {
 	t.Parallel()

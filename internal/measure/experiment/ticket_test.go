@@ -343,6 +343,43 @@ func TestCrashTestsTheStart(t *testing.T) {
 	}
 }
 
+// A service that goes on without its lock while Redis is down lets a second driver win, unless its write
+// looks again. The others compete while the driver that the fault hits is stopped in its work.
+func TestOutageDuringTheWork(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		kind, why string
+		want      catalog.Verdict
+	}{
+		{"fails-open", "if Redis fails, a grab must fail too", catalog.Unsafe},
+		{"fails-open guarded", "", catalog.Safe},
+		{"", "", catalog.Safe},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, tt.kind, target.Spec{}, catalog.RedisDown)
+			strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+			c := checkTickets(t, cfg, tt.want).Cells[0]
+			if p := c.Points[0]; !strings.Contains(c.Reason, tt.why) || p.Struck != 2 || p.Strikes != 2 {
+				t.Errorf("struck %d of %d, %q; want 2 of 2, and a reason with %q", p.Struck, p.Strikes, c.Reason, tt.why)
+			}
+		})
+	}
+}
+
+// A second winner may overwrite the first one in a ledger that is a column. After a crash, the first one
+// is not told that it won, so only a reading of the ledger shows it.
+func TestOverwrittenWinner(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "in-column", target.Spec{}, catalog.Crash)
+	cfg.Target.Database.Query = "SELECT id, driver FROM tickets WHERE driver IS NOT NULL AND id BETWEEN ? AND ?"
+	strikeAt(t, &cfg, "before mysql UPDATE tickets 2")
+	c := checkTickets(t, cfg, catalog.Unknown).Cells[0]
+	if !strings.Contains(c.Reason, "may keep only the last winner") {
+		t.Errorf("%s: want a reason that names the overwritten winner", c.Reason)
+	}
+}
+
 // A fencing token that only the write checks does not help if the older driver writes first. If that
 // driver writes too late for the test, the verdict is unknown.
 func TestFenceOfAService(t *testing.T) {
