@@ -29,6 +29,7 @@ func checkFlags() []flags.Flag {
 // check sends a few test requests to the user's service and prints the findings.
 func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	s.notes.print(stderr)
+	s.Log = stderr
 	var failed error
 	err := experiment.Inspect(ctx, s.Config, func(p experiment.Preflight) {
 		printPreflight(stdout, p)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
@@ -159,7 +161,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {
-		return fmt.Errorf("%w: it is unknown which orders are open: name the first open order with -first-order ID, or describe with -open-orders how to open new ones", ErrRefused)
+		return fmt.Errorf("%w: it is unknown which orders are open: name the first open order with -first-order ID (first-order: ID in a target file), or describe with -open-orders how to open new ones", ErrRefused)
 	}
 	return nil
 }
@@ -173,7 +175,8 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		if unknown := new(x509.UnknownAuthorityError); errors.As(err, unknown) {
 			return fmt.Errorf("%w: target %s: %v: put the certificate of its authority into a file, and name the file in the environment variable SSL_CERT_FILE", ErrRefused, in.URL, err)
 		}
-		return fmt.Errorf("target %s does not answer: %w: start it, or correct -targets. GET /healthz only shows whether the target runs, so any answer is enough", in.URL, err)
+		hint := cmp.Or(notHTTP(err), ": start it, or correct -targets. GET /healthz only shows whether the target runs, so any answer is enough")
+		return fmt.Errorf("target %s does not answer: %w%s", in.URL, err, hint)
 	}
 	strategies, listed := f.strategiesOf(ctx, in.URL)
 	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })
@@ -188,6 +191,18 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies): name instances of the same service", ErrRefused, f.Instances[0].URL, in.URL)
 	}
 	return nil
+}
+
+// notHTTP returns a hint if the answer to a request shows that the server does not use the expected
+// protocol.
+func notHTTP(err error) string {
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return ": use http:// instead of https://"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), strings.Contains(err.Error(), "malformed HTTP"):
+		return ": check that an HTTP server listens on this port"
+	}
+	return ""
 }
 
 func byName(strategies []Strategy) []Strategy {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -58,6 +59,34 @@ func TestOneLine(t *testing.T) {
 	}
 	if got := OneLine("a" + strings.Repeat("é", 150)); got != "a"+strings.Repeat("é", 99)+"…" {
 		t.Errorf("cut within a character: %q", got)
+	}
+}
+
+// A target that does not speak HTTP, or only without TLS, leads to a hint.
+func TestNotHTTP(t *testing.T) {
+	plain := serving(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096)) // the whole request, so that closing does not reset the connection
+			_ = c.Close()
+		}
+	}()
+	for url, want := range map[string]string{
+		strings.Replace(plain, "http://", "https://", 1): "HTTPS client: use http:// instead of https://",
+		"http://" + l.Addr().String():                    "EOF: check that an HTTP server listens on this port",
+	} {
+		if _, err := Attach(t.Context(), target.Target{URLs: []string{url}, FirstOrder: 1}); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v; want …%s", url, err, want)
+		}
 	}
 }
 

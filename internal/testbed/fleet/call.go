@@ -33,7 +33,10 @@ type StatusError struct {
 // Error returns the status and the text of the response. If the service has only accepted the
 // request, without a result, it adds a hint.
 func (e *StatusError) Error() string {
-	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
+	text := fmt.Sprintf("HTTP %d", e.Code)
+	if e.Says != "" {
+		text += ": " + e.Says
+	}
 	if e.Code == http.StatusAccepted {
 		text += " has no result: say with -later where to ask for it. If the service has no such URL, add one"
 	}

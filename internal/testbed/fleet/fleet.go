@@ -57,6 +57,8 @@ type Fleet struct {
 	cfg     Config
 	stack   *stack.Stack
 	service *Service // nil for instances of this program
+	// readyWithin limits how long an instance of a service may take to start. 0 means serviceTimeout.
+	readyWithin time.Duration
 }
 
 // Config contains the settings that all instances share.

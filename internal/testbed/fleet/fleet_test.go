@@ -135,14 +135,24 @@ func TestServiceDoesNotStart(t *testing.T) {
 		{"sh -c 'echo one; echo two; exit 3' {port}", "/readyz", `^instance 1 \(port \d+\): it exited before it was ready. Its output ends with\n    one\n    two$`},
 		{`sh -c 'echo "cannot parse u@tcp(h:1)/d"; exit 1' {port} {db}`, "/readyz", `it exited before it was ready. Only the MySQL driver of Go reads the address in \{db\}: use \{postgres\} for PostgreSQL, .*. Its output ends with\n`},
 		{"cd shop && node shop.js {port}", "", `exec: "cd": .*: loadgen runs the command without a shell, so cd has no effect: use sh -c`},
+		{"~/shop/run {port}", "", `loadgen runs the command without a shell, so ~ in ~/shop/run is not expanded: write the complete path`},
+		{"sh -c 'echo Access denied for user shop; exit 3' {port}", "", `exited before it was ready: write {db_user} and {db_password} where the command names the user and the password\. Its output`},
+		{"sh -c 'echo Access denied for user shop; exit 3' {port} {db_password}", "", `exited before it was ready\. Its output`},
 		{"sleep 600 {port}", "/readyz", `the user stopped the run`},
+		{"sh -c 'exec sleep 600' {port}", "/readyz", `its process is running, but was not ready within 500ms: .*, and it has printed nothing$`},
+		{"sh -c 'echo hello; exec sleep 600' {port}", "/readyz", `its process is running, but was not ready within 500ms: .*\. Its output ends with\n    hello$`},
 	} {
 		service, err := ParseService(tt.service)
 		if err != nil {
 			t.Fatal(err)
 		}
 		service.Ready = tt.ready
-		f := New(Config{Instances: 1, Say: t.Logf}, st, 0)
+		said := ""
+		f := New(Config{Instances: 1, Say: func(format string, args ...any) { said += fmt.Sprintf(format, args...) }}, st, 0)
+		waits := strings.Contains(tt.wants, "500ms")
+		if waits {
+			f.readyWithin = 500 * time.Millisecond
+		}
 		in := f.Instances[0]
 		if err := in.chooseAddr(); err != nil {
 			t.Fatal(err)
@@ -160,6 +170,9 @@ func TestServiceDoesNotStart(t *testing.T) {
 		began := time.Now()
 		if err := in.start(ctx); err == nil || !regexp.MustCompile(tt.wants).MatchString(err.Error()) || time.Since(began) > serviceTimeout/2 {
 			t.Errorf("%s: after %v: %v; want %s", tt.service, time.Since(began), err, tt.wants)
+		}
+		if waits && !strings.Contains(said, "is not ready after ") {
+			t.Errorf("%s: said %q", tt.service, said)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -256,7 +257,8 @@ func (in *Instance) start(ctx context.Context) error {
 	in.proc = p
 	if err := in.awaitReady(ctx); err != nil {
 		_ = p.Stop(0)
-		return fmt.Errorf("%s (port %s): %w%s%s", in.Name(), in.ID, err, in.fleet.service.noShell()+in.fleet.service.misread(p.LogTail()), p.Quote())
+		hints := in.fleet.service.noShell() + in.fleet.service.misread(p.LogTail()) + in.fleet.service.wrongPassword(p.LogTail())
+		return fmt.Errorf("%s (port %s): %w%s%s", in.Name(), in.ID, err, hints, p.Quote())
 	}
 	in.StartTook = time.Since(began)
 	return nil
@@ -281,9 +283,9 @@ const (
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
 	if in.fleet.service != nil {
-		within = serviceTimeout
+		within = cmp.Or(in.fleet.readyWithin, serviceTimeout)
 	}
-	run := ctx
+	began, sayAfter, run := time.Now(), within/24, ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -301,6 +303,10 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		if line, missing := in.readyIsMissing(err); !missing || line != says {
 			since, says = time.Now(), line
 		}
+		if took := time.Since(began); err != nil && in.fleet.service != nil && took > sayAfter {
+			in.fleet.cfg.Say("%s (port %s) is not ready after %v of %v: %v", in.Name(), in.ID, took.Round(time.Second/10), within, err)
+			sayAfter *= 2
+		}
 		switch {
 		case err == nil, errors.Is(err, errPortTaken):
 			return err
@@ -313,7 +319,11 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		case time.Since(since) > missingFor:
 			return fmt.Errorf("its ready path does not exist: %w: correct ready", err)
 		case !wait.For(ctx, 20*time.Millisecond) && in.alive() && run.Err() == nil:
-			return fmt.Errorf("it was not ready in time: %w", err)
+			printed := ""
+			if in.proc.LogTail() == "" {
+				printed = ", and it has printed nothing"
+			}
+			return fmt.Errorf("its process is running, but was not ready within %v: %w%s", within, err, printed)
 		}
 	}
 }

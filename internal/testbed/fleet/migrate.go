@@ -47,7 +47,10 @@ func (s *Service) noShell() string {
 	if s == nil {
 		return ""
 	}
-	for _, w := range s.words {
+	for _, w := range slices.Concat(s.env, s.words) {
+		if strings.HasPrefix(w, "~/") || strings.Contains(w, "=~/") {
+			return fmt.Sprintf(": loadgen runs the command without a shell, so ~ in %s is not expanded: write the complete path", w)
+		}
 		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";", "cd", "export"}, w) {
 			return fmt.Sprintf(": loadgen runs the command without a shell, so %s has no effect: use sh -c 'COMMAND'", w)
 		}
@@ -63,6 +66,18 @@ func (s *Service) misread(output string) string {
 		return ""
 	}
 	return ". Only the MySQL driver of Go reads the address in {db}: use {postgres} for PostgreSQL, or {db_host}, {db_port} and so on for other drivers of MySQL"
+}
+
+// wrongPassword returns a hint if the log says that the database has refused the user, and the
+// command does not contain the password of this user. s may be nil.
+func (s *Service) wrongPassword(log string) string {
+	refused := map[string]string{"db": "Access denied for user", postgres: "password authentication failed"}
+	for name, text := range refused {
+		if s != nil && strings.Contains(log, text) && !s.Uses(name+"_password") {
+			return fmt.Sprintf(": write {%s_user} and {%[1]s_password} where the command names the user and the password", name)
+		}
+	}
+	return ""
 }
 
 // Migrate prepares the database for a user's service, so it must be called before Equip.
