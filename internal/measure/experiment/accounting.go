@@ -40,12 +40,13 @@ type accounting struct {
 
 	open       map[int64]*orderState // orders that still wait for the answers of some drivers
 	contended  int
-	tried      int          // orders for which at least one driver got the lock
-	unclaimed  []int64      // orders that the service reported as taken, without telling any driver that it won
-	told       []check.Pair // drivers that were told that they won
-	unsure     []check.Pair // drivers that may have won, although they were not told that they won
-	probeWins  int          // how many wins in told come from test requests after the load
-	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
+	tried      int            // orders for which at least one driver got the lock
+	unclaimed  []int64        // orders that the service reported as taken, without telling any driver that it won
+	told       []check.Pair   // drivers that were told that they won
+	unsure     []check.Pair   // drivers that may have won, although they were not told that they won
+	probeWins  int            // how many wins in told come from test requests after the load
+	winnerless []int64        // orders that the service reports as taken although the ledger has no winner
+	busy       map[int64]bool // orders for which the test requests after the load were answered with "busy" until the end
 
 	// These fields are used only if orders have several units to sell.
 	refusedLast []int64         // orders for which a driver was refused after the last sale

@@ -53,7 +53,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 	m.invalidate(e.NoLedger, "the ledger could not be read")
 	m.invalidate(au.readEvents(c, s, e), "events were lost")
 	p, err := au.probeAll(ctx, c, a, first, rows)
-	e.Stuck, e.NoProbe = p.stuck, err
+	e.Stuck, e.NoProbe, a.busy = p.stuck, err, p.busy
 	m.invalidate(err, "stuck orders could not be counted")
 	if au.fleet.Foreign && a.distrust(p.lost) {
 		e.Told, e.Unsure = a.told, a.unsure
@@ -69,6 +69,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 			m.invalidate(err, "the time until rows were taken back is not known")
 		}
 		if err == nil {
+			a.told = au.promises(a.told, rows)
 			a.winnerless = p.withoutWinner(rows, a, *e)
 			e.Stuck = append(e.Stuck, a.winnerless...)
 		}
@@ -145,7 +146,7 @@ func (au *auditor) settle(ctx context.Context, c *Cell, a *accounting, first int
 			rows, changed = next, now
 			lost += len(deleted)
 		}
-		promised, _ := check.CompareAnswers(a.told, rows)
+		promised, _ := check.CompareAnswers(au.promises(a.told, rows), rows)
 		watched := now.Sub(began)
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
@@ -170,6 +171,7 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 		once := check.Evidence{Ledger: rows}.WithoutRepeats(au.cfg.perDriver())
 		rows, repeated = once, len(rows)-len(once)
 	}
+	a.told = au.promises(a.told, rows)
 	all, loads, told := check.RowsByOrder(rows), map[int64]int{}, check.RowsByOrder(check.Rows(a.told))
 	for _, g := range rows {
 		if !au.fleet.IsProbe(g.Driver) {
@@ -204,6 +206,26 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 }
 
+// promises returns the answers "grabbed" for which the ledger must have a row. The user's service may
+// tell a driver again that it has won. Such an answer counts only if the driver may have another unit,
+// or if the ledger repeats its row.
+func (au *auditor) promises(told []check.Pair, rows []order.Grab) []check.Pair {
+	if au.fleet.Ours || au.fleet.Known() {
+		return told
+	}
+	left := map[check.Pair]int{}
+	for _, p := range check.Pairs(rows) {
+		left[p]++
+	}
+	for _, p := range told {
+		left[p] = max(left[p], au.cfg.perDriver())
+	}
+	return slices.DeleteFunc(slices.Clone(told), func(p check.Pair) bool {
+		left[p]--
+		return left[p] < 0
+	})
+}
+
 // readEvents reads the events that our instances recorded. It counts how often two drivers held a
 // lock at once, and how often the database refused a late write.
 func (au *auditor) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
@@ -234,7 +256,8 @@ type probes struct {
 	stuck   []int64 // orders whose test request got no clear answer
 	refused []int64 // orders whose test request got the answer "taken"
 	won     []check.Pair
-	lost    bool // whether any test request got the answer "taken" or "busy"
+	lost    bool           // whether any test request got the answer "taken" or "busy"
+	busy    map[int64]bool // orders whose test requests got only the answer "busy"
 }
 
 // probeAll sends a request of a new driver for each order after the load. If an order is reported
@@ -245,6 +268,7 @@ func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first i
 	}
 	var mu sync.Mutex
 	probed := 0
+	p.busy = map[int64]bool{}
 	winners, told := check.RowsByOrder(rows), check.RowsByOrder(check.Rows(a.told))
 	reserved := func(id int64) bool {
 		return au.ledger && !au.fleet.Ours && !au.fleet.Known() && winners[id]+told[id] == 0
@@ -256,6 +280,8 @@ func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first i
 		au.progress.step("probed %d of %d orders", probed, c.Orders)
 		p.lost = p.lost || outcome == grab.Taken || outcome == grab.Busy
 		switch outcome {
+		case grab.Busy:
+			p.busy[id] = true
 		case grab.Taken:
 			p.refused = append(p.refused, id)
 		case grab.Grabbed:

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,10 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/target"
 )
 
 // checkTold says whether the cell was held against every property, and whether
@@ -116,5 +121,104 @@ func TestFailureOf(t *testing.T) {
 	}
 	if n := unsoldOf(e, 4); n != 1 {
 		t.Errorf("of one unit that nobody has: %d left", n)
+	}
+}
+
+// TestRepeatedPromises checks that a service of others may tell a driver several times that it has won an
+// order. These promises are one, or as many as the driver may have units. Our own instances must promise
+// an order only once.
+func TestRepeatedPromises(t *testing.T) {
+	told := func(drivers ...int64) (all []check.Pair) {
+		for _, d := range drivers {
+			all = append(all, check.Pair{Order: 1, Driver: d})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name              string
+		told, rows        []check.Pair
+		change            func(*auditor)
+		phantom, double   int
+		unacknowledged    int
+		counted, disagree string
+	}{
+		{name: "told twice, one row", told: told(4, 4), rows: told(4)},
+		{name: "told twice, one row, idempotent", told: told(4, 4), rows: told(4), change: func(au *auditor) { au.cfg.Target.Idempotent = true }},
+		{name: "told twice, two rows", told: told(4, 4), rows: told(4, 4), double: 1},
+		{name: "told twice, two rows, idempotent", told: told(4, 4), rows: told(4, 4), change: func(au *auditor) { au.cfg.Target.Idempotent = true }},
+		{name: "told twice, no row", told: told(4, 4), phantom: 1, disagree: "1 grab was promised"},
+		{name: "told twice, another driver's row", told: told(4, 4), rows: told(5), phantom: 1, unacknowledged: 1, disagree: "1 grab was promised"},
+		{name: "two drivers told, one of them twice, one row", told: told(4, 4, 5), rows: told(5), phantom: 1, double: 1, counted: fromAnswers, disagree: "1 grab was promised"},
+		{name: "two units for each driver, told three times, two rows", told: told(4, 4, 4), rows: told(4, 4), change: func(au *auditor) { au.cfg.Stock, au.cfg.PerDriver = 2, 2 }},
+		{name: "two units for each driver, told three times, one row", told: told(4, 4, 4), rows: told(4), change: func(au *auditor) { au.cfg.Stock, au.cfg.PerDriver = 2, 2 }, phantom: 1, disagree: "1 grab was promised"},
+		{name: "no ledger, told twice", told: told(4, 4), change: func(au *auditor) { au.ledger = false }, counted: fromAnswers},
+		{name: "no ledger, two drivers told, one of them twice", told: told(4, 4, 5), change: func(au *auditor) { au.ledger = false }, double: 1, counted: fromAnswers},
+		{name: "our instance told twice, one row", told: told(4, 4), rows: told(4), change: func(au *auditor) { au.fleet.Ours = true }, phantom: 1, disagree: "1 grab was promised"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			au := &auditor{fleet: fleet.New(fleet.Config{Instances: 2}, nil, 0), ledger: true}
+			au.fleet.Ours, au.fleet.Foreign, au.fleet.Shape = false, true, target.Own
+			if tt.change != nil {
+				tt.change(au)
+			}
+			c := Cell{Orders: 1, StuckOrders: new(0)}
+			m := measured{accounting: newAccounting(5, nil, target.Own)}
+			m.told, m.units = slices.Clone(tt.told), au.cfg.units()
+			m.evidence = check.Evidence{Units: au.cfg.units(), Foreign: !au.fleet.Ours, FromAnswers: !au.ledger}
+			au.count(t.Context(), &c, m.accounting, 1, check.Rows(tt.rows), probes{}, &m.evidence)
+			au.doubt(t.Context(), &c, &m, true)
+			want := tt.counted
+			if want == "" {
+				want = fromLedger
+			}
+			if value(c.PhantomGrabs) != tt.phantom || value(c.UnacknowledgedGrabs) != tt.unacknowledged || value(c.DoubleGrabs) != tt.double || c.CountedFrom != want {
+				t.Errorf("%d phantoms, %d unacknowledged, %d double-grabs by the %s; want %d, %d, %d by the %s",
+					value(c.PhantomGrabs), value(c.UnacknowledgedGrabs), value(c.DoubleGrabs), c.CountedFrom, tt.phantom, tt.unacknowledged, tt.double, want)
+			}
+			m.evidence.FromAnswers = !au.ledger
+			for _, v := range check.Judge(m.evidence, catalog.AnswersAgree) {
+				if (v.Result == check.Fail) != (tt.disagree != "") || !strings.Contains(v.Why, tt.disagree) {
+					t.Errorf("%s: %s; want …%s…", v.Result, v.Why, tt.disagree)
+				}
+			}
+		})
+	}
+}
+
+// TestPointsByAnswers checks that a point is judged by what counts for its cell. If the ledger keeps only
+// the last winner, the answers show at which point two drivers won.
+func TestPointsByAnswers(t *testing.T) {
+	told := []check.Pair{{Order: 1, Driver: 4}, {Order: 1, Driver: 4}, {Order: 1, Driver: 5}, {Order: 2, Driver: 6}, {Order: 2, Driver: 6}}
+	for _, tt := range []struct {
+		name     string
+		ledger   []order.Grab
+		noLedger error
+	}{
+		{"the ledger keeps the last winner", check.Rows([]check.Pair{{Order: 1, Driver: 5}, {Order: 2, Driver: 6}}), nil},
+		{"the ledger cannot be read", nil, context.DeadlineExceeded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			au := &auditor{fleet: fleet.New(fleet.Config{Instances: 2}, nil, 0), ledger: true}
+			au.fleet.Ours, au.fleet.Foreign, au.fleet.Shape = false, true, target.Own
+			c := Cell{Orders: 2, StuckOrders: new(0)}
+			m := measured{accounting: newAccounting(5, nil, target.Own)}
+			m.told = told
+			m.evidence = check.Evidence{Foreign: true, NoLedger: tt.noLedger, Told: told}
+			au.count(t.Context(), &c, m.accounting, 1, tt.ledger, probes{}, &m.evidence)
+			au.doubt(t.Context(), &c, &m, true)
+			if c.CountedFrom != fromAnswers || value(c.DoubleGrabs) != 1 {
+				t.Fatalf("%d double-grabs by the %s, want 1 by the answers", value(c.DoubleGrabs), c.CountedFrom)
+			}
+			in := &injection{w: &worker{}, cell: &c}
+			for n, name := range []string{"guilty", "innocent"} {
+				in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
+			}
+			if p := in.row("guilty", m.evidence, nil); p.Verdict != catalog.Unsafe || value(p.DoubleGrabs) != 1 {
+				t.Errorf("guilty: %s with %d double-grabs, want unsafe with 1", p.Verdict, value(p.DoubleGrabs))
+			}
+			if p := in.row("innocent", m.evidence, nil); p.Verdict == catalog.Unsafe || value(p.DoubleGrabs) != 0 {
+				t.Errorf("innocent: %s with %d double-grabs", p.Verdict, value(p.DoubleGrabs))
+			}
+		})
 	}
 }

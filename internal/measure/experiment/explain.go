@@ -243,7 +243,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 		}
 	}
-	if e.NoLedger == nil {
+	if e.NoLedger == nil || double > 0 {
 		p.DoubleGrabs = &double
 		if in.w.cfg.units() > 1 {
 			p.Unsold = &left

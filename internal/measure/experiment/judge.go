@@ -22,7 +22,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, test requests find the units that are stuck
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
+		return catalog.Stuck, m.howStuck(c) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
 	case m.repeated != "":
 		return catalog.Unknown, m.repeated
 	case m.invalid != "":
@@ -64,6 +64,25 @@ func (c Cell) tooLate() string {
 		return ". The grab had ended before the process was killed: start the process again, and repeat the run"
 	}
 	return ". The grab had ended by then: its answers may arrive late, for example because a small answer waits for a delayed acknowledgement (TCP_NODELAY avoids that)"
+}
+
+// howStuck says that orders can no longer be grabbed. If each of them has its winners, and every test
+// request was answered "busy", it says that locks were not released.
+func (m measured) howStuck(c Cell) string {
+	locked := len(m.evidence.Stuck) == *c.StuckOrders && !slices.ContainsFunc(m.evidence.Stuck, func(id int64) bool {
+		return !m.busy[id] || unsoldOf(m.evidence, id) > 0
+	})
+	if !locked {
+		return share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed"
+	}
+	has, why := " a winner", ", but still answer busy, because their locks are not released"
+	if *c.StuckOrders == 1 {
+		why = ", but still answers busy, because its lock is not released"
+	}
+	if c.Sale != nil {
+		has = " no unit left"
+	}
+	return share(*c.StuckOrders, c.Orders, "has", "have") + has + why
 }
 
 // withoutWinner describes the orders that are reported as taken although the ledger has no winner.

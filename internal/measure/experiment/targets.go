@@ -238,6 +238,12 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
+// useAnswers makes the answers count instead of the ledger, for the cell and for each of its points.
+func (m *measured) useAnswers(c *Cell, told []check.Pair) {
+	m.told, m.evidence.Told, m.evidence.FromAnswers = told, told, true
+	c.countAnswers(m.accounting)
+}
+
 // doubt returns a reason not to trust the figures of the user's service. It returns "" if there is
 // none.
 func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
@@ -246,16 +252,17 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 	}
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
-	promised := check.CountGrabs(check.Evidence{Ledger: check.Rows(a.told)}.WithoutRepeats(au.cfg.perDriver()), a.units)
+	told := check.Evidence{Ledger: check.Rows(a.told)}.WithoutRepeats(au.cfg.perDriver())
+	promised := check.CountGrabs(told, a.units)
 	winners := check.CountGrabs(m.evidence.WithoutRepeats(au.cfg.perDriver()), a.units)
 	switch {
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {
-			c.countAnswers(a)
+			m.useAnswers(c, check.Pairs(told))
 			m.note = ", according to the answers"
 		}
 	case au.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
-		c.countAnswers(a)
+		m.useAnswers(c, check.Pairs(told))
 		m.note = ", according to the answers: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger, au.fleet.Shape)

@@ -272,6 +272,8 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		}
 		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
 			ofAll(*c.OrdersDoubleGrabbed, c.Orders), catalog.Plural(*c.DoubleGrabs, "grab", "grabs"), cause)
+	case c.Verdict == catalog.Stuck && c.StuckOrders != nil && *c.OrdersGrabbed == c.Orders:
+		return fmt.Sprintf("%s grabbed exactly once, but a new driver gets no final answer for %d.", each(c.Orders), *c.StuckOrders)
 	case c.Verdict == catalog.Stuck && c.StuckOrders != nil:
 		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
 	case c.Verdict != catalog.Safe:

@@ -58,7 +58,7 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 			case errors.Is(err, errSilent):
 				silent, silence = append(silent, first+i), err
 				return nil
-			case err == nil && outcome == "":
+			case err == nil && outcome == grab.Busy:
 				stuck = append(stuck, first+i)
 			}
 			return err
@@ -72,8 +72,8 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 }
 
 // askUntilTold sends requests for an order from new test drivers, until one gets a final outcome.
-// After two lease times, it gives up and returns an empty outcome. It returns errSilent if no
-// instance answers. The ids of the drivers differ by step.
+// After two lease times, it gives up and returns "busy". It returns errSilent if no instance
+// answers. The ids of the drivers differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -104,7 +104,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 			return driver, "", f.probeError(id, driver, err)
 		}
 		if err == nil && over {
-			return driver, "", nil
+			return driver, grab.Busy, nil
 		}
 		if !wait.For(ctx, every) {
 			return driver, "", context.Cause(ctx)

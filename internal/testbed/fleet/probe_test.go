@@ -68,8 +68,8 @@ func TestStuckOrders(t *testing.T) {
 		{"frees itself after a lease", answersFrom(lease, http.StatusOK), false, false, grab.Grabbed},
 		{"frees itself after 1.5 leases", answersFrom(lease*3/2, http.StatusOK), false, false, grab.Grabbed},
 		{"frees itself after 1.9 leases", answersFrom(lease*19/10, http.StatusConflict), false, false, grab.Taken},
-		{"frees itself after 2.5 leases", answersFrom(lease*5/2, http.StatusOK), true, false, ""},
-		{"never", answersFrom(time.Hour, http.StatusOK), true, false, ""},
+		{"frees itself after 2.5 leases", answersFrom(lease*5/2, http.StatusOK), true, false, grab.Busy},
+		{"never", answersFrom(time.Hour, http.StatusOK), true, false, grab.Busy},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
