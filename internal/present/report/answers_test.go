@@ -21,6 +21,10 @@ func TestAnswersAlone(t *testing.T) {
 	ledger.Strategy, ledger.CountedFrom, ledger.Grabs, ledger.LowerBound = "rlock", "ledger", new(5), false
 	lastWriter := cell
 	lastWriter.Strategy, lastWriter.PhantomGrabs, lastWriter.LowerBound = "none", new(2), false
+	struck := func(c experiment.Cell) experiment.Cell {
+		c.Fault, c.Points = catalog.Pause, []experiment.Point{{Point: "after read", Strikes: 1, Struck: 1, Verdict: catalog.Unsafe, DoubleGrabs: new(1)}}
+		return c
+	}
 	rules := &target.Rules{Grabbed: "json:.code==0", Taken: "409", Busy: ""}
 	for _, tc := range []struct {
 		name  string
@@ -30,6 +34,10 @@ func TestAnswersAlone(t *testing.T) {
 	}{
 		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥ or more", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order close together", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
 		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers, because there was no", "none: double-grabs are counted from the answers, because the ledger names fewer"}, []string{"0.00"}},
+		{"answers under a fault", []experiment.Cell{struck(cell)}, []string{"judged by the HTTP answers only, because no ledger could be read"}, nil},
+		{"both under a fault", []experiment.Cell{struck(ledger), struck(lastWriter)}, []string{"judged by the ledger, or by the HTTP answers if they name more winners"}, []string{"no ledger could be read"}},
+		{"the last writer under a fault", []experiment.Cell{struck(lastWriter)}, []string{"judged by the ledger, or by the HTTP answers if they name more winners"}, []string{"no ledger could be read"}},
+		{"ledger under a fault", []experiment.Cell{struck(ledger)}, []string{"judged by the ledger only"}, nil},
 		{"ledger", []experiment.Cell{ledger}, []string{"- ledger -"}, []string{"counted from the answers", "≥"}},
 	} {
 		run := &experiment.Run{Config: experiment.RunConfig{Scenario: "rush", Orders: 3, Drivers: 3, Rate: 5, Together: true, Instances: 2, Rules: rules}, Cells: tc.cells}

@@ -162,8 +162,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []cellColumn {
 	return renameForAnswers(cells, columns)
 }
 
-// renameForAnswers adapts the columns to a service whose database was not read, so that all figures
-// come from HTTP responses.
+// renameForAnswers adapts the columns if all figures come from HTTP responses.
 func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColumn {
 	if !answersAlone(cells) {
 		return columns
@@ -182,7 +181,7 @@ func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColum
 const fromAnswers = "answers"
 
 // answersAlone reports whether all figures come from HTTP responses, because the database of the
-// service was not read.
+// service was not read or names fewer winners.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })

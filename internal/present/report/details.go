@@ -66,8 +66,12 @@ func detailLegend(cells []experiment.Cell) []string {
 		return nil
 	}
 	judgedBy, struck := "the ledger only", "the number of grabs that the fault hit"
-	if answersAlone(cells) {
+	hasLedger := func(c experiment.Cell) bool { return c.PhantomGrabs != nil }
+	switch {
+	case answersAlone(cells) && !slices.ContainsFunc(cells, hasLedger):
 		judgedBy = "the HTTP answers only, because no ledger could be read"
+	case slices.ContainsFunc(cells, countedFromAnswers):
+		judgedBy = "the ledger, or by the HTTP answers if they name more winners"
 	}
 	if slices.ContainsFunc(cells, hasPoints) {
 		struck = "at how many points of a grab the fault struck, out of all points that it can reach"
