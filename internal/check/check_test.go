@@ -125,6 +125,7 @@ func TestVerdicts(t *testing.T) {
 			{Span: check.Span{Order: 1, Driver: 1, Instance: "A", From: 10 * time.Millisecond, To: 40 * time.Millisecond}},
 			{Span: check.Span{Order: 1, Driver: 2, Instance: "B", From: 15 * time.Millisecond, To: 50 * time.Millisecond}},
 		}}}, check.Fail, "driver 2 (instance B) entered 25ms before driver 1 (instance A) left"},
+		{"foreign, no record", "holders-exclusive", check.Evidence{Excludes: catalog.NoExclusion, Foreign: true}, check.Unknown, "the lock of the service is not visible"},
 		{"no record", "holders-exclusive", check.Evidence{Excludes: catalog.Global}, check.Unknown, "not recorded"},
 
 		{"lower than two that were got before", "fence", check.Evidence{Record: &check.Record{Holds: []check.Hold{

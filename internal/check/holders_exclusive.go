@@ -10,6 +10,8 @@ import (
 
 func holdersExclusive(e Evidence) Verdict {
 	switch {
+	case e.Foreign && e.Record == nil:
+		return unknown("the lock of the service is not visible")
 	case e.Excludes == catalog.NoExclusion:
 		return unknown("the strategy has no lock")
 	case e.Record == nil:

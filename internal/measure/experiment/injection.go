@@ -113,7 +113,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
 	case errors.Is(err, errUntouched):
-		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name), nil, nil
+		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name)+w.cfg.unusedRedis(f), nil, nil
 		return
 	case errors.Is(err, errUnreachable):
 		c.Verdict, c.Reason = catalog.NA, err.Error()

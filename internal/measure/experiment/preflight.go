@@ -184,7 +184,11 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		if status, ok := errors.AsType[*fleet.StatusError](err); ok && status.Code == http.StatusInternalServerError {
 			hint = i.cfg.noMigrations()
 		}
-		p.add(open, "no order could be opened: %v. Correct the call or the place of the id in its answer%s", err, hint)
+		advice := "Correct the call or the place of the id in its answer"
+		if o := i.cfg.Target.Open; o != nil && !o.ByCall() {
+			advice = "Correct the statement; if it must run again, let it delete the orders first"
+		}
+		p.add(open, "no order could be opened: %v. %s%s", err, advice, hint)
 		return p
 	}
 	if err := i.auditor.lookFirst(ctx, id, 1); err != nil {
@@ -228,7 +232,8 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
 		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: set taken to a rule for such answers", m.text)
 	case m.outcome == grab.Grabbed && i.fleet.Shape.AssumesGrabbed && rows < 2:
-		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only the answer of a winner matches, as in json:.code==0", name)
+		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only the answer of a winner matches, as in json:.code==0. "+
+			"If both were really told that they had won, write grabbed: 200, and run again", name)
 	}
 	i.ask(ctx, &p, first, id, winner, "first driver again")
 	if count > 1 && !failed && len(p.Problems) == 0 {
@@ -313,7 +318,7 @@ func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	case m.status == 0:
 		p.add("path", "%s: the service must answer", m.text)
 	case m.status == http.StatusNotFound:
-		p.add("path", "%s: correct the path, or the ids of the orders%s", says, known)
+		p.add("path", "%s: correct the path; if it is right, the order does not exist: correct first-order, or open orders with open-orders%s", says, known)
 	case m.status == http.StatusMethodNotAllowed:
 		p.add("method", "%s: correct the method", says)
 	case m.status == http.StatusUnauthorized || m.status == http.StatusForbidden:
@@ -424,7 +429,7 @@ func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 	case err != nil:
 		r.Why = err.Error()
 	case f.NotForeign == "" && untouched:
-		r.Why = errUntouched.Error()
+		r.Why = errUntouched.Error() + cfg.unusedRedis(f)
 	case cell != nil:
 		r.Why = cell.Reason
 	case cfg.byTime():

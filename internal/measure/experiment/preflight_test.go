@@ -13,6 +13,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
@@ -221,6 +222,57 @@ func TestWithoutOthers(t *testing.T) {
 	}
 }
 
+// A number that differs between the keys of two grabs is found, unless the calls differ in another way.
+func TestChangingKey(t *testing.T) {
+	redis := func(phases ...tap.Phase) (calls []control.Call) {
+		for _, p := range phases {
+			calls = append(calls, control.Call{Phase: p, N: 1, Target: "redis"})
+		}
+		return calls
+	}
+	for _, tt := range []struct {
+		a, b []control.Call
+		want tap.Phase
+	}{
+		{redis("redis GETDEL res:{port}-2559-8"), redis("redis GETDEL res:{port}-2559-9"), "redis GETDEL res:{port}-2559-8"},
+		{redis("redis SET lock:*", "redis GET a:1"), redis("redis SET lock:*", "redis GET a:2", "redis GET a:2"), "redis GET a:1"},
+		{redis("redis GET a:1"), redis("redis GET b:1"), ""},
+		{redis("redis GET a:1", "redis GET a:2"), redis("redis GET a:2", "redis GET a:1"), ""},
+		{redis("redis GET a:1", "redis GET a:2"), redis("redis GET a:1"), ""},
+		{[]control.Call{{Phase: "mysql SELECT t1", Target: tap.DB}}, []control.Call{{Phase: "mysql SELECT t2", Target: tap.DB}}, ""},
+	} {
+		if got := changingKey(tt.a, tt.b); got != tt.want {
+			t.Errorf("%v, %v: %q, want %q", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+// A fault of Redis without an effect leads to the hint that the service may use another Redis.
+func TestUnusedRedis(t *testing.T) {
+	for _, tt := range []struct {
+		command string
+		fault   catalog.Fault
+		hint    bool
+	}{
+		{"shop {port} {redis}", catalog.RedisDown, true},
+		{"shop {port} {redis_host}", catalog.RedisDown, true},
+		{"shop {port}", catalog.RedisDown, false},
+		{"shop {port} {redis}", catalog.SlowDB, false},
+	} {
+		s, err := fleet.ParseService(tt.command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := fault.Find(tt.fault)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (Config{Service: &s}).unusedRedis(f); (got != "") != tt.hint {
+			t.Errorf("%s under %s: %q", tt.command, tt.fault, got)
+		}
+	}
+}
+
 // Each mistake in the description of a service is found, and names the setting to correct.
 func TestInspectFindsMistakes(t *testing.T) {
 	t.Parallel()
@@ -230,7 +282,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 		key, wants string
 	}{
 		"": {
-			{target.Spec{Path: "/ticket/{order}/grab"}, "", "path", "404"},
+			{target.Spec{Path: "/ticket/{order}/grab"}, "", "path", "if it is right, the order does not exist: correct first-order"},
 			{target.Spec{Path: "/tickets/{order}/grab", Method: "PUT"}, "", "method", "405"},
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "201"}, "", "grabbed", "HTTP 200"},
 			{target.Spec{Path: "/tickets/{order}/grab", Taken: "410"}, "", "taken", "HTTP 409"},
@@ -238,17 +290,19 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "that -open-orders names"},
 			{target.Spec{Path: "/tickets/{order_uuid}/grab", OpenOrders: []string{"/tickets -> .tickets[1].id"}}, "SELECT ticket_id, driver FROM winners WHERE ticket_id IN ({orders})", "open-orders", `has 1 id at the place that -open-orders names: {"first_id"`},
 			{target.Spec{Path: "/tickets/{order_uuid}/grab", OpenOrders: []string{"/tickets -> .first_id"}}, "SELECT ticket_id, driver FROM winners WHERE ticket_id IN ({orders})", "open-orders", `The call has no body, so {"count":2} was sent: if it opens only one order, write its body, for example {}. Correct`},
+			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"sql: INSERT INTO ticket (id) VALUES ({order})"}}, "", "open-orders", "Correct the statement; if it must run again, let it delete the orders first"},
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"PUT /tickets -> .first_id"}}, "", "open-orders", "/tickets: HTTP 405: "},
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{`POST /tickets {"n":1} -> .first_id`}}, "", "open-orders", "write {order_uuid} instead of {order}"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, driver FROM winners WHERE n < 0 AND ticket_id BETWEEN ? AND ?", "ledger-query", "no row"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT id, status FROM tickets WHERE id BETWEEN ? AND ?", "open-orders", "just opened"},
+			{target.Spec{Path: "/results/{order}/{driver}", Method: "GET"}, "none", "grabbed", "If both were really told that they had won, write grabbed: 200"},
 		},
 		"later": {
 			{target.Spec{Path: "/tickets/{order}/grab"}, "", "later", "HTTP 202"},
 			{target.Spec{Path: "/tickets/{order}/grab", Later: "202 -> header:Locatoin", Grabbed: `json:.state=="won"`}, "", "later", "the answer 202 has no header Locatoin (it has Content-Length, Date, Location)"},
 		},
-		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "named after {port}. Otherwise, run without faults"}},
+		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "the names of its keys contain a number that differs between grabs, as in redis SET ticket:*:"}},
 	} {
 		cfg := ticketRun(t, kind, target.Spec{}, catalog.NoFault)
 		cfg.Stack.Needs = cfg.serviceNeeds()
@@ -267,9 +321,14 @@ func TestInspectFindsMistakes(t *testing.T) {
 			if at.Shape, at.Open, err = tt.spec.Compile(); err != nil {
 				t.Fatal(err)
 			}
+			if !at.Open.ByCall() {
+				at.FirstOrder = 1000
+			}
 			at.Database = cfg.Target.Database
 			at.Database.DSN = w.stack.DSN
-			if tt.query != "" {
+			if tt.query == "none" {
+				at.Database = target.Database{}
+			} else if tt.query != "" {
 				at.Database.Query = tt.query
 			}
 			w.cfg.Target = at

@@ -166,6 +166,9 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
 		return trailOf(last), nil
 	}
+	if key := changingKey(before, last); key != "" {
+		return t, fmt.Errorf("the names of its keys contain a number that differs between grabs, as in %s: use the order id instead. Otherwise, run without faults", key)
+	}
 	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Otherwise, run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, differs(before, last, deferred), ownQueue)
 }
 
@@ -371,6 +374,25 @@ func isWrite(statement string) bool {
 
 // writes reports whether a call writes to the database, judging by its name.
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
+
+var digits = regexp.MustCompile("[0-9]+")
+
+// changingKey returns a call to a lock server whose key has a different number in each request. It
+// returns "" if there is none.
+func changingKey(a, b []control.Call) tap.Phase {
+	has := func(calls []control.Call, p tap.Phase) bool {
+		return slices.ContainsFunc(calls, func(c control.Call) bool { return c.Phase == p })
+	}
+	for _, x := range a {
+		for _, y := range b {
+			alike := x.Target != tap.DB && digits.ReplaceAllString(string(x.Phase), "#") == digits.ReplaceAllString(string(y.Phase), "#")
+			if alike && !has(a, y.Phase) && !has(b, x.Phase) {
+				return x.Phase
+			}
+		}
+	}
+	return ""
+}
 
 // difference names one call that only the first of two requests made, and one that only the second
 // request made.

@@ -10,6 +10,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
@@ -184,6 +185,14 @@ var errUnreachable = errors.New("this fault affects only some kinds of calls, an
 
 // errUntouched means that the service does not use the servers that the fault hits.
 var errUntouched = errors.New("this fault has no effect, because a grab of the service makes no call that it affects")
+
+// unusedRedis returns a hint if a fault of Redis has no effect on a service whose command names Redis.
+func (cfg Config) unusedRedis(f fault.Fault) string {
+	if cfg.Service == nil || !cfg.Service.Uses("redis") || f.Hits&lock.Redis == 0 {
+		return ""
+	}
+	return ", although the command has {redis}: check that the service uses this address"
+}
 
 func (s startedService) choosePoints(in *injection) error {
 	if err := in.w.recorder().checkReadable(in.trail); err != nil {

@@ -64,7 +64,7 @@ var slotMoves = ofTopology(Fault{
 // changes the servers, Prepared.Close replaces them.
 func ofTopology(f Fault, strike func(Target, *stack.Topology) Strike) Fault {
 	f.Hits, f.On = lock.Redis, RealServers
-	f.NotForeign = "the fault must hit the Redis master that stores the lock, but the keys of your service's locks are unknown"
+	f.NotForeign = "the fault hits a Redis Cluster or Redis Sentinel that the program starts, but the program gives your service a single Redis server"
 	f.Prepare = func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology
 		if redis == nil {
