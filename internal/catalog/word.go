@@ -47,7 +47,7 @@ type VerdictEntry struct {
 var Verdicts = []VerdictEntry{
 	{NA, "the program did not run this cell, because the fault affects nothing that the strategy uses, or because the strategy cannot sell several units"},
 	{Unsafe, "according to the ledger, an order was grabbed too often, or a driver has more units than allowed"},
-	{Stuck, "an order, or a unit of it, is left, but no new driver can grab it, even after the end of the load and of the fault; or an order has a winner, but its lock is not released"},
+	{Stuck, "an order, or a unit of it, is left, but no new driver can grab it, even after the end of the load and of the fault. Or an order has a winner, but its lock is not released"},
 	{Unknown, "the program could not measure the cell, or the cell could not have shown a failure. For example, only one instance answered, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. If you test your own service, perhaps an answer hides a grab, or the service served too few requests for a race. A line below the table gives the reason"},
 	{Safe, "none of the other verdicts applies"},
 }

@@ -450,8 +450,8 @@ func TestDriverToldTwice(t *testing.T) {
 	}
 }
 
-// A lock of a database session that returns to the pool lets in drivers of the same instance who come
-// while the first one is at work, so some drivers must come late.
+// A lock belongs to a database session that returns to the pool. It lets in another driver of the same
+// instance who comes while the first one is at work, so some drivers must come late.
 func TestLateDriversOfAnOrder(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "pool-lock", target.Spec{}, catalog.NoFault)
