@@ -276,18 +276,24 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 // settings, ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// failsWithin is how long clients may repeat a call before a service goes on without its lock. It is
-// short, because some clients need as long again to reconnect after an outage.
-const failsWithin = 4 * time.Second
+// These times are for an outage in which other drivers compete. It is short, because some clients try
+// to reconnect after one second and then only a minute later.
+const (
+	contendInOutage = 300 * time.Millisecond
+	failsWithin     = 4 * time.Second // how long a client may repeat a call before the first contender has an answer
+)
 
-// awaitFailedTries keeps an outage going until a contender has won, or all of them have answers.
+// awaitFailedTries keeps an outage going until a contender of each order has won or has its answer,
+// which shows what the service does without its lock.
 func (s *strike) awaitFailedTries(ctx context.Context) error {
 	if !s.in.fault.Lasts {
 		return nil
 	}
 	return until(ctx, failsWithin, func() (bool, error) {
 		claimed := s.claimed(ctx)
-		return s.every(func(c *contest) bool { return !s.awaitsOther(c) || s.in.atLeastUnits(c.contenders, claimed) }), nil
+		return s.every(func(c *contest) bool {
+			return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return s.in.responses.isAnswered(r) || claimed(r) })
+		}), nil
 	})
 }
 

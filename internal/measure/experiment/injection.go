@@ -444,7 +444,7 @@ func (in *injection) testsOutage(p fault.Point) bool {
 // stopped driver continues before the servers are back.
 func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	f := in.fault
-	in.fault.Course, in.fault.ContendFor = fault.BeforeHeal, min(f.ContendFor, 1/in.lease().Seconds())
+	in.fault.Course, in.fault.ContendFor = fault.BeforeHeal, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
 	defer func() { in.fault = f }()
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
 }

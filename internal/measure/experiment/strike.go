@@ -313,14 +313,14 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 
 // awaitWrites waits until every driver that the fault hit has written or has its answer. Its lease may
 // have expired during the outage, so it must write before another driver can get the lock. A service
-// may write in several steps, so a driver without an answer gets another second.
+// may write in several steps, so a driver without an answer gets a little more time.
 func (s *strike) awaitWrites(ctx context.Context) error {
 	answered := func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
 		claimed := s.claimed(ctx)
 		return s.every(func(c *contest) bool { return answered(c) || claimed(c.affected) }), nil
 	})
-	return cmp.Or(err, until(ctx, time.Second, func() (bool, error) { return s.every(answered), nil }))
+	return cmp.Or(err, until(ctx, 3*simultaneous, func() (bool, error) { return s.every(answered), nil }))
 }
 
 func (s *strike) awaitAnswers(ctx context.Context) error {
