@@ -477,7 +477,7 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -open-orders /orders -first-order 1":    "-first-order 1: -open-orders calls the service, which chooses the order ids itself; use only one of these flags",
 		"-targets http://h:1 -open-orders sql:DELETE -first-order 1": "-open-orders sql:DELETE: the address of the database is missing; add -db DSN",
 		"-targets http://h:1 -compensation 5s":                       "-compensation 5s: only the ledger, which lists the grabs in the database, shows that a grab was undone; add -ledger-query SQL",
-		"-targets http://h:1 -open-orders sql:DELETE -db u@tcp(h)/d": "-open-orders sql:DELETE: the SQL statements in -open-orders need the id of the first order; add -first-order 1, or first-order: 1 in the target file",
+		"-targets http://h:1 -open-orders sql:DELETE -db u@tcp(h)/d": "-open-orders sql:DELETE: the SQL statements in -open-orders need the id of the first order; add -first-order 1, or the key first-order to the target file",
 		"-targets http://h:1 -strategies a -only b/pause":            "-only b/pause: loadgen does not know which processes to stop; give their process ids with -target-pid, or use -faults none",
 		"-scenario peak -warmup 1s":                                  "-warmup 1s: the scenario peak needs no warm-up, because each of its steps warms up the next one; leave out this flag",
 		"-stock 0":                                                   "-stock 0: must be a whole number from 1 to 1000000",

@@ -51,7 +51,7 @@ var runRules = append([]flags.Rule{
 	{Flags: "ledger-query", Excludes: "-targets", Needs: "-db", Wrong: "the address of the database is missing", Do: "add -db DSN"},
 	{Flags: "first-order", Excludes: "foreign, opens orders by call", Wrong: "-open-orders calls the service, which chooses the order ids itself", Do: "use only one of these flags"},
 	{Flags: "open-orders", Excludes: "-targets, opens orders by SQL", Needs: "-db", Wrong: "the address of the database is missing", Do: "add -db DSN"},
-	{Flags: "open-orders", Excludes: "foreign, opens orders by SQL", Needs: "-first-order", Wrong: "the SQL statements in -open-orders need the id of the first order", Do: "add -first-order 1, or first-order: 1 in the target file"},
+	{Flags: "open-orders", Excludes: "foreign, opens orders by SQL", Needs: "-first-order", Wrong: "the SQL statements in -open-orders need the id of the first order", Do: "add -first-order 1, or the key first-order to the target file"},
 	{Flags: "warmup", Excludes: "scenario peak", Wrong: "the scenario peak needs no warm-up, because each of its steps warms up the next one", Do: "leave out this flag"},
 	{Flags: "repeat", Excludes: "scenario peak", Wrong: "this flag does not work with -scenario peak, which is one long search for the highest rate", Do: "leave out this flag"},
 	{Flags: "repeat", Needs: "a cell without a fault", Wrong: "only tests without a fault are repeated, and this run has none", Do: "add the word none to -faults"},

@@ -262,7 +262,7 @@ func TestControlAPI(t *testing.T) {
 	}
 	// Without the mark of a load that this machine could not hold, which widens its column, too.
 	table := strings.Join(strings.Fields(strings.ReplaceAll(stdout, "*", "")), " ")
-	for _, want := range []string{"free-for-all unsafe ✓", "gate safe ✓", "500/s, the drivers of an order at once over 2 instances loadgen explain", "taken 409"} {
+	for _, want := range []string{"free-for-all unsafe ✓", "gate safe ✓", "500/s, the drivers of an order close together over 2 instances loadgen explain", "taken 409"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in\n%s", want, stdout)
 		}

@@ -139,11 +139,14 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 // Only the first request counts, because it removes the lease even if its reply is lost.
 func (l *leaseBook) noteRelease(c *call) {
 	a := c.actor
-	if c.phase != tap.Release || c.node == nil || !l.cluster.showsToken || !l.cluster.locks() || slices.Contains(a.askedOn, c.node) {
+	if c.phase != tap.Release || c.node == nil || !l.cluster.showsToken || !l.cluster.locks() {
 		return
 	}
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
+	if slices.Contains(a.askedOn, c.node) {
+		return
+	}
 	a.askedOn = append(a.askedOn, c.node)
 	if a.held != "" && !mentions(c.node.contents(), a.held) {
 		a.goneOn = append(a.goneOn, c.node)

@@ -332,7 +332,7 @@ func TestServicesOfOthers(t *testing.T) {
 		{"knows its drivers, and the user names some", knows(&shop{}), target.Spec{}, wins, func(c *Config) { c.Target.ProbeDrivers = 501 }, catalog.Safe, nil},
 		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
 
-		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the answers: more drivers were told that they had won than the ledger names", "last writer"}},
+		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the answers: more drivers were told that they had won than the ledger names", "keep only one of them"}},
 		{"a ledger that has not all", &shop{loses: true}, target.Spec{}, wins, nil, catalog.Unknown, []string{"5 grabs were promised that the ledger does not have"}},
 		{"a ledger that fails", &shop{}, target.Spec{}, "SELECT order_id, driver_id / 0, FROM wins WHERE order_id BETWEEN ? AND ?", nil, "", nil},
 	} {
