@@ -62,7 +62,7 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 // for example because a server restarted too slowly.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
-	return s.in.traits.reconnects && held && !c.inOutage && s.in.fault.ContendFor < 1 && c.struck &&
+	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.lease()*9/10
 }
 
@@ -286,9 +286,6 @@ const (
 // awaitFailedTries keeps an outage going until a contender of each order has won or has its answer,
 // which shows what the service does without its lock.
 func (s *strike) awaitFailedTries(ctx context.Context) error {
-	if !s.in.fault.Lasts {
-		return nil
-	}
 	return until(ctx, failsWithin, func() (bool, error) {
 		claimed := s.claimed(ctx)
 		return s.every(func(c *contest) bool {

@@ -444,7 +444,7 @@ func (in *injection) testsOutage(p fault.Point) bool {
 // stopped driver continues before the servers are back.
 func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	f := in.fault
-	in.fault.Course, in.fault.ContendFor = fault.BeforeHeal, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
+	in.fault.Course, in.fault.ContendFor = fault.InOutage, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
 	defer func() { in.fault = f }()
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
 }
@@ -507,7 +507,7 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	s := strike{in: in}
 	for _, p := range points {
 		c := in.following(p)
-		c.affectedFirst, c.atOther, c.inOutage = affectedFirst, in.atOther, in.fault.Lasts && in.fault.Course == fault.BeforeHeal
+		c.affectedFirst, c.atOther, c.inOutage = affectedFirst, in.atOther, in.fault.Course == fault.InOutage
 		s.contests = append(s.contests, c)
 	}
 	in.contests = append(in.contests, s.contests...)

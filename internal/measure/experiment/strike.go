@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/order"
@@ -39,7 +40,8 @@ type step = func(*strike, context.Context) error
 // and on when the drivers that it hit may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
-	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).awaitFailedTries, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
+	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
+	fault.InOutage:   {(*strike).sendContenders, (*strike).awaitContenders, (*strike).awaitFailedTries, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitWrites, (*strike).heal},
 	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).heal, (*strike).releaseContenders},
 	fault.Never:      {(*strike).leaveAffected, (*strike).sendContenders},
 	fault.Killed:     {(*strike).sendContenders},
@@ -300,9 +302,6 @@ func (s *strike) leaveAffected(context.Context) error {
 // awaitReleases waits until every driver that the fault hit has sent its release or has its answer.
 // It gives up after one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
-	if s.in.fault.Lasts {
-		return s.awaitWrites(ctx)
-	}
 	return until(ctx, s.in.lease(), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
 		return s.every(func(c *contest) bool {
@@ -384,11 +383,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	if s.in.w.ledger && s.in.traits.liveLedger {
 		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
-	for _, p := range check.Pairs(rows) {
-		if !slices.Contains(s.in.shown, p) {
-			s.in.shown = append(s.in.shown, p)
-		}
-	}
+	s.in.shown = catalog.Distinct(append(s.in.shown, check.Pairs(rows)...))
 	has := func(r load.Request) bool {
 		if a, _ := s.in.responses.of(r); !s.in.w.fleet.Ours && s.in.trail.callsAfterAnswer == 0 && a.outcome == grab.Grabbed { // the user's service may have no ledger
 			return true
