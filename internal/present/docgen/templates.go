@@ -149,7 +149,7 @@ func schedule(mode string) string {
 func brokenBy(mode string) string {
 	all := slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken)
 	broken := catalog.Filter(all, func(s lock.Strategy) bool { return slices.Contains(s.Breaks, mode) })
-	return catalog.List(catalog.Map(broken, func(s lock.Strategy) string { return "`" + s.Name + "`" }))
+	return quote(catalog.Map(broken, func(s lock.Strategy) string { return s.Name }))
 }
 
 // strikePoints returns a sentence about the steps of a request at which a fault can be injected, or
@@ -223,7 +223,7 @@ func expected(s lock.Strategy, v catalog.Verdict) string {
 	if len(matching) == 0 {
 		return ""
 	}
-	names := catalog.List(catalog.Map(matching, func(f fault.Fault) string { return "`" + string(f.Name) + "`" }))
+	names := quote(catalog.Map(matching, func(f fault.Fault) catalog.Fault { return f.Name }))
 	if s.Expected(catalog.NoFault) == v {
 		return "even without any fault, and under " + names
 	}

@@ -104,7 +104,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	if cfg.Rate > 0 {
 		interval = time.Duration(float64(time.Second) / cfg.Rate)
 	}
-	return openLoop{noRate{}, p, ctx, timer, interval, uint64(p.drivers), cfg.Together}
+	return openLoop{noRate{}, p, ctx, timer, interval, cfg.Together}
 }
 
 // openLoop is a pacer with a fixed schedule, which does not depend on when earlier requests end.
@@ -114,7 +114,6 @@ type openLoop struct {
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0 sends all requests at once
-	drivers  uint64        // how many consecutive requests of the whole plan are for the same order
 	together bool          // whether most drivers of an order are due at the same time
 }
 
@@ -123,10 +122,11 @@ type openLoop struct {
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
-	n = uint64(p.plan.share.at(int(n)))
-	d := time.Duration(n) * p.interval
+	at := p.plan.share.at(int(n))
+	d := time.Duration(at) * p.interval
 	if p.together {
-		d = time.Duration(n-n%p.drivers)*p.interval + p.late(n%p.drivers)
+		k := at % p.plan.drivers
+		d = time.Duration(at-k)*p.interval + p.late(k)
 	}
 	if p.interval < tick {
 		d = (d + tick - 1).Truncate(tick)
@@ -139,11 +139,12 @@ func (p openLoop) due(n uint64) time.Duration {
 // work, because some locks let a late driver in: for example, a lock of a database session that the
 // late driver gets from a pool. The length of the work is unknown, so each of them waits twice as long
 // as the one before.
-func (p openLoop) late(k uint64) time.Duration {
-	if k < p.drivers-p.drivers/4 {
+func (p openLoop) late(k int) time.Duration {
+	drivers := p.plan.drivers
+	if k < drivers-drivers/4 {
 		return 0
 	}
-	return time.Duration(p.drivers) * p.interval >> (p.drivers - k)
+	return time.Duration(drivers) * p.interval >> (drivers - k)
 }
 
 // Pace sleeps until the next request is due. It does so itself, because the sleep in vegeta may end
