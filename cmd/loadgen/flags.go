@@ -144,7 +144,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("grabbed", "RULE", "answers that mean that the driver has won. RULE lists HTTP statuses or JSON fields, such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Valid(target.ParseRule))),
 		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Valid(target.ParseRule))),
 		flags.New("busy", "RULE", "answers (status codes by default) that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Valid(target.ParseRule))),
-		flags.New("later", "RULE -> PLACE", "answers that arrive before the result. PLACE is the path of the result, or the part of the answer that contains its URL, such as '202 -> header:Location'", flags.One(&s.spec.Later, flags.Valid(target.ParseLater))),
+		flags.New("later", "RULE -> PLACE", "answers that arrive before the result. PLACE is the path of the result, or the part of the answer that contains its URL, such as '202 -> /results/{json:.id}' or '202 -> header:Location'", flags.One(&s.spec.Later, flags.Valid(target.ParseLater))),
 		flags.New("first-order", "ID", "id of the first order, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
 		flags.New("probe-drivers", "FIRST", "id of the first driver who tries an order after the load. Each further order and each retry uses the next id (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),
 		flags.New("open-orders", "CALL", `call that opens orders: METHOD PATH BODY -> FIELD, such as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or with {first} and {last} (repeatable)`, flags.Many(&s.spec.OpenOrders, flags.Checked(target.CheckOpening))),

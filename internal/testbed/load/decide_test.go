@@ -25,10 +25,14 @@ func TestDecide(t *testing.T) {
 		{"no later result", "202 -> header:Location", "", nil, `{"state":"lost"}`, ""},
 		{"by a header", "202 -> header:Location", "/results/7/3", []string{won}, won, ""},
 		{"by a path", "202 -> /results/{order}/{driver}", "/elsewhere", []string{won}, won, ""},
+		{"by an id in a header", "202 -> /results/{header:X-Order}/{driver}", "/elsewhere", []string{won}, won, ""},
+		{"by an id in the body", "202 -> /results/{order}/{.driver}", "/elsewhere", []string{won}, won, ""},
+		{"by an id in a text", "202 -> /results/{order}/{text:~\"driver.:([0-9]+)\"}", "/elsewhere", []string{won}, won, ""},
+		{"no id", "202 -> /results/{order}/{json:.id}", "/elsewhere", []string{won}, "", `the answer 202 has no id of the result at the place after "->": {"driver":3}`},
 		{"pending", "202,json:.state==\"pending\" -> header:Location", "/results/7/3", []string{"", `{"state":"pending"}`, won}, won, ""},
 		{"never", "202 -> header:Location", "/results/7/3", []string{`{"state":"pending"}`}, "", Timeout + ": GET /results/7/3 answered 200 until the time-out of "},
 		{"no page", "202 -> /results/{order}/{driver}", "/elsewhere", []string{""}, "", Timeout + ": GET /results/7/3 answered 404 until the time-out of "},
-		{"no header", "202 -> header:Locatoin", "/results/7/3", []string{won}, "", "the answer 202 has no header Locatoin (it has Content-Length, Date, Location)"},
+		{"no header", "202 -> header:Locatoin", "/results/7/3", []string{won}, "", "the answer 202 has no header Locatoin (it has Content-Length, Content-Type, Date, Location, X-Order)"},
 		{"no place", "202 -> .at", "/results/7/3", []string{won}, "", "no URL of the result"},
 		{"no server", "202 -> header:Location", "http://127.0.0.1:1/", nil, "", "the result"},
 	} {
@@ -41,7 +45,9 @@ func TestDecide(t *testing.T) {
 					return
 				}
 				w.Header().Set("Location", tt.first)
+				w.Header().Set("X-Order", "7")
 				w.WriteHeader(http.StatusAccepted)
+				fmt.Fprint(w, `{"driver":3}`)
 			})
 			mux.HandleFunc("GET /results/7/3", func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("X-Driver") != "3" || r.Header.Get("Content-Type") != "" {

@@ -1,10 +1,13 @@
 package target
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	neturl "net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,17 +19,21 @@ import (
 // result with another request.
 type Later struct {
 	undecided Rule     // matches answers that do not contain the result
-	path      Template // where to ask, relative to the base URL; empty if from is set
-	from      Source   // where the answer contains the URL to ask
+	path      Template // where to ask, relative to the base URL, or its part before the id; empty if from is the whole URL
+	from      *Source  // where the answer contains the URL to ask, or the id in the path; nil if the path has no id
+	rest      Template // the part of the path after the id
 }
 
+// idInPath matches an id of the answer in a path, such as {json:.id} or {.id}.
+var idInPath = regexp.MustCompile(`\{((?:json:|xml:|text:|header:|\.)[^}]*)\}`)
+
 // ParseLater parses text of the form RULE -> PLACE. The rule matches answers without a result. The
-// place says where to ask for the result: at a path with {order} and {driver}, or at a URL in the
-// answer, such as header:Location.
+// place says where to ask for the result: at a path with {order}, {driver} and an id of the answer,
+// such as {json:.id}, or at a URL in the answer, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
-		return nil, fmt.Errorf("%q: must be RULE -> PLACE, as in '202 -> header:Location' or '202 -> /results/{order}/{driver}'", text)
+		return nil, fmt.Errorf("%q: must be RULE -> PLACE, as in '202 -> header:Location', '202 -> /results/{json:.id}' or '202 -> /results/{order}/{driver}'", text)
 	}
 	l := &Later{}
 	var err error
@@ -35,10 +42,21 @@ func ParseLater(text string) (*Later, error) {
 	}
 	place := strings.TrimSpace(text[i+len(openingArrow):])
 	if strings.HasPrefix(place, "/") {
-		l.path, err = parsePathTemplate(place, grabSlots...)
-	} else {
-		l.from, err = ParseSource(place)
+		id := idInPath.FindStringSubmatchIndex(place)
+		if id == nil {
+			l.path, err = parsePathTemplate(place, grabSlots...)
+			return l, err
+		}
+		var errBefore, errAfter error
+		l.path, errBefore = parsePathTemplate(place[:id[0]], grabSlots...)
+		l.rest, errAfter = ParseTemplate(place[id[1]:], grabSlots...)
+		if err = cmp.Or(errBefore, errAfter); err != nil {
+			return nil, err
+		}
+		place = place[id[2]:id[3]]
 	}
+	from, err := ParseSource(place)
+	l.from = &from
 	return l, err
 }
 
@@ -69,17 +87,25 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
 	}
-	if len(s.Later.path.parts) > 0 {
-		return string(s.Later.path.grab(nil, order, driver, s.IDs)), true, nil
+	path, from := s.Later.path.grab(nil, order, driver, s.IDs), s.Later.from
+	if from == nil {
+		return string(path), true, nil
 	}
-	urls := s.Later.from.In(header, body)
+	what := "URL of the result"
+	if len(path) > 0 {
+		what = "id of the result"
+	}
+	found := from.In(header, body)
 	switch {
-	case len(urls) == 1 && urls[0] != "":
-		return urls[0], true, nil
-	case s.Later.from.source == fromHeader && header.Get(s.Later.from.name) == "":
-		return "", true, fmt.Errorf("the answer %d has no header %s (it has %s)", status, s.Later.from.name, strings.Join(slices.Sorted(maps.Keys(header)), ", "))
+	case len(found) == 1 && found[0] != "" && len(path) > 0:
+		path = append(path, neturl.PathEscape(found[0])...)
+		return string(s.Later.rest.grab(path, order, driver, s.IDs)), true, nil
+	case len(found) == 1 && found[0] != "":
+		return found[0], true, nil
+	case from.source == fromHeader && header.Get(from.name) == "":
+		return "", true, fmt.Errorf("the answer %d has no header %s (it has %s)", status, from.name, strings.Join(slices.Sorted(maps.Keys(header)), ", "))
 	}
-	return "", true, fmt.Errorf("the answer %d has no URL of the result at the place after \"->\": %s", status, catalog.Shorten(strings.TrimSpace(string(body)), 200))
+	return "", true, fmt.Errorf("the answer %d has no %s at the place after \"->\": %s", status, what, catalog.Shorten(strings.TrimSpace(string(body)), 200))
 }
 
 // IsResult reports whether the answer contains the result of a grab: grabbed, taken or busy.
