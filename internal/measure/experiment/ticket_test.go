@@ -256,10 +256,14 @@ func callsOf(t *testing.T, cfg Config) string {
 // answered, and the writes of the grab are no part of the task.
 func TestWritesOfATaskAreNoCalls(t *testing.T) {
 	t.Parallel()
-	names := callsOf(t, ticketRun(t, "guarded resets", target.Spec{}))
-	if strings.Count(names, "UPDATE tickets") != 1 || !strings.Contains(names, "INSERT winners") {
-		t.Errorf("a grab makes these calls: %s", names)
+	var names string
+	for range 3 { // on a busy machine, a grab may take so long that the task writes in two grabs in a row
+		names = callsOf(t, ticketRun(t, "guarded resets", target.Spec{}))
+		if strings.Count(names, "UPDATE tickets") == 1 && strings.Contains(names, "INSERT winners") {
+			return
+		}
 	}
+	t.Errorf("a grab makes these calls: %s", names)
 }
 
 // The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
@@ -457,7 +461,7 @@ func TestLateDriversOfAnOrder(t *testing.T) {
 	var c Cell
 	for range 3 { // a late driver may miss the session that has the lock
 		cfg := ticketRun(t, "pool-lock", target.Spec{}, catalog.NoFault)
-		cfg.Orders, cfg.Drivers, cfg.Rate, cfg.TTL, cfg.Work, cfg.Asked.Work = 20, 20, 200, time.Second, 200*time.Millisecond, true
+		cfg.Orders, cfg.Drivers, cfg.Rate, cfg.TTL, cfg.Work, cfg.Asked.Work = 20, 20, 200, time.Second, 500*time.Millisecond, true
 		run, err := execute(t, t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
