@@ -125,7 +125,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 		if err := s.write(); err != nil {
 			return err
 		}
-		found, err := s.try(ctx, stdout, tries)
+		found, err := s.try(ctx, stdout, stderr, tries)
 		if err != nil {
 			return orInterrupted(err, stderr, "")
 		}
@@ -184,11 +184,12 @@ type finding struct {
 
 // try sends a few test requests with the settings in the target file, and returns nil if there is
 // no problem. Each try uses a new order, because the earlier tries have grabbed theirs.
-func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
+func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
 		return nil, err
 	}
+	run.Log = stderr
 	if run.Target.FirstOrder > 0 {
 		run.Target.FirstOrder += int64(earlier)
 	}

@@ -28,7 +28,7 @@ func TestInit(t *testing.T) {
 		{append(calls[2:4:4], "-targets", targets, "-yes", "-open-orders", "-", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitUsage, []string{"-open-orders -: "}},
 		{append(calls[2:4:4], "-targets", targets, "-yes", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitDone, []string{"first-order: 700\n", "idempotent: true\n", "grabbed: json:.code==0"}},
 		{nil, "\n\n", exitUsage, []string{"no service is named"}},
-		{[]string{"-lease", "5s"}, "no-such-program {port} {db}\nsql:\nsh -c 'create {db_host} < x.sql'\n", exitUsage, []string{"Step that creates the tables", "a statement must follow sql:", "migrate: sh -c 'create {db_host} < x.sql'", "migrate: the migration step"}},
+		{[]string{"-lease", "5s"}, "no-such-program {port} {db}\nsql:\nsh -c 'create {db_host} < x.sql'\n", exitUsage, []string{"Step that creates the tables", "a statement must follow sql:", "migrate: sh -c 'create {db_host} < x.sql'", "starting the local stack", "migrate: the migration step"}},
 		{append(calls, "-targets", targets, "-yes", "-out", "0.yaml"), "", exitUsage, []string{"0.yaml: the file already exists"}},
 	} {
 		stdin = strings.NewReader(tt.input)

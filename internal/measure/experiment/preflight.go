@@ -78,7 +78,11 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	// twice.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
 	cfg.Stack.Needs |= cfg.serviceNeeds()
-	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	progress := newProgress(cfg)
+	if cfg.Service != nil {
+		progress.say("starting the %s stack and the service", cfg.Stack.Kind)
+	}
+	w, err := openWorker(ctx, cfg, 0, progress, &journal{dir: cfg.Out})
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
 		return err
