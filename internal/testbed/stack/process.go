@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -65,7 +66,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 		logs = s.Dir
 	}
 	p := &Process{Name: name, log: filepath.Join(logs, name+".log"), server: server, done: make(chan struct{})}
-	if err := p.start(b, path, args, env, s.reaper, s.thread); err != nil {
+	if err := p.start(b, path, args, env, s.reaper); err != nil {
 		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
 	}
 	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
@@ -98,7 +99,7 @@ func (s *Stack) adopt(p *Process) error {
 	return nil
 }
 
-func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *reaper, on *thread) error {
+func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *reaper) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -110,11 +111,19 @@ func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *rea
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	proc.NewProcessGroup(p.cmd)
 	proc.EndWithParent(p.cmd)
-	if err := on.start(p.cmd); err != nil {
-		return err
-	}
-	go p.await(r)
-	return nil
+	started := make(chan error)
+	go func() {
+		// Keep this thread until the process has ended, because the system may kill a child when the
+		// thread that started it ends (see [proc.EndWithParent]).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.await(r)
+		}
+	}()
+	return <-started
 }
 
 func (p *Process) await(r *reaper) {

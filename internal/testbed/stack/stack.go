@@ -98,7 +98,6 @@ type Stack struct {
 	log    *slog.Logger
 	logs   string
 	reaper *reaper
-	thread *thread
 
 	mu      sync.Mutex
 	procs   []*Process
@@ -131,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	s := &Stack{
-		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, logs: cmp.Or(cfg.Logs, reaper.dir), reaper: reaper, thread: newThread(),
+		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, logs: cmp.Or(cfg.Logs, reaper.dir), reaper: reaper,
 		servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
 	}
 	if err := start(ctx, s, cfg); err != nil {
@@ -198,7 +197,6 @@ func (s *Stack) Close() error {
 	for _, halt := range s.halt {
 		halt()
 	}
-	s.thread.close()
 	s.err = s.reaper.close()
 	return s.err
 }
