@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,9 @@ import (
 	"grablab/internal/order"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
 )
 
 // databaseName is the name of the database and of its user.
@@ -65,36 +69,49 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
 	}
-	if isPostgres(s.DSN) {
-		return s.lockPostgres(ctx, table)
+	driver, unlocking := "mysql", "UNLOCK TABLES"
+	locking := []string{
+		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockTableWait/time.Second),
+		fmt.Sprintf("LOCK TABLES %s READ", table),
 	}
-	db, err := order.Connect(ctx, s.DSN, order.Options{})
+	if s.IsPostgres() {
+		driver, unlocking = "pgx", "ROLLBACK"
+		locking = []string{
+			"BEGIN",
+			fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTableWait/time.Millisecond),
+			fmt.Sprintf("LOCK TABLE %s IN SHARE MODE", pgx.Identifier{table}.Sanitize()),
+		}
+	}
+	db, err := sql.Open(driver, s.DSN)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stack: db: %w", err)
 	}
-	conn, err := db.DB().Conn(ctx)
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("stack: db: %w", err), db.Close())
 	}
 	unlock := sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		_, err := conn.ExecContext(ctx, "UNLOCK TABLES")
+		_, err := conn.ExecContext(ctx, unlocking)
 		return errors.Join(err, conn.Close(), db.Close())
 	})
-	for _, statement := range []string{
-		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockTableWait/time.Second),
-		fmt.Sprintf("LOCK TABLES %s READ", table),
-	} {
+	for _, statement := range locking {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			const lockWaitTimeout = 1205
-			if dbErr := (*mysql.MySQLError)(nil); errors.As(err, &dbErr) && dbErr.Number == lockWaitTimeout {
+			if isLockTimeout(err) {
 				err = errors.Join(ErrInUse, err)
 			}
 			return nil, errors.Join(fmt.Errorf("stack: db: %s: %w", statement, err), unlock())
 		}
 	}
 	return unlock, nil
+}
+
+// isLockTimeout reports whether a statement failed because another session holds a lock.
+func isLockTimeout(err error) bool {
+	var ofMySQL *mysql.MySQLError
+	var ofPostgres *pgconn.PgError
+	return errors.As(err, &ofMySQL) && ofMySQL.Number == 1205 || errors.As(err, &ofPostgres) && ofPostgres.Code == "55P03"
 }
 
 const lockTableWait = 5 * time.Second

@@ -9,12 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const postgresScheme = "postgres://"
@@ -110,25 +107,4 @@ func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, er
 	version, _, _ = strings.Cut(version, " ")
 	info.version = "PostgreSQL " + version
 	return info, nil
-}
-
-func (s *Stack) lockPostgres(ctx context.Context, table string) (Heal, error) {
-	conn, err := pgx.Connect(ctx, s.DSN)
-	if err != nil {
-		return nil, fmt.Errorf("stack: db: %w", err)
-	}
-	unlock := sync.OnceValue(func() error { // closing the connection makes the server roll the transaction back
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		return conn.Close(ctx)
-	})
-	statement := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE MODE", lockTableWait/time.Millisecond, pgx.Identifier{table}.Sanitize())
-	if _, err := conn.Exec(ctx, statement); err != nil {
-		const lockNotAvailable = "55P03"
-		if dbErr := (*pgconn.PgError)(nil); errors.As(err, &dbErr) && dbErr.Code == lockNotAvailable {
-			err = errors.Join(ErrInUse, err)
-		}
-		return nil, errors.Join(fmt.Errorf("stack: db: %s: %w", statement, err), unlock())
-	}
-	return unlock, nil
 }
