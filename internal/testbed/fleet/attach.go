@@ -23,7 +23,6 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/service/registry"
 	"grablab/internal/testbed/proc"
-	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 
 	"golang.org/x/sync/errgroup"
@@ -128,7 +127,7 @@ func (f *Fleet) identify(pids []int) (err error) {
 		}
 	}
 	if pids != nil {
-		f.resumeAll, err = stack.ContinueAtEnd(pids)
+		f.resumeAll, err = proc.ContinueAtEnd(pids)
 	}
 	return err
 }

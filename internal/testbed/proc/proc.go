@@ -3,8 +3,11 @@
 package proc
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -55,4 +58,54 @@ func Passed(n int) []*os.File {
 		files[i] = os.NewFile(uintptr(firstPassed+i), "passed")
 	}
 	return files
+}
+
+// [Find] returns these errors.
+var (
+	ErrGone    = errors.New("the process does not exist or has ended")
+	ErrForeign = errors.New("the process belongs to another user, so this program may not stop it")
+	ErrSelf    = errors.New("this is the process of loadgen itself")
+)
+
+// Find returns the process with this id, provided that the current user may signal it. On most
+// systems, the result stays valid even if another process gets the same id later.
+func Find(pid int) (*os.Process, error) {
+	if pid == os.Getpid() {
+		return nil, ErrSelf
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, ErrGone
+	}
+	err = p.Signal(syscall.Signal(0))
+	_, runs := StartTime(pid)
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		return nil, ErrForeign
+	case err != nil || !runs:
+		return nil, ErrGone
+	}
+	return p, nil
+}
+
+// ContinueAtEnd makes sure that paused processes resume (SIGCONT) when this process ends, even if
+// it is killed. The function done resumes them immediately.
+func ContinueAtEnd(pids []int) (done func() error, err error) {
+	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
+	for _, pid := range pids {
+		cmd.Args = append(cmd.Args, strconv.Itoa(pid))
+	}
+	cmd.Dir = "/"
+	Detached(cmd)
+	alive, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("proc: cannot start the helper that continues stopped processes at the end: %w", err)
+	}
+	return func() error {
+		_ = alive.Close() // fails only if the helper has already ended
+		return cmd.Wait()
+	}, nil
 }

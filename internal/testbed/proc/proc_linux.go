@@ -2,13 +2,45 @@ package proc
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 )
+
+// EndWithParent makes the system send SIGTERM to the child when the thread that starts it ends, at
+// the latest at the end of this process.
+func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
+
+// SetTitle changes the name that tools such as ps show for this process.
+func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
+
+// BootID returns an id that changes at each boot. If it has changed, recorded process ids have lost
+// their meaning.
+func BootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+}
+
+// StartTime returns the start time of a process as text. The text has no fixed format, but
+// identifies the process together with its id. It returns false if there is no such process.
+func StartTime(pid int) (string, bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", false
+	}
+	// Skip the name in parentheses, because it may contain spaces. The start time is the 20th field
+	// after it.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+		return "", false
+	}
+	return string(fields[19]), true
+}
 
 // Listens reports whether a process in this process group listens on a TCP port. The result known
 // is false if that cannot be determined.
