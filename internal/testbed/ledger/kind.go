@@ -21,9 +21,8 @@ type kind struct {
 	version string // query for the version of the database
 	now     string // query for the number of seconds since 1970
 	product func(version string) string
-	// open returns a connection pool for reading, and a function that opens another pool for
-	// writing.
-	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
+	// open returns a connection pool. If write is false, the caller only reads.
+	open func(dsn string, write bool) (*sql.DB, error)
 
 	idAsText  string // expression that converts a numeric column order_id to text
 	backslash bool   // whether a backslash escapes the next character of a string
@@ -67,10 +66,10 @@ func kindOf(dsn string) (kind, error) {
 	return mysqlKind, nil
 }
 
-func openMySQL(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
+func openMySQL(dsn string, _ bool) (*sql.DB, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, nil, errDSN
+		return nil, errDSN
 	}
 	cfg.MultiStatements, cfg.AllowAllFiles, cfg.Logger = false, false, silent
 	if cfg.Timeout == 0 {
@@ -78,35 +77,33 @@ func openMySQL(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	}
 	c, err := mysql.NewConnector(cfg)
 	if err != nil { // ParseDSN has checked cfg
-		return nil, nil, errDSN
+		return nil, errDSN
 	}
-	db := sql.OpenDB(c)
-	return db, func() (*sql.DB, error) { return db, nil }, nil
+	return sql.OpenDB(c), nil
 }
 
-func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
+func openPostgres(dsn string, _ bool) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, nil, errDSN
+		return nil, errDSN
 	}
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // this mode would allow several statements in one query
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	db := stdlib.OpenDB(*cfg)
-	return db, func() (*sql.DB, error) { return db, nil }, nil
+	return stdlib.OpenDB(*cfg), nil
 }
 
-// openSQLite opens a connection pool that cannot write, because SQLite has no read-only
-// transactions. The function that it returns opens another pool for writing.
-func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
+// openSQLite opens a connection pool that can write only if write is true, because SQLite has no
+// read-only transactions.
+func openSQLite(dsn string, write bool) (*sql.DB, error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {
-		return nil, nil, errDSN
+		return nil, errDSN
 	}
-	pool := func(mode string) (*sql.DB, error) {
-		u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "mode=" + mode + "&_pragma=busy_timeout(5000)"}
-		return sql.Open("sqlite", u.String())
+	mode := "ro"
+	if write {
+		mode = "rw"
 	}
-	read, err := pool("ro")
-	return read, func() (*sql.DB, error) { return pool("rw") }, err
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "mode=" + mode + "&_pragma=busy_timeout(5000)"}
+	return sql.Open("sqlite", u.String())
 }

@@ -22,10 +22,10 @@ import (
 // SQL statements there.
 type DB struct {
 	kind  kind
+	dsn   string
 	query string
 	ids   *target.Shape
 	read  *sql.DB
-	write func() (*sql.DB, error)
 }
 
 // These errors mean that the database address is invalid, that the query is unsuitable, or that the
@@ -51,13 +51,13 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{kind: k, ids: ids}
+	d := &DB{kind: k, dsn: dsn, ids: ids}
 	if query != "" {
 		if d.query, err = k.prepare(query); err != nil {
 			return nil, err
 		}
 	}
-	if d.read, d.write, err = k.open(dsn); err != nil {
+	if d.read, err = k.open(dsn, false); err != nil {
 		return nil, err
 	}
 	d.read.SetMaxOpenConns(2)
@@ -209,13 +209,11 @@ func (d *DB) numericHint(id string) string {
 
 // Exec runs SQL statements of the user in one transaction, for example to open orders.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
-	db, err := d.write()
+	db, err := d.kind.open(d.dsn, true)
 	if err != nil {
 		return err
 	}
-	if db != d.read {
-		defer func() { err = errors.Join(err, db.Close()) }()
-	}
+	defer func() { err = errors.Join(err, db.Close()) }()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
