@@ -93,15 +93,13 @@ type Answer struct {
 	Body   []byte
 }
 
+// callTimeout limits how long a request may take.
+const callTimeout = 30 * time.Second
+
 // send returns the reply to a request, whatever its status is.
 func (f *Fleet) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
-	client := *f.client
-	if client.Timeout > 0 { // as its own timeout, http.Client would hide the type of an error
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, client.Timeout)
-		defer cancel()
-		client.Timeout = 0
-	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the type of an error
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return a, err
@@ -111,6 +109,7 @@ func (f *Fleet) send(ctx context.Context, method, address string, body []byte, h
 	if f.token != "" && req.Header.Get("Authorization") == "" {
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
+	client := *f.client
 	client.Transport = load.Decide(client.Transport, f.Shape, f.Asking)
 	resp, err := client.Do(req)
 	if err != nil {

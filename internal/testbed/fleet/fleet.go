@@ -86,7 +86,7 @@ type Setup struct {
 func newFleet(token string) *Fleet {
 	return &Fleet{
 		client: &http.Client{
-			Timeout: 30 * time.Second, Transport: target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
+			Transport:     target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // package load does not follow redirects either
 		},
 		token: token, Shape: target.Own, probes: history.ProbeDriver,
