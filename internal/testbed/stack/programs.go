@@ -40,31 +40,25 @@ func Installed(needs lock.Backend) error {
 // postgres is true. Otherwise, it is MariaDB or MySQL. If a program is missing, the error says how
 // to install it.
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
-	var progs programs
-	var missing, debian, mac []string
-	lacks := func(program, deb, formula string) {
-		missing, debian, mac = append(missing, program), append(debian, deb), append(mac, formula)
-	}
-	if needs&(lock.Redis|lock.RedisQuorum) != 0 {
-		if progs.redis = find("redis-server", "valkey-server"); progs.redis == "" {
-			lacks("redis-server", "redis-server", "redis")
-		}
-	}
+	progs := programs{redis: find("redis-server", "valkey-server"), zooKeeper: findZooKeeper(), etcd: find("etcd")}
 	if postgres {
-		if progs.postgres = findPostgres(); progs.postgres.server == "" || progs.postgres.install == "" {
-			lacks("postgres", "postgresql", "postgresql")
-		}
-	} else if progs.database = findDatabase(); progs.database.install == "" {
-		lacks("mariadbd or mysqld", "mariadb-server", "mariadb")
+		progs.postgres = findPostgres()
+	} else {
+		progs.database = findDatabase()
 	}
-	if needs&lock.ZooKeeper != 0 {
-		if progs.zooKeeper = findZooKeeper(); progs.zooKeeper.java == "" || progs.zooKeeper.classPath == "" {
-			lacks("java with ZooKeeper", "zookeeper", "zookeeper")
-		}
-	}
-	if needs&lock.Etcd != 0 {
-		if progs.etcd = find("etcd"); progs.etcd == "" {
-			lacks("etcd", "etcd-server", "etcd")
+	var missing, debian, mac []string
+	for _, p := range []struct {
+		needed, found         bool
+		program, deb, formula string
+	}{
+		{needs&(lock.Redis|lock.RedisQuorum) != 0, progs.redis != "", "redis-server", "redis-server", "redis"},
+		{postgres, progs.postgres.server != "" && progs.postgres.install != "", "postgres", "postgresql", "postgresql"},
+		{!postgres, progs.database.install != "", "mariadbd or mysqld", "mariadb-server", "mariadb"},
+		{needs&lock.ZooKeeper != 0, progs.zooKeeper.java != "" && progs.zooKeeper.classPath != "", "java with ZooKeeper", "zookeeper", "zookeeper"},
+		{needs&lock.Etcd != 0, progs.etcd != "", "etcd", "etcd-server", "etcd"},
+	} {
+		if p.needed && !p.found {
+			missing, debian, mac = append(missing, p.program), append(debian, p.deb), append(mac, p.formula)
 		}
 	}
 	if missing == nil {
