@@ -54,7 +54,7 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
 			return askOwnDatabase(ctx, dsnAt(addr), pidFile, pid)
 		},
-	})
+	}, "")
 	return dsnAt(addr), info.version, err
 }
 

@@ -41,6 +41,6 @@ func (p *Process) LogFile() string { return p.log }
 
 // ServeRedis starts exe as a Redis of the stack.
 func (s *Stack) ServeRedis(ctx context.Context, exe string) error {
-	_, _, err := s.serve(ctx, redisServer(exe, s.Dir, "redis"))
+	_, _, err := s.serve(ctx, redisServer(exe, s.Dir, "redis"), "")
 	return err
 }

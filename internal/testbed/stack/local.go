@@ -31,7 +31,7 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	names := redisNames(cfg)
 	serve := func(srv server, addr *string, info *serverInfo) {
 		g.Go(func() (err error) {
-			*addr, *info, err = s.serve(ctx, srv)
+			*addr, *info, err = s.serve(ctx, srv, "")
 			return err
 		})
 	}
@@ -99,11 +99,14 @@ type server struct {
 // server can use it.
 const portTries = 5
 
-// serve starts a server on a free port and waits until the server is ready.
-func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
+// serve starts a server and waits until the server is ready. If the argument at is empty, the server
+// uses a free port.
+func (s *Stack) serve(ctx context.Context, srv server, at string) (addr string, info serverInfo, err error) {
 	for range portTries {
-		if addr, err = proc.FreeAddr(); err != nil {
-			return "", info, err
+		if addr = at; addr == "" {
+			if addr, err = proc.FreeAddr(); err != nil {
+				return "", info, err
+			}
 		}
 		if info, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {
 			break

@@ -64,7 +64,7 @@ func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, 
 		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
 			return askOwnPostgres(ctx, addr, data)
 		},
-	})
+	}, "")
 	return postgresAt(addr), info.version, err
 }
 

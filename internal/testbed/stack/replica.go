@@ -73,10 +73,10 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 		return err
 	}
 	exe := rep.s.startedServer(rep.Server).exe
-	if rep.Addr, _, err = rep.s.serve(ctx, rep.replica(exe)); err != nil {
+	if rep.Addr, _, err = rep.s.serve(ctx, rep.replica(exe), ""); err != nil {
 		return err
 	}
-	rep.Sentinel, _, err = rep.s.serve(ctx, rep.sentinel(exe))
+	rep.Sentinel, _, err = rep.s.serve(ctx, rep.sentinel(exe), "")
 	return err
 }
 

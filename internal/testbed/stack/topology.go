@@ -97,20 +97,13 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel. If a server was started before, it keeps its address.
+// startEach starts servers in parallel. If a server was started before, it keeps its address. On each
+// try, a node of a Cluster chooses another port for its bus.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
 		g.Go(func() (err error) {
-			if m.addr == "" {
-				m.addr, m.info, err = t.s.serve(ctx, describe(m))
-				return err
-			}
-			for range portTries { // on each try, a node of a Cluster chooses another port for its bus
-				if m.info, err = t.s.serveAt(ctx, describe(m), m.addr); !errors.Is(err, errPortTaken) {
-					break
-				}
-			}
+			m.addr, m.info, err = t.s.serve(ctx, describe(m), m.addr)
 			return err
 		})
 	}
