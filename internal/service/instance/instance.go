@@ -277,16 +277,13 @@ func newEnv(cfg Config, c *clients, store order.Store, now func() time.Time, log
 }
 
 func newMetrics(sent *Sent) *grab.Metrics {
+	counter := func(name, help string, n *atomic.Uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n.Load()) })
+	}
 	m := grab.NewMetrics()
 	m.MustRegister(
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "grab_redis_commands_total",
-			Help: "Commands sent to Redis, including those that set up a connection or a subscription.",
-		}, func() float64 { return float64(sent.Redis.Load()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "grab_db_statements_total",
-			Help: "Statements sent to the database, including BEGIN, COMMIT and ROLLBACK.",
-		}, func() float64 { return float64(sent.DB.Load()) }),
+		counter("grab_redis_commands_total", "Commands sent to Redis, including those that set up a connection or a subscription.", &sent.Redis),
+		counter("grab_db_statements_total", "Statements sent to the database, including BEGIN, COMMIT and ROLLBACK.", &sent.DB),
 	)
 	return m
 }
