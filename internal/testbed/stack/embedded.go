@@ -35,7 +35,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	for _, name := range redisNames(cfg) {
 		addr, err := s.serveMini(name, "127.0.0.1:0")
 		if err != nil {
-			return fmt.Errorf("stack: %s: %w", name, err)
+			return err
 		}
 		addrs, infos = append(addrs, addr), append(infos, serverInfo{version: miniVersion() + " (embedded)"})
 	}
@@ -52,7 +52,7 @@ func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	if err := m.StartAddr(at); err != nil {
-		return "", err
+		return "", fmt.Errorf("stack: %s: %w", name, err)
 	}
 	addr = m.Addr()
 	s.mu.Lock()

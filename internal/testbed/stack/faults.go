@@ -1,0 +1,157 @@
+package stack
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// startedServer returns how a server was started, so that it can be started again in the same way.
+func (s *Stack) startedServer(name string) server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.servers[name]
+}
+
+// Kill kills a server, as a power failure would, and waits until its connections are closed.
+func (s *Stack) Kill(server string) error {
+	if _, err := s.address(server); err != nil {
+		return err
+	}
+	if mini := s.mini(server); mini != nil {
+		mini.Close()
+		return nil
+	}
+	return s.Process(server).Stop(0)
+}
+
+// Revive restarts a killed server at its old address and waits until it is ready. A database keeps
+// its data on disk, but a Redis server starts empty.
+func (s *Stack) Revive(ctx context.Context, server string) error {
+	addr, err := s.address(server)
+	if err != nil {
+		return err
+	}
+	if s.Kind == Embedded {
+		_, err = s.serveMini(server, addr)
+		return err
+	}
+	_, err = s.serveAt(ctx, s.startedServer(server), addr)
+	return err
+}
+
+// Restart kills a server and starts it again.
+func (s *Stack) Restart(ctx context.Context, server string) error {
+	if err := s.Kill(server); err != nil {
+		return err
+	}
+	return s.Revive(ctx, server)
+}
+
+//go:embed jump.lua
+var jumpLua string
+
+// Jump makes the keys of a Redis server expire earlier by d, as if its clock had been set forward.
+// The server's reply to TIME does not change.
+func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
+	addr, err := s.address(server)
+	if err != nil {
+		return err
+	}
+	if !isRedis(server) {
+		return fmt.Errorf("%w: the clock of %s cannot be moved: choose a Redis server", ErrRefused, server)
+	}
+	client := newRedis(addr)
+	defer client.Close()
+	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds()).Err(); err != nil {
+		return fmt.Errorf("stack: cannot move the clock of %s: %w", server, err)
+	}
+	return nil
+}
+
+// Fill lowers the memory limit of a Redis server, so that writes fail with an OOM error but no keys
+// are lost. The returned Heal restores the old limit.
+func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
+	return s.exhaust(ctx, server, "noeviction")
+}
+
+// Evict briefly lowers the memory limit of a Redis server, so that it evicts all keys. The server
+// keeps its connections and loaded scripts.
+func (s *Stack) Evict(ctx context.Context, server string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	heal, err := s.exhaust(ctx, server, "allkeys-lru")
+	if err != nil {
+		return err
+	}
+	err = s.withRedis(server, func(client *redis.Client) error {
+		return await(ctx, nil, func() error {
+			n, err := client.DBSize(ctx).Result()
+			if err == nil && n > 0 {
+				err = fmt.Errorf("stack: %s still stores %d keys that it should have evicted", server, n)
+			}
+			return err
+		})
+	})
+	return errors.Join(err, heal())
+}
+
+// exhaust sets the memory limit of a Redis server below its current use, together with an eviction
+// policy. The returned Heal restores both.
+func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
+	var was map[string]string
+	restore := func(ctx context.Context, client *redis.Client) error {
+		return limitMemory(ctx, client, was["maxmemory-policy"], was["maxmemory"])
+	}
+	err := s.withRedis(server, func(client *redis.Client) (err error) {
+		if was, err = client.ConfigGet(ctx, "maxmemory*").Result(); err != nil {
+			return err
+		}
+		if err = limitMemory(ctx, client, policy, "1"); err != nil {
+			err = errors.Join(err, restore(context.WithoutCancel(ctx), client))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		return s.withRedis(server, func(client *redis.Client) error { return restore(ctx, client) })
+	}), nil
+}
+
+// withRedis calls do with a client of a Redis server. It returns an error if this server's memory
+// limit cannot be changed.
+func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
+	addr, err := s.address(server)
+	switch {
+	case err != nil:
+		return err
+	case s.Kind == Embedded:
+		return fmt.Errorf("%w: the Redis of the embedded stack has no memory limit: use -stack local", ErrRefused)
+	case !isRedis(server):
+		return fmt.Errorf("%w: %s has no memory limit: choose a Redis server", ErrRefused, server)
+	}
+	client := newRedis(addr)
+	defer client.Close()
+	if err := do(client); err != nil {
+		return fmt.Errorf("stack: memory of %s: %w", server, err)
+	}
+	return nil
+}
+
+// limitMemory sets the eviction policy and the memory limit in bytes, where 0 means no limit. It sets
+// the policy first, because a new limit takes effect at once.
+func limitMemory(ctx context.Context, client *redis.Client, policy, limit string) error {
+	if err := client.ConfigSet(ctx, "maxmemory-policy", policy).Err(); err != nil {
+		return err
+	}
+	return client.ConfigSet(ctx, "maxmemory", limit).Err()
+}
