@@ -66,8 +66,7 @@ func FactsOf(s Sources) (string, error) {
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
 		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
-			trips := 2 * *row.Ratio // the floor makes two round trips
-			o.Trips = &trips
+			o.Trips = new(2 * *row.Ratio) // the floor makes two round trips
 		}
 		f.Options = append(f.Options, o)
 	}
@@ -77,13 +76,8 @@ func FactsOf(s Sources) (string, error) {
 
 // Option returns what is known about the lock of a strategy. It returns an empty Option if this guide
 // never recommends the lock.
-func (f Facts) Option(strategy string) (o Option) {
-	for _, o := range f.Options {
-		if o.Strategy == strategy {
-			return o
-		}
-	}
-	return o
+func (f Facts) Option(strategy string) Option {
+	return catalog.First(f.Options, func(o Option) bool { return o.Strategy == strategy })
 }
 
 // list returns a copy of names that is never nil, because nil would become null in the JSON.
@@ -115,7 +109,7 @@ var Questions = []Question{
 	{"work", "How long does the work take, compared with the lease (the time after which a lock ends by itself)?", []Answer{
 		{"shorter", "always less"}, {"longer", "sometimes more"}, {"endless", "it may never return"},
 	}},
-	{"stack", "What is the service written in?", stackAnswers()},
+	{"stack", "What is the service written in?", catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })},
 }
 
 // Stack says which libraries implement the locks in a programming language. Locks has no entry for
@@ -149,10 +143,6 @@ var Guide = func() (g struct {
 
 //go:embed guide.json
 var guideText []byte
-
-func stackAnswers() []Answer {
-	return catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })
-}
 
 // FindStack returns the Stack of a programming language, or an empty one if the language is
 // unknown.
@@ -192,9 +182,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 		}
 		lockless := s.Excludes == catalog.NoExclusion
 		_, exists := stack.Locks[o.Strategy]
-		switch {
-		case !exists, s.Needs&^there != 0, lockless && rows != "update", rows != "may" && len(o.Twice) > 0:
-		default:
+		if exists && s.Needs&^there == 0 && (!lockless || rows == "update") && (len(o.Twice) == 0 || rows == "may") {
 			fit = append(fit, o)
 		}
 	}
@@ -262,9 +250,4 @@ func (o Option) Duties(answers []string) (all []Duty) {
 }
 
 // trips returns the number of round trips, or 0 if it was not measured.
-func (o Option) trips() float64 {
-	if o.Trips == nil {
-		return 0
-	}
-	return *o.Trips
-}
+func (o Option) trips() float64 { return *cmp.Or(o.Trips, new(float64)) }

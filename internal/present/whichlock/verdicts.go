@@ -62,13 +62,11 @@ func (p *page) Striking(name string) []string { return p.faults(name, isStruck) 
 
 // PlainLoad returns the result of a strategy in the load test without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
-	for _, c := range p.cells(name) {
-		if c.Fault == catalog.NoFault {
-			return c
-		}
+	plain := catalog.First(p.cells(name), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
+	if plain.Fault == "" {
+		p.fail("%s was not run without a fault", name)
 	}
-	p.fail("%s was not run without a fault", name)
-	return experiment.Cell{}
+	return plain
 }
 
 // DoubleGrabs returns how many grabs were too many in the load test without a fault, because the
@@ -211,11 +209,6 @@ func (p *page) LossTotals() (t lossTotals) {
 	return t
 }
 
-func unsafePoints(c experiment.Cell) (n int) {
-	for _, at := range c.Points {
-		if at.Verdict == catalog.Unsafe {
-			n++
-		}
-	}
-	return n
+func unsafePoints(c experiment.Cell) int {
+	return len(catalog.Filter(c.Points, func(at experiment.Point) bool { return at.Verdict == catalog.Unsafe }))
 }

@@ -49,16 +49,16 @@ const (
 // results/.
 type sourceRun struct {
 	What, Folder string
-	Run          *experiment.Run
+	Run          **experiment.Run // points to the field of Sources
 }
 
 // Runs lists the runs among the sources.
 func (s *Sources) Runs() []sourceRun {
 	return []sourceRun{
-		{"our strategies under all faults", matrixFolder, s.Matrix},
-		{"`mysql-unique` under all faults", uniqueFolder, s.Unique},
-		{"the libraries under all faults", librariesFolder, s.Libraries},
-		{"with `-on-lost ignore`", ignoringFolder, s.Ignoring},
+		{"our strategies under all faults", matrixFolder, &s.Matrix},
+		{"`mysql-unique` under all faults", uniqueFolder, &s.Unique},
+		{"the libraries under all faults", librariesFolder, &s.Libraries},
+		{"with `-on-lost ignore`", ignoringFolder, &s.Ignoring},
 	}
 }
 
@@ -73,10 +73,8 @@ func Load(root string) (Sources, error) {
 
 func load(root string) (s Sources, err error) {
 	results := filepath.Join(root, "results")
-	for folder, run := range map[string]**experiment.Run{
-		matrixFolder: &s.Matrix, uniqueFolder: &s.Unique, librariesFolder: &s.Libraries, ignoringFolder: &s.Ignoring,
-	} {
-		if *run, err = report.Load(filepath.Join(results, folder)); err != nil {
+	for _, source := range s.Runs() {
+		if *source.Run, err = report.Load(filepath.Join(results, source.Folder)); err != nil {
 			return s, err
 		}
 	}
