@@ -18,9 +18,9 @@ func files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": fromTemplate("failure-modes"),
 		"docs/strategies.md":    fromTemplate("strategies"),
-		"docs/handout.md":       handout("en"),
-		"docs/handout.zh.md":    handout("zh"),
-		"docs/handout.ja.md":    handout("ja"),
+		"docs/handout.md":       fromLesson("handout", "en"),
+		"docs/handout.zh.md":    fromLesson("handout", "zh"),
+		"docs/handout.ja.md":    fromLesson("handout", "ja"),
 		"docs/which-lock.md":    fromResults(whichlock.Write),
 	}
 }
@@ -46,8 +46,8 @@ func blocks() map[string]func() (string, error) {
 		"target-file":  fencedFile("docs/target.yaml"),
 		"expectations": fencedFile("docs/expectations.yaml"),
 
-		"workshop-times":   workshopBlock("workshop-times"),
-		"workshop-answers": workshopBlock("workshop-answers"),
+		"workshop-times":   fromLesson("workshop-times", "en"),
+		"workshop-answers": fromLesson("workshop-answers", "en"),
 	}
 }
 

@@ -154,18 +154,12 @@ func brokenBy(mode string) string {
 
 // strikePoints returns a sentence about the steps of a request at which a fault can be injected, or
 // "" if there is nothing to say.
-func strikePoints(f catalog.FaultEntry) (string, error) {
-	if f.By&catalog.Run == 0 {
-		return "", nil
+func strikePoints(f catalog.FaultEntry) string {
+	injected := catalog.First(fault.Faults, func(i fault.Fault) bool { return i.Name == f.Name })
+	if injected.Reach == nil {
+		return ""
 	}
-	entry, err := fault.Find(f.Name)
-	if err != nil {
-		return "", err
-	}
-	if entry.Reach != nil {
-		return " It cannot strike at every point, because " + entry.Reach.Why + ".", nil
-	}
-	return "", nil
+	return " It cannot strike at every point, because " + injected.Reach.Why + "."
 }
 
 // quote puts each name in backquotes and joins them to a list for a sentence.

@@ -67,25 +67,18 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// handout returns a function that writes the worksheet for students, which omits the answers.
-func handout(lang string) func() (string, error) {
+// fromLesson returns a function that executes a template with the exercises in a language. The
+// template handout is the worksheet for students, which omits the answers.
+func fromLesson(name, lang string) func() (string, error) {
 	return func() (string, error) {
 		l, err := lessonIn(lang)
-		for _, f := range l.facts { // the workshop draws different values for each student
-			f["drivers"], f["instances"], f["ttl"] = "N", "N", "N"
-		}
 		if err != nil {
 			return "", err
 		}
-		return execute("handout", l)
-	}
-}
-
-func workshopBlock(name string) func() (string, error) {
-	return func() (string, error) {
-		l, err := lessonIn("en")
-		if err != nil {
-			return "", err
+		if name == "handout" {
+			for _, f := range l.facts { // the workshop draws different values for each student
+				f["drivers"], f["instances"], f["ttl"] = "N", "N", "N"
+			}
 		}
 		return execute(name, l)
 	}
