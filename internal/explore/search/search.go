@@ -68,10 +68,10 @@ type level struct {
 
 // Level counts the schedules that have a certain number of preemptions and faults.
 type Level struct {
-	Preemptions int
-	Faults      int
-	Run         int // the number of executed schedules
-	Waiting     int // the number of schedules that still wait in the queue
+	Preemptions int `json:"preemptions"`
+	Faults      int `json:"faults"`
+	Run         int `json:"schedules"` // the number of executed schedules
+	Waiting     int `json:"waiting"`   // the number of schedules that still wait in the queue
 }
 
 // Finding is the shortest known failure of one property.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	_ "embed"
 	"io"
 
 	"grablab/internal/catalog"
@@ -9,11 +8,6 @@ import (
 	"grablab/internal/explore/schedule"
 	"grablab/internal/order"
 )
-
-// ExploreSchema is the JSON Schema (draft 2020-12) of the output of ExploredJSON.
-//
-//go:embed explore.schema.json
-var ExploreSchema string
 
 // exploreSchema is the version of the JSON format that ExploredJSON writes.
 const exploreSchema = 1
@@ -48,7 +42,7 @@ type exploredJSON struct {
 	FailureMode *string         `json:"failure_mode"`
 	Property    *string         `json:"property"`
 	Schedule    []string        `json:"schedule"`
-	Levels      []levelJSON     `json:"levels"`
+	Levels      []explore.Level `json:"levels"`
 	Failures    []failureJSON   `json:"failures"`
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
@@ -64,13 +58,6 @@ type partJSON struct {
 	Schedules int             `json:"schedules"`
 	States    int             `json:"states"`
 	Failures  []failureJSON   `json:"failures"`
-}
-
-type levelJSON struct {
-	Preemptions int `json:"preemptions"`
-	Faults      int `json:"faults"`
-	Run         int `json:"schedules"`
-	Waiting     int `json:"waiting"`
 }
 
 // failureJSON describes a failure. Shortest is true if no shorter schedule fails. Text is the
@@ -97,21 +84,15 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order. If there is only one unit, it returns 0, so that
-// the JSON omits the field.
-func stock(c explore.Config) int {
-	if c.Stock > 1 {
-		return c.Stock
-	}
-	return 0
-}
-
 // ExploredJSON writes the search results as JSON.
 func ExploredJSON(w io.Writer, e Exploration) error {
 	doc := explorationJSON{
 		Schema:     exploreSchema,
-		Bounds:     boundsJSON{e.Config.Actors, stock(e.Config), e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
+		Bounds:     boundsJSON{e.Config.Actors, 0, e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
 		Strategies: catalog.Map(e.Results, e.resultJSON),
+	}
+	if e.Config.Stock > 1 {
+		doc.Bounds.Stock = e.Config.Stock
 	}
 	return encode(w, doc)
 }
@@ -121,7 +102,7 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 		Strategy: r.Strategy, Guard: r.Guard, Verdict: r.Verdict, Expected: orNull(string(r.Expected)), Reason: r.Reason,
 		Complete: r.Complete, Schedules: r.Schedules, States: r.States,
 		Schedule: []string{}, Failures: catalog.Map(r.Failures, failureToJSON),
-		Levels: catalog.Map(r.Levels, func(l explore.Level) levelJSON { return levelJSON(l) }),
+		Levels: append([]explore.Level{}, r.Levels...),
 	}
 	for i, p := range r.Parts {
 		doc.Parts = append(doc.Parts, partJSON{
