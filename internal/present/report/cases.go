@@ -62,9 +62,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 		why += ": " + c.Reason
 	}
 	switch {
-	case c.Verdict == catalog.NA:
-		return NotRun, c.Reason
-	case c.Verdict == catalog.Unknown && (c.Interrupted || c.Environment == nil):
+	case c.Verdict == catalog.NA, c.Verdict == catalog.Unknown && (c.Interrupted || c.Environment == nil):
 		return NotRun, c.Reason
 	case c.Expected != nil && c.AsExpected() || c.Expected == nil && c.Verdict == catalog.Safe:
 		return Passed, ""

@@ -59,14 +59,10 @@ func changes(c *compare.Comparison) section {
 	if len(c.Changes) > 0 {
 		s.Title = "Verdicts that changed"
 	}
-	for _, only := range []struct {
-		in    string
-		names []string
-	}{{"old", c.OnlyOld}, {"new", c.OnlyNew}} {
-		if len(only.names) > 0 {
-			s.Lines = append(s.Lines, fmt.Sprintf("in %s alone: %s", only.in, strings.Join(only.names, ", ")))
-		}
-	}
+	s.Lines = applying([]remark{
+		{len(c.OnlyOld) > 0, "in old alone: " + strings.Join(c.OnlyOld, ", ")},
+		{len(c.OnlyNew) > 0, "in new alone: " + strings.Join(c.OnlyNew, ", ")},
+	})
 	return s
 }
 

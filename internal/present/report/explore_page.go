@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
@@ -22,7 +23,7 @@ func (e Exploration) document() document {
 			d.add(e.failure(f))
 		}
 	}
-	if !e.replays() {
+	if !slices.ContainsFunc(e.Results, replayed) {
 		d.Head = e.bounds()
 		d.add(section{Title: "What was searched", Table: e.table(), Lines: e.searched()})
 	}
@@ -36,8 +37,6 @@ func strategyName(name string) string {
 	}
 	return name
 }
-
-func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
 
 // answer sums up the search in a few sentences.
 func (e Exploration) answer() string {

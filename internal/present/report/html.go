@@ -9,7 +9,6 @@ import (
 	"html/template"
 	"io"
 	"regexp"
-	"strings"
 
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/diagram"
@@ -66,7 +65,8 @@ func (p pageOf) write(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	style, script := diagram.Style+pageStyle+CellsStyle, inOne(diagram.Script, CellsScript, p.script)
+	style := diagram.Style + pageStyle + CellsStyle
+	script := imports.ReplaceAllString(diagram.Script+"\n"+CellsScript+"\n"+p.script, "")
 	err = page.ExecuteTemplate(w, "page.html", struct {
 		pageOf
 		Data   template.JS
@@ -80,12 +80,8 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins several ES modules into a single script. It removes their imports, which would fail
-// because the files do not exist there.
-func inOne(modules ...string) string {
-	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
-}
-
+// imports matches the imports between the ES modules. The page contains all modules as a single
+// script, in which imports would fail.
 var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
 // policy returns a Content-Security-Policy that allows only this style sheet and this script.

@@ -195,8 +195,6 @@ type runData struct {
 	Figures []string            `json:"figures"`
 	Words   []string            `json:"words"` // the list into which the cells store indexes: names of steps, and verdicts
 	Modes   map[string][]string `json:"modes"` // for each failure mode: name, steps, cure, strategies with the cure, ways to see the mode, source
-
-	numbers map[string]int // the index of each word in Words
 }
 
 // figureColumns lists the columns that the details of a result may show.
@@ -208,17 +206,16 @@ var figureColumns = slices.Concat(
 )
 
 func newRunData(run *experiment.Run) *runData {
-	d := &runData{numbers: map[string]int{}, Modes: map[string][]string{}, Words: []string{}}
+	d := &runData{Modes: map[string][]string{}, Words: []string{}}
 	d.Figures = catalog.Map(figureColumns, func(c cellColumn) string { return strings.TrimSpace(c.Group + " " + c.Name) })
 	d.Cells = catalog.Map(run.Cells, func(c experiment.Cell) cellData { return d.cell(run, c) })
 	return d
 }
 
 func (d *runData) word(text string) int {
-	n, known := d.numbers[text]
-	if !known {
+	n := slices.Index(d.Words, text)
+	if n < 0 {
 		n = len(d.Words)
-		d.numbers[text] = n
 		d.Words = append(d.Words, text)
 	}
 	return n

@@ -116,7 +116,7 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 				if !t.Headings[j].Left {
 					start += widths[j] - width(lines[j][k])
 				}
-				line = pad(line, start) + lines[j][k]
+				line = fmt.Sprintf("%-*s%s", start, line, lines[j][k])
 			}
 			from += widths[j] + gap
 		}
@@ -165,11 +165,6 @@ func (t table) groupLine(widths []int, gap int) string {
 		from += g.Span
 	}
 	return line
-}
-
-// pad adds spaces until the text has the given width.
-func pad(text string, to int) string {
-	return text + strings.Repeat(" ", max(0, to-width(text)))
 }
 
 func width(s string) int { return utf8.RuneCountInString(s) }

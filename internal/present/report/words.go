@@ -20,7 +20,7 @@ import (
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
-		fmt.Sprintf("run %s, seed %d, %s", run.ID, c.Seed, seconds(run.DurationS)),
+		fmt.Sprintf("run %s, seed %d, %.1f s", run.ID, c.Seed, run.DurationS),
 		fmt.Sprintf("on %s: %s; %s %s/%s, %d CPUs; vegeta %s; commit %s", e.Stack, servers(e), e.Go, e.OS, e.Arch, e.CPUs, e.Vegeta, e.Commit),
 		loadLine(run),
 	}
@@ -355,8 +355,6 @@ var errorKinds = map[string]string{
 	load.Other:       "failed, but not by a timeout or a lost connection",
 	load.Interrupted: "had no answer when the load was stopped",
 }
-
-func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
 
 func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
