@@ -59,7 +59,7 @@ func (d *Diagram) findCause() {
 	for _, find := range []func([]*driverRow) []fact{d.tooManyWrites, d.twoInside, d.refusal, d.noWinner} {
 		if facts := find(all); len(facts) > 0 {
 			slices.SortStableFunc(facts, byTime)
-			d.Cause = &Cause{Text: d.sentences(facts), Arrows: arrows(facts)}
+			d.Cause = &Cause{Text: d.sentences(all, facts), Arrows: arrows(facts)}
 			return
 		}
 	}
@@ -146,25 +146,25 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 		facts = append(facts, f)
 	}
 	held, _ := a.lastSpan(inB.From, Holds)
+	got := fact{what: "got", who: b, at: inB.From}
 	switch end, ran := a.lastMark(LeaseEnd, inB.From); {
 	case ran && end.At >= inA.From:
 		facts = append(facts, fact{what: "expired", who: a, at: end.At})
 	case d.Scale == InSteps && held.To <= inB.From && held.From >= inA.From && covers(d.Bands, held.To, Passes):
 		facts = append(facts, fact{what: "expired", who: a, at: held.To})
 	default:
+		got.what, got.other = "gotToo", a
 		for _, c := range all {
 			gone, ok := c.lastMark(Released, inB.From)
 			if own, had := c.lastSpan(gone.At, Holds); ok && c != a && c != b && gone.At > inA.From && had && own.To <= inA.From {
-				facts = append(facts, fact{what: "freed", who: c, other: a, at: gone.At})
-				return append(facts, fact{what: "gotToo", who: b, other: a, at: inB.From})
+				return append(facts, fact{what: "freed", who: c, other: a, at: gone.At}, got)
 			}
 		}
 		if held.To > inB.From && !held.Open && a.Lane != b.Lane {
-			return append(facts, fact{what: "ownLock", who: b, other: a, at: inB.From})
+			got.what = "ownLock"
 		}
-		return append(facts, fact{what: "gotToo", who: b, other: a, at: inB.From})
 	}
-	return append(facts, fact{what: "got", who: b, at: inB.From})
+	return append(facts, got)
 }
 
 // faultOn returns the earliest fault that may explain why a second driver got the lock.
@@ -359,8 +359,9 @@ func (f fact) token(lang string) string {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences joins the facts into a sentence, in each of the languages.
-func (d *Diagram) sentences(facts []fact) map[string]string {
+// sentences joins the facts into a sentence, in each of the languages. If a driver has rows at
+// several instances, the sentence also names the instance.
+func (d *Diagram) sentences(all []*driverRow, facts []fact) map[string]string {
 	texts := map[string]string{}
 	text := clock(facts, func(f fact) float64 { return f.at })
 	for lang, words := range phrases {
@@ -368,8 +369,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 			if w == nil {
 				return ""
 			}
-			driver := strings.Replace(w.Row.Name, "driver ", words["driver"], 1)
-			if d.drawnTwice(w.Row.Name) {
+			driver := strings.Replace(w.Name, "driver ", words["driver"], 1)
+			if rows := catalog.Filter(all, func(r *driverRow) bool { return r.Name == w.Name }); len(rows) > 1 {
 				driver += " (" + w.lane.Name + ")"
 			}
 			return driver
@@ -392,18 +393,4 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 		texts[lang] = sentence
 	}
 	return texts
-}
-
-// drawnTwice reports whether a driver has rows at several instances, so that its name alone does
-// not identify a row.
-func (d *Diagram) drawnTwice(name string) bool {
-	n := 0
-	for _, l := range d.Lanes {
-		for _, r := range l.Rows {
-			if r.Name == name {
-				n++
-			}
-		}
-	}
-	return n > 1
 }

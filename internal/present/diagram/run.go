@@ -135,11 +135,11 @@ type track struct {
 
 	// These fields say since when the driver has been in each state. The value is NaN if it is not
 	// in that state.
-	asks, waits, believes, struck float64
-	fence                         uint64 // the fencing token of the lease that the driver believes it holds
-	struckAt                      string
-	held                          *heldLease
-	kept                          *heldLease // the lease that stays on the server after the driver has died
+	waits, believes, struck float64
+	fence                   uint64 // the fencing token of the lease that the driver believes it holds
+	struckAt                string
+	held                    *heldLease
+	kept                    *heldLease // the lease that stays on the server after the driver has died
 }
 
 // heldLease is a period in which a driver holds the lock. The end is NaN if it is unknown, and
@@ -163,7 +163,7 @@ func (b *builder) track(e history.Event) *track {
 	if i >= 0 {
 		return b.tracks[i]
 	}
-	t := &track{instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
+	t := &track{instance: e.Instance, driver: e.Driver, waits: none, believes: none, struck: none}
 	t.row.Name = cmp.Or(b.Names[e.Driver], "driver "+strconv.FormatInt(e.Driver, 10))
 	b.tracks = append(b.tracks, t)
 	return t
@@ -214,12 +214,11 @@ func (b *builder) add(e history.Event) {
 
 func (b *builder) grab(t *track, e history.Event, now float64) {
 	if e.Kind == history.Invoke {
-		t.asks = now
+		t.waits = now // older records do not contain the time of the lock request
 		return
 	}
 	t.endWait(now)
 	b.endBelief(t, now)
-	t.asks = none
 }
 
 func (b *builder) acquire(t *track, e history.Event, now float64) {
@@ -391,7 +390,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 // died draws the death of an instance's process, and ends the states of its drivers.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
-		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
+		if t.instance != instance || !is(t.waits) && !is(t.believes) {
 			continue
 		}
 		t.weigh(50)
@@ -401,7 +400,6 @@ func (b *builder) died(instance string, now float64) {
 		t.mark(Dies, t.last, "its process dies; this is its last recorded event")
 		b.keep(t, t.last)
 		t.row.Spans = append(t.row.Spans, Span{Kind: Dead, From: t.last, To: now, Open: true, Text: "its process is dead, and was started again before the end of the drawing"})
-		t.asks = none
 	}
 }
 
@@ -454,14 +452,10 @@ func withToken(token uint64) string {
 func (t *track) weigh(n int) { t.weight = max(t.weight, n) }
 
 func (t *track) endWait(now float64) {
-	from := t.waits
-	if !is(from) {
-		from = t.asks // older records do not contain the time of the lock request
+	if is(t.waits) && !is(t.believes) && now > t.waits {
+		t.row.Spans = append(t.row.Spans, Span{Kind: Waits, From: t.waits, To: now, Text: "waits for the lock, " + forMS(now-t.waits)})
 	}
-	if is(from) && !is(t.believes) && now > from {
-		t.row.Spans = append(t.row.Spans, Span{Kind: Waits, From: from, To: now, Text: fmt.Sprintf("waits for the lock, %s", forMS(now-from))})
-	}
-	t.waits, t.asks = none, none
+	t.waits = none
 }
 
 // endBelief draws the period in which a driver believed that it held the lock. If the driver had
@@ -576,12 +570,8 @@ func (b *builder) finish(t *track) {
 	if is(t.struck) {
 		open(Fault, t.struck, fmt.Sprintf("%s strikes %s; it lasts until the end of the drawing", cmp.Or(string(b.Fault), "the fault"), t.struckAt))
 	}
-	if is(t.waits) || is(t.asks) && !is(t.believes) {
-		from := t.waits
-		if !is(from) {
-			from = t.asks
-		}
-		open(Waits, from, "waits for the lock until the end of the drawing")
+	if is(t.waits) && !is(t.believes) {
+		open(Waits, t.waits, "waits for the lock until the end of the drawing")
 	}
 	if h := t.kept; h != nil {
 		k := b.key(h.token)
@@ -661,7 +651,7 @@ func (b *builder) place(ms float64) float64 {
 			return at
 		}
 	}
-	return round(ms)
+	return math.Round(ms*1000) / 1000
 }
 
 func (b *builder) notes(d *Diagram) {
@@ -705,8 +695,6 @@ func nth(n int) string {
 		return strconv.Itoa(n) + "th"
 	}
 }
-
-func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
 // clock returns a function that formats the times of a list. It chooses as many decimals as are
 // needed to tell the times apart.
