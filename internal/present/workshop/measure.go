@@ -128,13 +128,9 @@ func rows(prefix string) func(Outcome, Facts) error {
 		if len(r.Moments) == 0 {
 			return fmt.Errorf("%w: the replay of the schedule made no step: check the file", errMeasure)
 		}
-		n, overlaps := len(r.Moments[len(r.Moments)-1].Winners), 0
-		for _, m := range r.Moments {
-			if len(m.Believes) > 1 {
-				overlaps++
-			}
-		}
-		f[prefix+".rows"], f[prefix+".double"], f[prefix+".overlaps"] = strconv.Itoa(n), strconv.Itoa(max(0, n-1)), strconv.Itoa(overlaps)
+		n := len(r.Moments[len(r.Moments)-1].Winners)
+		overlaps := catalog.Filter(r.Moments, func(m explore.Moment) bool { return len(m.Believes) > 1 })
+		f[prefix+".rows"], f[prefix+".double"], f[prefix+".overlaps"] = strconv.Itoa(n), strconv.Itoa(max(0, n-1)), strconv.Itoa(len(overlaps))
 		return nil
 	}
 }
@@ -195,17 +191,15 @@ func judgeOwnLock(o Outcome, f Facts) error {
 	}
 	var faultless, faulted []string
 	for _, failure := range r.Failures {
-		broken := &faulted
 		if failure.Kind == "" {
-			broken = &faultless
-		}
-		if !slices.Contains(*broken, failure.Property) {
-			*broken = append(*broken, failure.Property)
+			faultless = append(faultless, failure.Property)
+		} else {
+			faulted = append(faulted, failure.Property)
 		}
 	}
 	f["own.complete"] = strconv.FormatBool(r.Complete)
 	f["own.reason"] = r.Reason
-	f["own.faultless"], f["own.faulted"] = strings.Join(faultless, " "), strings.Join(faulted, " ")
+	f["own.faultless"], f["own.faulted"] = strings.Join(catalog.Distinct(faultless), " "), strings.Join(catalog.Distinct(faulted), " ")
 	f["own.mode"], f["own.steps"], f["own.property"] = "", "", ""
 	if first != nil {
 		f["own.mode"], f["own.steps"], f["own.property"] = cmp.Or(first.Mode, "-"), strconv.Itoa(len(first.Schedule.Steps)), first.Property

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -455,29 +456,27 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 	// Keep the output for now, because it reveals the answers. It is shown only if all answers are
 	// correct.
 	var shown bytes.Buffer
-	if err := s.check(ctx, e, answers, &shown); err != nil {
+	var asked []int // the questions that are answered now
+	for i, q := range e.Questions {
+		if !left(answers[i]) && !state.isSettled(i, q) {
+			asked = append(asked, i)
+		}
+	}
+	if err := s.check(ctx, e, asked, answers, &shown); err != nil {
 		return err
 	}
-	marks := make([]*Mark, len(answers))
-	allRight := true
-	for i, q := range e.Questions {
-		if left(answers[i]) || state.isSettled(i, q) {
-			continue
-		}
-		m, err := q.Judge(answers[i], state.Facts)
-		if err != nil {
+	marks := make([]Mark, len(answers))
+	for _, i := range asked {
+		var err error
+		if marks[i], err = e.Questions[i].Judge(answers[i], state.Facts); err != nil {
 			return err
 		}
-		marks[i] = &m
-		allRight = allRight && m.Why == right
 	}
-	if allRight {
+	if !slices.ContainsFunc(asked, func(i int) bool { return marks[i].Why != right }) {
 		_, _ = shown.WriteTo(s.Out)
 	}
-	for i, m := range marks {
-		if m != nil {
-			s.mark(e, i, answers[i], *m)
-		}
+	for _, i := range asked {
+		s.mark(e, i, answers[i], marks[i])
 	}
 	if err := s.Progress.Save(); err != nil {
 		return err
@@ -488,41 +487,34 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands that judge the answers, and writes their output to shown. If the answer
-// is a file, it prints the output at once.
-func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
+// check runs the commands that judge the answers to the questions in asked, and writes their output
+// to shown. If the answer is a file, it prints the output at once.
+func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
 	if err := s.empty(e, Checked, f); err != nil {
 		return err
 	}
-	isAsked := func(i int) bool {
-		return !left(answers[i]) && !s.Progress.stateOf(e).isSettled(i, e.Questions[i])
-	}
 	// Check first that all answers are valid, because otherwise the commands would run for nothing.
-	for i, q := range e.Questions {
-		if !isAsked(i) || q.File || q.Aim != nil {
+	for _, i := range asked {
+		q := e.Questions[i]
+		if q.File || q.Aim != nil {
 			continue
 		}
 		if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
 			return err
 		}
 	}
-	asked := false
-	for i, q := range e.Questions {
-		if !isAsked(i) {
-			continue
-		}
-		if q.File {
+	for _, i := range asked {
+		switch q := e.Questions[i]; {
+		case q.File:
 			return s.handedIn(ctx, e, q, answers[i][0], f)
-		}
-		asked = true
-		if q.Aim != nil {
+		case q.Aim != nil:
 			if err := q.Aim(answers[i], f); err != nil {
 				return err
 			}
 		}
 	}
-	if !asked || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
+	if len(asked) == 0 || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
 		return nil
 	}
 	return s.steps(ctx, e.Check, f, shown, true)
@@ -636,4 +628,23 @@ func (s *Session) hints(e Exercise) (all []string) {
 		all = append(all, s.text(e, "hint"+strconv.Itoa(i+1)))
 	}
 	return all
+}
+
+// OwnLock is the source of the lock that the user must improve in exercise 12. It has two mistakes:
+// it releases the lock with a plain DEL, and it writes without a check.
+//
+//go:embed own_lock.go.txt
+var OwnLock string
+
+// ownFile is the name of the file with the user's lock.
+const ownFile = "my.go"
+
+// template copies OwnLock to the user's file, unless the file exists already.
+func (s *Session) template(e Exercise, f Facts) error {
+	path := s.Path(e, ownFile)
+	f["template"] = path
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return save(path, []byte(OwnLock), writeFile)
 }
