@@ -12,43 +12,39 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns a function for each generated document, which writes the whole document. The keys
+// files contains a function for each generated document, which writes the whole document. The keys
 // are the paths.
-func files() map[string]func() (string, error) {
-	return map[string]func() (string, error){
-		"docs/failure-modes.md": fromTemplate("failure-modes"),
-		"docs/strategies.md":    fromTemplate("strategies"),
-		"docs/handout.md":       fromLesson("handout", "en"),
-		"docs/handout.zh.md":    fromLesson("handout", "zh"),
-		"docs/handout.ja.md":    fromLesson("handout", "ja"),
-		"docs/which-lock.md":    fromResults(whichlock.Write),
-	}
+var files = map[string]func() (string, error){
+	"docs/failure-modes.md": fromTemplate("failure-modes"),
+	"docs/strategies.md":    fromTemplate("strategies"),
+	"docs/handout.md":       fromLesson("handout", "en"),
+	"docs/handout.zh.md":    fromLesson("handout", "zh"),
+	"docs/handout.ja.md":    fromLesson("handout", "ja"),
+	"docs/which-lock.md":    fromResults(whichlock.Write),
 }
 
-// blocks returns a function for each generated section of a document, which writes that section.
+// blocks contains a function for each generated section of a document, which writes that section.
 // The keys are the names of the sections.
-func blocks() map[string]func() (string, error) {
-	return map[string]func() (string, error){
-		"rush":         func() (string, error) { return runText("reference-rush-embedded") },
-		"article":      func() (string, error) { return runText("reference-article-local") },
-		"matrix":       matrix,
-		"choose":       fromResults(whichlock.Short),
-		"faults":       fromTemplate("faults"),
-		"properties":   fromTemplate("properties"),
-		"mutate":       fencedFile("results/mutate.txt"),
-		"wider":        fromTemplate("wider"),
-		"bench-bounds": benchBounds,
-		"costs":        fromTemplate("costs"),
-		"verdicts":     fromTemplate("verdicts"),
-		"words":        fromTemplate("words"),
-		"libraries":    fromTemplate("libraries"),
+var blocks = map[string]func() (string, error){
+	"rush":         func() (string, error) { return runText("reference-rush-embedded") },
+	"article":      func() (string, error) { return runText("reference-article-local") },
+	"matrix":       matrix,
+	"choose":       fromResults(whichlock.Short),
+	"faults":       fromTemplate("faults"),
+	"properties":   fromTemplate("properties"),
+	"mutate":       fencedFile("results/mutate.txt"),
+	"wider":        fromTemplate("wider"),
+	"bench-bounds": benchBounds,
+	"costs":        fromTemplate("costs"),
+	"verdicts":     fromTemplate("verdicts"),
+	"words":        fromTemplate("words"),
+	"libraries":    fromTemplate("libraries"),
 
-		"target-file":  fencedFile("docs/target.yaml"),
-		"expectations": fencedFile("docs/expectations.yaml"),
+	"target-file":  fencedFile("docs/target.yaml"),
+	"expectations": fencedFile("docs/expectations.yaml"),
 
-		"workshop-times":   fromLesson("workshop-times", "en"),
-		"workshop-answers": fromLesson("workshop-answers", "en"),
-	}
+	"workshop-times":   fromLesson("workshop-times", "en"),
+	"workshop-answers": fromLesson("workshop-answers", "en"),
 }
 
 func fenced(text string) string { return "```text\n" + strings.Trim(text, "\n") + "\n```\n" }

@@ -66,7 +66,7 @@ var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-
 // generate returns every document that is generated or has generated sections, by its path.
 func generate() (map[string]string, error) {
 	texts := map[string]string{}
-	for path, write := range files() {
+	for path, write := range files {
 		text, err := write()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -89,7 +89,7 @@ func fillBlocks(texts map[string]string) error {
 	if err != nil {
 		return err
 	}
-	blocks, used := blocks(), map[string]bool{}
+	used := map[string]bool{}
 	var failed []error
 	for _, path := range append(docs, "README.md", "results/README.md") {
 		if _, generated := texts[path]; generated {
