@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -51,18 +52,13 @@ func mermaidTitle(f explore.Failure) string {
 // serversOf returns the servers that a schedule uses, with the database last.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows contains the Mermaid arrow for each kind of call. The arrow ends with a cross if the reply
-// was lost.
+// arrows contains the Mermaid arrow for each kind of call that is not an ordinary one. The arrow ends
+// with a cross if the reply was lost.
 var arrows = map[schedule.Kind]string{
-	schedule.Call:         "->>",
-	schedule.ReplyLost:    "-x",
-	schedule.SentTwice:    "->>",
-	schedule.ReplyLate:    "-)",
-	schedule.GivenUp:      "-)",
-	schedule.ArrivesLate:  "-)",
-	schedule.MessageLost:  "->>",
-	schedule.MessageTwice: "->>",
-	schedule.MessageLate:  "->>",
+	schedule.ReplyLost:   "-x",
+	schedule.ReplyLate:   "-)",
+	schedule.GivenUp:     "-)",
+	schedule.ArrivesLate: "-)",
 }
 
 func mermaidStep(s schedule.Schedule, m explore.Moment) string {
@@ -72,7 +68,7 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	case m.Step.Kind == schedule.Hears && !m.Skipped:
 		return fmt.Sprintf("%s-->>%s: %s", server, m.Step.Actor, did)
 	case m.Step.Kind.IsCall() && !m.Skipped:
-		return fmt.Sprintf("%s%s%s: %s", m.Step.Actor, arrows[m.Step.Kind], server, did)
+		return fmt.Sprintf("%s%s%s: %s", m.Step.Actor, cmp.Or(arrows[m.Step.Kind], "->>"), server, did)
 	case m.Step.Actor != "":
 		return fmt.Sprintf("Note over %s: %s", m.Step.Actor, did)
 	case m.Step.Target != "":

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -10,11 +11,40 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/diagram"
 	"grablab/internal/testbed/load"
 )
+
+// Heat is a heat map of verdicts, with strategies as rows and faults as columns. It can show a run
+// that is still in progress.
+type Heat struct {
+	Run        *experiment.Run
+	Strategies []string        // the strategies of the run, including those that have not run yet
+	Faults     []catalog.Fault // the faults of the run, including those that have not run yet
+	Prefix     string          // prefix of the link targets of the cells
+}
+
+// Answer sums up the run in a few sentences.
+func (h Heat) Answer() string { return answer(h.Run) }
+
+// HTML writes the heat map as an HTML fragment, which CellsScript makes interactive.
+func (h Heat) HTML(w io.Writer) error {
+	return page.ExecuteTemplate(w, "cells", newHeatMap(h))
+}
+
+// Cell returns the data of a heat map cell in the form that CellsScript reads, or false if there is
+// no such result.
+func (h Heat) Cell(name experiment.CellName) (any, bool) {
+	if h.Run == nil {
+		return nil, false
+	}
+	one := *h.Run
+	one.Cells = catalog.Filter(one.Cells, func(c experiment.Cell) bool { return c.Strategy == name.Strategy && c.Fault == name.Fault })
+	return newRunData(&one), len(one.Cells) > 0
+}
 
 // heatMap is the table of verdicts on an HTML page. Every cell leads to the details of its test.
 type heatMap struct {
@@ -326,4 +356,23 @@ func signLegend(run *experiment.Run) []string {
 		{momentary(run.Cells), momentLegend},
 		{slices.ContainsFunc(run.Cells, hasNoExpectation), "some cells have no expected verdict, because the flags change what the claims assume, or because the result depends on chance"},
 	})
+}
+
+// Drawings returns all diagrams in the reports of a run and of searches for failing schedules.
+func Drawings(run *experiment.Run, explored []explore.Result) (all []diagram.Diagram) {
+	add := func(d *diagram.Diagram) {
+		if d != nil {
+			all = append(all, *d)
+		}
+	}
+	if run != nil {
+		for _, c := range newRunData(run).Cells {
+			add(c.Drawing)
+		}
+	}
+	e := Exploration{Results: explored, Replay: func(explore.Failure) string { return "" }}
+	for _, s := range e.document().Sections {
+		add(s.Drawing)
+	}
+	return all
 }
