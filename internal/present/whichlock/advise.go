@@ -65,8 +65,8 @@ func FactsOf(s Sources) (string, error) {
 			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)), Modes: list(report.ModesSeen(p.runOf(name), name)),
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
-		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
-			o.Trips = new(2 * *row.Ratio) // the floor makes two round trips
+		if ratio := p.row(name, "uncontended").Ratio; ratio != nil {
+			o.Trips = new(2 * *ratio) // the floor makes two round trips
 		}
 		f.Options = append(f.Options, o)
 	}

@@ -1,9 +1,11 @@
 package whichlock
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 
+	"grablab/internal/catalog"
 	"grablab/internal/measure/lockbench"
 )
 
@@ -37,22 +39,17 @@ func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the measurements of a lock in one case of the benchmark, or nil if that case was not
-// measured.
-func (p *page) row(name, benchCase string) *lockbench.Row {
-	for i, row := range p.Bench.Rows {
-		if row.Strategy == name && row.Case == benchCase {
-			return &p.Bench.Rows[i]
-		}
-	}
-	return nil
+// row returns the measurements of a lock in one case of the benchmark, or an empty row if that case
+// was not measured.
+func (p *page) row(name, benchCase string) lockbench.Row {
+	return catalog.First(p.Bench.Rows, func(r lockbench.Row) bool { return r.Strategy == name && r.Case == benchCase })
 }
 
 // Trips returns how many round trips to Redis a lock costs in one case of the benchmark, with the
 // confidence interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
-	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
+	if row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
 	// The ratio compares the lock with two PINGs, which take two round trips, so twice the ratio is
@@ -63,7 +60,7 @@ func (p *page) Trips(name, benchCase string) string {
 // RoundTrip returns how long a round trip to Redis took in the benchmark.
 func (p *page) RoundTrip() string {
 	row := p.row(lockbench.Floor, "uncontended")
-	if row == nil {
+	if row.Strategy == "" {
 		p.fail("the benchmark has no row of its floor")
 		return "?"
 	}
@@ -74,7 +71,7 @@ func (p *page) RoundTrip() string {
 // client gets it.
 func (p *page) MeanGap(name string) string {
 	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
-	if row == nil || row.GapMeanUS == nil || floor == nil || floor.P50US == 0 {
+	if row.GapMeanUS == nil || floor.P50US == 0 {
 		return "?"
 	}
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
@@ -83,22 +80,13 @@ func (p *page) MeanGap(name string) string {
 // Commands returns how many Redis commands it takes to get the lock, first without and then with
 // competing clients.
 func (p *page) Commands(name string) string {
-	sent := func(benchCase string) string {
-		if row := p.row(name, benchCase); row != nil {
-			return figureOf(row.SentPerOp)
-		}
-		return "?"
-	}
-	return sent("uncontended") + ", " + sent("waves")
+	return figureOf(p.row(name, "uncontended").SentPerOp) + ", " + figureOf(p.row(name, "waves").SentPerOp)
 }
 
 // Fairness returns Jain's fairness index, which is 1 if all clients get the lock equally often. It
 // returns 0 if the index was not measured.
 func (p *page) Fairness(name string) float64 {
-	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
-		return *row.Jain
-	}
-	return 0
+	return *cmp.Or(p.row(name, "closed_loop").Jain, new(float64))
 }
 
 // Fair formats the result of Fairness.
@@ -142,7 +130,7 @@ func (p *page) Version(name string) string {
 // commands an acquisition took.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
-	if row == nil {
+	if row.Strategy == "" {
 		p.fail("%s was not measured in %s", name, benchCase)
 		return "?"
 	}
@@ -152,7 +140,7 @@ func (p *page) Rate(name, benchCase string) string {
 // IsFaster reports whether the first lock was acquired more often per second than the second one.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
-	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
+	return b.Strategy != "" && a.OpsPerS > b.OpsPerS
 }
 
 // BenchFolder returns the folder in results/ that contains the benchmark.

@@ -167,8 +167,8 @@ func Short(s Sources) (string, error) {
 	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
 	for _, name := range Choices {
 		cost := "-"
-		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
-			cost = figure(2 * *row.Ratio)
+		if ratio := p.row(name, "uncontended").Ratio; ratio != nil {
+			cost = figure(2 * *ratio)
 		}
 		twice := p.Twice(name)
 		if left := len(twice) - 7; left > 0 {
