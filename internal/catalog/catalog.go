@@ -88,8 +88,9 @@ func find[E any](table []E, name string, names func(E) (string, []string)) (entr
 	return entry, note, ok
 }
 
-// parse decodes an embedded JSON table. It panics if the table is invalid.
-func parse[T any](text string) (table T) {
+// Parse decodes an embedded JSON table. It panics if the table is invalid, because the table is part
+// of the program.
+func Parse[T any](text string) (table T) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&table); err != nil {

@@ -13,7 +13,7 @@ var Columns = parseColumns()
 var columnsJSON string
 
 func parseColumns() (all []Word) {
-	for _, section := range parse[[]struct {
+	for _, section := range Parse[[]struct {
 		About string
 		Words []Word
 	}](columnsJSON) {

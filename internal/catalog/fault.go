@@ -91,7 +91,7 @@ type FaultEntry struct {
 var faultTable string
 
 // Faults lists all faults in the order in which tables show them.
-var Faults = parse[[]FaultEntry](faultTable)
+var Faults = Parse[[]FaultEntry](faultTable)
 
 // claimTable says what each fault of a run does to each kind of lock. Tests compare the table with
 // the reference runs and with the explorer.

@@ -67,7 +67,7 @@ type inference struct {
 var inferenceTable string
 
 // inferences lists the rules. The first rule that applies decides.
-var inferences = parse[[]inference](inferenceTable)
+var inferences = Parse[[]inference](inferenceTable)
 
 // ModeOf infers why a property was violated, from the facts about the failure and the known failure
 // modes of the strategy. It returns false if no mode fits.

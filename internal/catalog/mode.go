@@ -19,7 +19,7 @@ type Mode struct {
 }
 
 // Modes lists the failure modes of all strategies, including strategies that are broken on purpose.
-var Modes = parse[[]Mode](modesJSON)
+var Modes = Parse[[]Mode](modesJSON)
 
 //go:embed modes.json
 var modesJSON string

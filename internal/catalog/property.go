@@ -44,7 +44,7 @@ type Property struct {
 var propertyTable string
 
 // Properties lists every property, with the most important one first.
-var Properties = parse[[]Property](propertyTable)
+var Properties = Parse[[]Property](propertyTable)
 
 // FindProperty looks up a property by name. If the name is outdated, note says which name replaces
 // it.

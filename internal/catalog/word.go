@@ -13,7 +13,7 @@ type Word struct {
 }
 
 // Words lists the special words that the result tables use.
-var Words = parse[[]Word](wordsJSON)
+var Words = Parse[[]Word](wordsJSON)
 
 //go:embed words.json
 var wordsJSON string

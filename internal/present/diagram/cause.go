@@ -25,7 +25,7 @@ type Point struct {
 }
 
 // phrases contains the building blocks of explanations.
-var phrases = ParsePhrases(causeJSON)
+var phrases = catalog.Parse[Phrases](causeJSON)
 
 //go:embed cause.json
 var causeJSON string

@@ -1,22 +1,12 @@
 package diagram
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 )
 
 // Phrases contains texts by language (en, zh, ja) and key. Say fills in their slots, such as {who}.
 type Phrases map[string]map[string]string
-
-// ParsePhrases reads phrases from JSON. It panics if the JSON is invalid, because the JSON is part
-// of the program.
-func ParsePhrases(text string) (all Phrases) {
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		panic(err)
-	}
-	return all
-}
 
 // Say returns the phrase for a key in a language. The arguments in slots alternate between the name
 // of a slot and the value to fill in.

@@ -1,10 +1,8 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/present/whichlock"
@@ -35,16 +33,10 @@ type modeName struct {
 // questions.
 func choose(r *http.Request) (any, error) {
 	answers := catalog.Map(whichlock.Questions, func(q whichlock.Question) string { return r.PathValue(q.Name) })
-	f, err := whichlock.KnownFacts()
-	if err != nil {
-		return nil, err
-	}
+	f := whichlock.KnownFacts()
 	fit, err := f.Advise(answers)
-	if errors.Is(err, whichlock.ErrAnswer) {
-		return nil, fmt.Errorf("%w: %w", errBad, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errBad, err)
 	}
 	v := chooseView{Duties: []whichlock.Duty{}, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
 		fmt.Sprintf("The faults, commands and statements of a lock are from %s, a run of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a load without faults, including those of the losers.", f.Run, f.RunCommit),
@@ -59,24 +51,15 @@ func choose(r *http.Request) (any, error) {
 			v.Answer = fmt.Sprintf("Take %s with the guard %s. In short, it is: %s.", o.Strategy, o.Guard, o.Title)
 			v.Duties = o.Duties(answers)
 		}
-		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
-		for _, id := range o.Modes {
-			if m, ok := catalog.FindMode(id); ok {
-				view.Named = append(view.Named, modeName{m.ID, m.Name})
-			}
-		}
+		view := optionView{Option: o, But: o.But(answers), How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
+		view.Named = catalog.Map(o.Modes, func(id string) modeName {
+			m, _ := catalog.FindMode(id)
+			return modeName{id, m.Name}
+		})
 		v.Options = append(v.Options, view)
 	}
 	return v, nil
 }
 
-// choosePath returns the URL pattern of choose, which has a placeholder for the answer to each
-// question.
-func choosePath() string {
-	var path strings.Builder
-	path.WriteString("GET /api/choose")
-	for _, q := range whichlock.Questions {
-		fmt.Fprintf(&path, "/{%s}", q.Name)
-	}
-	return path.String()
-}
+// choosePath is the URL pattern of choose, which has a placeholder for the answer to each question.
+var choosePath = "GET /api/choose/{" + catalog.Join(whichlock.Questions, "}/{", func(q whichlock.Question) string { return q.Name }) + "}"

@@ -10,7 +10,7 @@ import (
 )
 
 // sentences contains the building blocks of the sentence at the top of the page, by language.
-var sentences = diagram.ParsePhrases(sentencesJSON)
+var sentences = catalog.Parse[diagram.Phrases](sentencesJSON)
 
 //go:embed sentences.json
 var sentencesJSON string

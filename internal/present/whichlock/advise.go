@@ -43,13 +43,10 @@ type Option struct {
 }
 
 //go:embed facts.json
-var factsText []byte
+var factsText string
 
 // KnownFacts returns the facts that are compiled into the program.
-func KnownFacts() (f Facts, err error) {
-	err = json.Unmarshal(factsText, &f)
-	return f, err
-}
+func KnownFacts() Facts { return catalog.Parse[Facts](factsText) }
 
 // FactsOf computes the facts from the test results and encodes them for facts.json.
 func FactsOf(s Sources) (string, error) {
@@ -131,18 +128,13 @@ type Duty struct {
 }
 
 // Guide contains the libraries for each programming language, and the duties of users.
-var Guide = func() (g struct {
+var Guide = catalog.Parse[struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
-}) {
-	if err := json.Unmarshal(guideText, &g); err != nil {
-		panic(err) // cannot fail, because the text is embedded
-	}
-	return g
-}()
+}](guideText)
 
 //go:embed guide.json
-var guideText []byte
+var guideText string
 
 // FindStack returns the Stack of a programming language, or an empty one if the language is
 // unknown.
