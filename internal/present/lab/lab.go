@@ -293,12 +293,10 @@ func (l *Lab) strategies() (all []Choice) {
 
 // check returns an error that wraps errBad if the settings are invalid.
 func (l *Lab) check(s Settings) error {
-	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
-	if i < 0 {
-		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
-	}
-	c := l.strategies()[i]
+	c := catalog.First(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	switch {
+	case c.Name == "":
+		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
 	case c.Refused != "":
 		return fmt.Errorf("%w: %s %s", errBad, c.Name, c.Refused)
 	case s.Guard != "" && !slices.Contains(order.Guards, s.Guard):
@@ -316,14 +314,8 @@ func (l *Lab) check(s Settings) error {
 	if why := strategy.GuardedBy(s.Guard).RefusesUnits(s.units()); why != "" {
 		return fmt.Errorf("%w: %s", errBad, why)
 	}
-	if s.Fault != catalog.NoFault {
-		f, err := fault.Find(s.Fault)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%w: %w", errBad, err)
-		case !f.Touches(strategy):
-			return fmt.Errorf("%w: the fault %s does not affect %s: choose another fault", errBad, s.Fault, s.Strategy)
-		}
+	if f, err := fault.Find(s.Fault); err == nil && !f.Touches(strategy) {
+		return fmt.Errorf("%w: the fault %s does not affect %s: choose another fault", errBad, s.Fault, s.Strategy)
 	}
 	return nil
 }
@@ -374,9 +366,55 @@ func (l *Lab) endRun() {
 // guardOf returns the guard for these settings, which is the condition under which the database
 // accepts a write. Some strategies need a special one.
 func guardOf(s Settings) order.Guard {
-	st, err := lock.Find(s.Strategy)
-	if err != nil {
-		return s.Guard
-	}
+	st, _ := lock.Find(s.Strategy)
 	return cmp.Or(st.GuardedBy(s.Guard), s.Guard)
 }
+
+// errBusy means that the server is working on another task, so the user must wait.
+var errBusy = errors.New("the lab is busy")
+
+// occupation is the task that the server is working on. Only one task can run at a time, because
+// concurrent tasks would distort each other's measurements.
+type occupation struct {
+	mu     sync.Mutex
+	what   string // empty if nothing runs
+	closed bool   // whether the server is shutting down and accepts no more work
+	work   sync.WaitGroup
+}
+
+// occupy reserves the server for a task, which it describes to other users as what. If another task
+// is running, the error wraps errBusy. It is safe to call release more than once.
+func (l *Lab) occupy(what string) (release func(), err error) {
+	l.busy.mu.Lock()
+	defer l.busy.mu.Unlock()
+	if l.busy.closed {
+		return nil, fmt.Errorf("%w: the lab is shutting down", errBusy)
+	}
+	if l.busy.what != "" {
+		return nil, fmt.Errorf("%w: %s is still running, and a second run would disturb it: stop it or wait, then try again", errBusy, l.busy.what)
+	}
+	l.setBusyLocked(what)
+	l.busy.work.Add(1)
+	return sync.OnceFunc(func() {
+		defer l.busy.work.Done()
+		l.busy.mu.Lock()
+		defer l.busy.mu.Unlock()
+		l.setBusyLocked("")
+	}), nil
+}
+
+// endWork rejects new tasks and waits until the current one has ended. The caller must cancel that
+// task first, because it could run for a long time.
+func (l *Lab) endWork() {
+	l.busy.mu.Lock()
+	l.busy.closed = true
+	l.busy.mu.Unlock()
+	l.busy.work.Wait()
+}
+
+func (l *Lab) setBusyLocked(what string) {
+	l.busy.what = what
+	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
+}
+
+func (l *Lab) showProgress(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

@@ -496,10 +496,8 @@ func (o *orders) latency(now time.Time) *Latency {
 	if len(o.answers) == 0 {
 		return nil
 	}
-	scheduled, sent := make([]time.Duration, 0, len(o.answers)), make([]time.Duration, 0, len(o.answers))
-	for _, a := range o.answers {
-		scheduled, sent = append(scheduled, a.scheduled), append(sent, a.sent)
-	}
+	scheduled := catalog.Map(o.answers, func(a answerLatency) time.Duration { return a.scheduled })
+	sent := catalog.Map(o.answers, func(a answerLatency) time.Duration { return a.sent })
 	slices.Sort(scheduled)
 	slices.Sort(sent)
 	return &Latency{len(scheduled), percentile(scheduled, 0.5), percentile(scheduled, 0.99), percentile(sent, 0.5), percentile(sent, 0.99)}

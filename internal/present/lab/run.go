@@ -222,31 +222,22 @@ var handClient = &http.Client{Timeout: grabTimeout}
 // grabByHand requests an order for a driver that the user controls. It returns the answer, or a
 // text that says why there is none.
 func grabByHand(url string, id, driver int64) string {
+	var a struct{ Outcome, Reason string }
 	path, body, header := target.Own.Request(id, driver)
-	answer, err := post(handClient, url+string(path), body, header)
+	req, err := http.NewRequest(http.MethodPost, url+string(path), bytes.NewReader(body))
+	if err == nil {
+		req.Header = header.Clone()
+		var resp *http.Response
+		if resp, err = handClient.Do(req); err == nil {
+			defer resp.Body.Close()
+			err = json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a)
+		}
+	}
 	if err != nil {
 		return "no answer: " + err.Error()
 	}
-	return answer
-}
-
-func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
-	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header = header.Clone()
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	var a struct{ Outcome, Reason string }
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a); err != nil {
-		return "", err
-	}
 	answer := strings.TrimSpace(a.Outcome + " " + a.Reason)
-	return cmp.Or(handAnswers[answer], answer), nil
+	return cmp.Or(handAnswers[answer], answer)
 }
 
 // releaseHand lets the requests that the user has paused continue, and forgets their order.

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"net"
 	"net/http"
-	"path"
 	"slices"
 	"strconv"
 	"time"
@@ -32,9 +30,6 @@ var (
 
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
-
-// kinds maps the extension of a file to its media type.
-var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
 // policy is the Content-Security-Policy of the page, which allows only files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -72,17 +67,7 @@ func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
-	names, err := fs.Glob(files, "*.*s") // scripts (.js) and style sheets (.css)
-	if err != nil {
-		panic(err) // cannot happen, because the pattern is valid
-	}
-	for _, name := range names {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			panic(err) // cannot fail, because the file is embedded
-		}
-		mux.HandleFunc("GET /"+name, asset(kinds[path.Ext(name)], text))
-	}
+	mux.Handle("GET /{file}", http.FileServerFS(files)) // scripts and style sheets
 	mux.HandleFunc("GET /texts.js", asset("text/javascript", append([]byte("export default "), texts...)))
 	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
 	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
@@ -98,7 +83,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(l.matrixCell))
 	mux.HandleFunc("POST /api/matrix/start", startHandler(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
 	mux.HandleFunc("POST /api/matrix/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
-	mux.HandleFunc(choosePath(), readHandler(choose))
+	mux.HandleFunc(choosePath, readHandler(choose))
 	mux.HandleFunc("POST /api/explore", startHandler(func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
 	l.handleWorkshop(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))

@@ -25,7 +25,7 @@ import (
 // the file.
 var shownIn = []string{
 	"lab.go", "run.go", "matrix.go", "workshop.go: session atOnce inTurn drawingsOf", "server.go: withToken startHandler explore drawing handler",
-	"busy.go: occupy endWork", "watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: But",
+	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: But",
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
 	"../report/words.go: findings moral saleMoral causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
 	"../report/explore_page.go: answer", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
@@ -35,7 +35,7 @@ var shownIn = []string{
 
 // notShown matches texts in these functions that are no sentences of the page: errors about a wrong
 // start of the program, parts of sentences whose whole has an entry of its own, and names in the API.
-var notShown = regexp.MustCompile(`loopback|^lab: |^(and|of 3|and to|the order was)$|^an order of 3 units|^the order was given$|^(acquire|claim|grab|lost|read|release|strike|error|timeout) \w+$|^bad request$|^setnx setnx$|^its (read|write)$|` +
+var notShown = regexp.MustCompile(`loopback|^lab: |^(and|of 3|and to|the order was)$|^an order of 3 units|^the order was given$|^(acquire|claim|grab|lost|read|release|strike|error|timeout) \w+$|^(bad request|the lab is busy)$|^setnx setnx$|^its (read|write)$|` +
 	`^the result of its|^setnx (is refused|fails)|^is inside, without|^(could not|kept|left|let|sold)|loadgen run|^and (by|setnx)$|[a-z.]setnx$|^3 3 at|from 12 ms 3|^setnx: setnx$|^setnx (in 3 steps|ms)$|^takes its process down$|^is dead, and|^redlock, for which|^again for|^3 grabs its read|^its read |^driver setnx$|^event|^(grabbed|sold) (more|out)|^for setnx|^with token|^which are in`)
 
 // sample evaluates an expression, with an example in place of each value. ok reports whether it has a

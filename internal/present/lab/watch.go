@@ -10,6 +10,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/order"
+	"grablab/internal/testbed/wait"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,14 +29,8 @@ func (l *Lab) watch(ctx context.Context) {
 	defer looking.Wait()
 	every := func(d time.Duration, look func(context.Context)) {
 		looking.Go(func() {
-			for t := time.NewTicker(d); ; {
-				select {
-				case <-t.C:
-					look(ctx)
-				case <-ctx.Done():
-					t.Stop()
-					return
-				}
+			for wait.For(ctx, d) {
+				look(ctx)
 			}
 		})
 	}
