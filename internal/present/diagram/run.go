@@ -266,17 +266,12 @@ func (b *builder) observedEnd(token string) float64 {
 }
 
 // key returns the Redis key that contains this token, or nil if no key or several keys contain it.
-func (b *builder) key(token string) (found *Key) {
-	for i, k := range b.Keys {
-		switch {
-		case !k.isOf(token):
-		case found != nil:
-			return nil
-		default:
-			found = &b.Keys[i]
-		}
+func (b *builder) key(token string) *Key {
+	found := catalog.Filter(b.Keys, func(k Key) bool { return k.isOf(token) })
+	if len(found) != 1 {
+		return nil
 	}
-	return found
+	return &found[0]
 }
 
 // leaseEnd returns when the lease in event e ends, or NaN if the event contains no lease.

@@ -36,7 +36,7 @@ func isKnownBroken(strategy string) bool {
 func isNotBroken(strategy string) bool { return !isKnownBroken(strategy) }
 
 // matrixOf returns a table of verdicts. If there are too many faults for one table, it returns a
-// table for each group of faults, whose titles begin with prefix.
+// table for each group of faults, whose titles begin with prefix. A table may be empty.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {
@@ -45,9 +45,7 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	var sections []section
 	for _, group := range catalog.FaultGroups {
 		here := catalog.Filter(faults, func(f catalog.Fault) bool { return f.Entry().Group == group })
-		if len(here) > 0 {
-			sections = append(sections, section{Title: prefix + string(group), Table: verdicts(cells, here)})
-		}
+		sections = append(sections, section{Title: prefix + string(group), Table: verdicts(cells, here)})
 	}
 	return sections
 }

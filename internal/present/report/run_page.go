@@ -337,16 +337,12 @@ func command(run *experiment.Run, c experiment.Cell) string {
 func runPage(run *experiment.Run) pageOf {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	plainCells, _ := splitByFault(run)
-	if len(run.Cells) > 0 {
-		d.add(section{Title: "What the marks mean", Lines: signLegend(run)})
-	}
+	d.add(section{Title: "What the marks mean", Lines: signLegend(run)})
 	if isMatrix(run) {
 		d.add(modesSeen(run))
 	}
-	if len(plainCells) > 0 {
-		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
-	}
-	d.add(section{Lines: morals(run, plainCells)})
+	d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)})
+	d.add(section{Lines: legend(run, plainCells)}, section{Lines: morals(run, plainCells)})
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 
