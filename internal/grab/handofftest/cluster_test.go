@@ -20,7 +20,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestMain(m *testing.M) { conformtest.Main(m, openCluster, lock.Find) }
+func TestMain(m *testing.M) {
+	conformtest.BeChild(openCluster, lock.Find)
+	os.Exit(m.Run())
+}
 
 // openCluster is for the conformance suite.
 func openCluster(spec string) (lock.Env, func(), error) {

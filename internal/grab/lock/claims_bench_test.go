@@ -18,7 +18,7 @@ import (
 // scripts. Each is a figure of its own and has no bound.
 func BenchmarkClaims(b *testing.B) {
 	const rounds, ops = 41, 500
-	client := conformtest.NewClient(conformtest.Servers(b).Single())
+	client := conformtest.NewClient(conformtest.RedisServer(b))
 	defer client.Close()
 	env := conformtest.EnvOf(client)
 	env.TTL = 30 * time.Second

@@ -8,9 +8,38 @@ import (
 	"grablab/internal/grab/lock"
 	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 	"grablab/internal/testbed/conformtest"
+
+	"github.com/alicebob/miniredis/v2"
 )
 
-func TestMain(m *testing.M) { conformtest.Main(m, conformtest.OpenRedis, lock.Find) }
+func TestMain(m *testing.M) {
+	conformtest.BeChild(conformtest.OpenRedis, lock.Find)
+	os.Exit(m.Run())
+}
+
+// redisNodes is how many servers a test starts: one for locks on a single server, and five for
+// Redlock.
+const redisNodes = 1 + 5
+
+// embedded starts miniredis servers in this process.
+func embedded(tb testing.TB) (nodes conformtest.Nodes) {
+	tb.Helper()
+	for range redisNodes {
+		node := miniredis.RunT(tb)
+		node.ClockTTL(true)
+		nodes = append(nodes, node.Addr())
+	}
+	return nodes
+}
+
+// servers starts redis-server processes.
+func servers(tb testing.TB) (nodes conformtest.Nodes) {
+	tb.Helper()
+	for range redisNodes {
+		nodes = append(nodes, conformtest.RedisServer(tb))
+	}
+	return nodes
+}
 
 // TestConformance holds every strategy that needs no more than Redis to its
 // contract. On the embedded server that is setnx, on a real one the first ones and
@@ -30,8 +59,8 @@ func TestConformance(t *testing.T) {
 		start func(testing.TB) conformtest.Nodes
 		names []string
 	}{
-		{"embedded", conformtest.Embedded, few},
-		{"redis-server", conformtest.Servers, most},
+		{"embedded", embedded, few},
+		{"redis-server", servers, most},
 	} {
 		t.Run(stack.name, func(t *testing.T) {
 			nodes := stack.start(t)

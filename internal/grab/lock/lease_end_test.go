@@ -37,7 +37,7 @@ func TestLeaseEndsByTheRequest(t *testing.T) {
 					time.Sleep(delay)
 					return err
 				})
-				for _, addr := range conformtest.Embedded(t) {
+				for _, addr := range embedded(t) {
 					c := conformtest.NewClient(addr)
 					defer c.Close()
 					c.AddHook(late)

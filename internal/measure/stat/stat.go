@@ -55,10 +55,6 @@ func Ratio(a, b []float64) Interval {
 	return Median(ratios)
 }
 
-// Misses reports whether the measured value is certainly above the limit, because even the low end
-// of the interval is.
-func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
-
 // String formats the median and its interval, such as "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)

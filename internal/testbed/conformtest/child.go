@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"grablab/internal/catalog"
@@ -46,16 +45,9 @@ type report struct {
 	Leaked   string // stack traces of goroutines that outlived the locker
 }
 
-// Main runs the tests of a package that uses the conformance suite, and must be called from
-// TestMain. The suite starts the test binary again as child processes, and only these call open and
-// find.
-func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
-	BeChild(open, find)
-	os.Exit(m.Run())
-}
-
 // BeChild does the work of a child process and then exits, if the suite has started this process as
-// a child. Otherwise, it does nothing. It is for a TestMain that cannot use Main.
+// a child. Otherwise, it does nothing. Every package that uses the suite must call it at the
+// beginning of its TestMain. Only child processes call open and find.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {

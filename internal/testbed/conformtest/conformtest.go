@@ -4,8 +4,8 @@
 // The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a function
 // that opens clients. The properties that the registry states for the strategy determine which
 // checks apply. Some checks start the test binary again as another process. Therefore, a package
-// that calls Conform must call Main or BeChild at the beginning of its TestMain. For locks in
-// Redis, Embedded or Servers starts the servers, and Nodes.Subject makes a Subject from a strategy.
+// that calls Conform must call BeChild at the beginning of its TestMain. For locks in Redis,
+// RedisServer starts a server, and Nodes.Subject makes a Subject from a strategy.
 //
 // The suite has its own tests. They show that a lock that does nothing fails every check, and that
 // the checks find each known flaw.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,16 +15,22 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
-func TestMain(m *testing.M) { Main(m, OpenRedis, findFlawed) }
+func TestMain(m *testing.M) {
+	BeChild(OpenRedis, findFlawed)
+	os.Exit(m.Run())
+}
 
 // TestSuite holds the suite to what it is for: a right lock passes every check,
 // a lock that does nothing passes none, and each flaw is found by the checks
 // that are meant for it.
 func TestSuite(t *testing.T) {
-	nodes := Embedded(t)
+	node := miniredis.RunT(t)
+	node.ClockTTL(true)
+	nodes := Nodes{node.Addr()}
 	var subjects []Subject
 	for _, name := range slices.Sorted(maps.Keys(flawedLocks)) {
 		st, err := findFlawed(name)

@@ -15,36 +15,13 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/proc"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Nodes contains the addresses of a test's Redis servers. The first one is for locks that use a
-// single server, and the other five are for Redlock.
+// single server, and the others are for Redlock.
 type Nodes []string
-
-const redlockNodes = 5
-
-// Embedded starts the nodes as miniredis servers in this process.
-func Embedded(tb testing.TB) (nodes Nodes) {
-	tb.Helper()
-	for range 1 + redlockNodes {
-		node := miniredis.RunT(tb)
-		node.ClockTTL(true)
-		nodes = append(nodes, node.Addr())
-	}
-	return nodes
-}
-
-// Servers starts the nodes as redis-server processes.
-func Servers(tb testing.TB) (nodes Nodes) {
-	tb.Helper()
-	for range 1 + redlockNodes {
-		nodes = append(nodes, RedisServer(tb))
-	}
-	return nodes
-}
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
 // not installed, it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS is 1.
@@ -104,9 +81,6 @@ func options(addr string) *redis.Options {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
-
-// Single returns the address of the server for locks that use a single Redis server.
-func (n Nodes) Single() string { return n[0] }
 
 // NewClient returns a Redis client with the same options as OpenRedis.
 func NewClient(addr string) *redis.Client {
