@@ -112,11 +112,7 @@ func (s *exploreSettings) save(results []explore.Result) error {
 
 // write saves the schedule of a failure atomically, so that readers never see a half-written file.
 func (s *exploreSettings) write(f explore.Failure) error {
-	path := s.fileOf(f)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("schedules: %w", err)
-	}
-	if err := replaceFile(path, []byte(f.Schedule.String())); err != nil {
+	if err := replaceFile(s.fileOf(f), []byte(f.Schedule.String())); err != nil {
 		return fmt.Errorf("schedules: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
@@ -96,11 +97,8 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 // fill runs the tests for the table on the "Matrix" page. It passes each result to the page as soon
 // as the test has finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
-	var faults []string
-	for _, f := range t.Faults {
-		faults = append(faults, string(f))
-	}
-	of, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", strings.Join(faults, ",")})
+	faults := catalog.Join(t.Faults, ",", func(f catalog.Fault) string { return string(f) })
+	of, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", faults})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"grablab/internal/catalog"
@@ -73,5 +75,10 @@ func orInterrupted(err error, stderr io.Writer, left string, args ...any) error 
 	return exitInterrupted
 }
 
-// replaceFile writes a file atomically.
-func replaceFile(path string, data []byte) error { return renameio.WriteFile(path, data, 0o644) }
+// replaceFile writes a file atomically, and creates its folder if necessary.
+func replaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, data, 0o644)
+}

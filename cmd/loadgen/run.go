@@ -190,9 +190,6 @@ func writeJUnit(path string, run *experiment.Run, cases []report.Case) error {
 	var b bytes.Buffer
 	err := report.JUnit(&b, run, cases)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o755)
-	}
-	if err == nil {
 		err = replaceFile(path, b.Bytes())
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -40,7 +41,7 @@ type workshopSettings struct {
 	unlockAs    string
 
 	line  *flags.Line
-	stdin io.Reader // where answers are read from; nil if no one can answer
+	stdin *bufio.Reader // where answers are read from; nil if no one can answer
 }
 
 func newWorkshopSettings() *workshopSettings {
@@ -104,7 +105,7 @@ const progressFile = "workshop.json"
 
 func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		w.stdin = os.Stdin
+		w.stdin = bufio.NewReader(os.Stdin)
 	}
 	err := w.run(ctx, stdout, stderr)
 	if errors.Is(err, workshop.ErrAnswer) {
@@ -299,7 +300,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 }
 
 // ask prints a question and reads one line as the answer, unless ctx ends first.
-func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (string, error) {
+func ask(ctx context.Context, in *bufio.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
 	type answer struct {
 		line string
@@ -307,7 +308,13 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 	read := make(chan answer, 1)
 	go func() { // a read from a terminal cannot be cancelled, so this goroutine may outlive ask
-		line, err := readLine(in)
+		line, err := in.ReadString('\n')
+		switch {
+		case errors.Is(err, io.EOF) && line != "": // the last line may have no newline
+			err = nil
+		case errors.Is(err, io.EOF):
+			err = context.Canceled // the user has pressed Ctrl-D
+		}
 		read <- answer{line, err}
 	}()
 	select {
@@ -317,27 +324,6 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	case <-ctx.Done():
 		fmt.Fprintln(out)
 		return "", ctx.Err()
-	}
-}
-
-// readLine reads one line byte by byte, because it must not consume the input for the next
-// question.
-func readLine(in io.Reader) (string, error) {
-	var line []byte
-	for b := make([]byte, 1); ; {
-		n, err := in.Read(b)
-		switch {
-		case n == 1 && b[0] == '\n':
-			return string(line), nil
-		case n == 1:
-			line = append(line, b[0])
-		case errors.Is(err, io.EOF) && len(line) > 0:
-			return string(line), nil
-		case errors.Is(err, io.EOF):
-			return "", context.Canceled // the user has pressed Ctrl-D
-		case err != nil:
-			return "", err
-		}
 	}
 }
 

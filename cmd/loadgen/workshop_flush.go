@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"grablab/internal/grab"
@@ -43,14 +43,14 @@ func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.
 	client := redis.NewClient(&redis.Options{Addr: st.Redis, Protocol: 2})
 	defer client.Close()
 	fmt.Fprintf(stdout, "one instance, on %s\n\n", st.RedisVersion)
-	return (&flush{url: instances.URLs()[0], redis: client, out: stdout}).play(ctx, unlockAs)
+	return (&flush{instances.Instances[0], client, stdout}).play(ctx, unlockAs)
 }
 
 // flush holds the connections for -script-flush.
 type flush struct {
-	url   string // base URL of the instance under test
-	redis *redis.Client
-	out   io.Writer
+	instance *fleet.Instance
+	redis    *redis.Client
+	out      io.Writer
 }
 
 // play locks the key k with the token u0, unlocks it, and locks it with the token u1. It then sends
@@ -88,22 +88,10 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 
 // post sends a request to the instance, prints the response and decodes it.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
-	if err != nil {
+	var body json.RawMessage
+	if err := f.instance.Call(ctx, http.MethodPost, path, nil, &body); err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(f.out, "POST %-25s %s\n", path, strings.TrimSpace(string(body)))
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("POST %s: %s", path, resp.Status)
-	}
+	fmt.Fprintf(f.out, "POST %-25s %s\n", path, bytes.TrimSpace(body))
 	return json.Unmarshal(body, answer)
 }

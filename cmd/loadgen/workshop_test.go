@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -419,7 +420,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.stdin = strings.NewReader(lines)
+		w.stdin = bufio.NewReader(strings.NewReader(lines))
 		var out, errs bytes.Buffer
 		err = w.run(t.Context(), &out, &errs)
 		return out.String(), err
@@ -454,7 +455,7 @@ func TestSplitWords(t *testing.T) {
 // A line is taken as it was typed, and no more of what follows; the end of the input, and
 // of the context, ends the asking.
 func TestAsk(t *testing.T) {
-	in := strings.NewReader(" c \n10")
+	in := bufio.NewReader(strings.NewReader(" c \n10"))
 	var out bytes.Buffer
 	for _, want := range []string{"c", "10"} {
 		if got, err := ask(t.Context(), in, "Answer", &out); got != want || err != nil {
@@ -471,7 +472,7 @@ func TestAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if _, err := ask(ctx, r, "", &out); !errors.Is(err, context.Canceled) {
+	if _, err := ask(ctx, bufio.NewReader(r), "", &out); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
