@@ -12,7 +12,7 @@ import (
 type Claims struct {
 	// Redis lists the addresses of Redis servers that nothing else uses: a single one, or all
 	// servers of a lock that uses independent servers. The tests treat every key that contains the
-	// lock's name as part of the lock, except for counters whose names end with ":fence".
+	// argument of Acquire as part of the lock, except for counters whose names end with ":fence".
 	Redis []string
 	// Renews means that the lock renews its lease, and reports if it has lost the lease.
 	Renews bool
@@ -34,10 +34,10 @@ func Conform(t *testing.T, claims Claims, newLock New) {
 	id := callID(t)
 	nodes := len(claims.Redis)
 	if nodes == 1 {
-		nodes = 0
+		nodes = 0 // the lock uses a single server
 	}
 	own := newLock.strategy(t, nodes)
-	if !claims.Renews {
+	if !claims.Renews { // without renewals, the lock is exclusive only as long as no fault occurs
 		own.Claims = catalog.Claims{catalog.NoFault: catalog.Holds}
 	}
 	if child, mine := role(id); mine {
@@ -49,6 +49,7 @@ func Conform(t *testing.T, claims Claims, newLock New) {
 		t.Fatal("locktest: Claims.Redis names no server: call RedisServer to start one")
 	}
 	own.Name = "lock"
+	// Nodes expects the single server first, and then the independent servers.
 	subject := conformtest.Nodes(append([]string{claims.Redis[0]}, claims.Redis...)).Subject(own)
 	subject.Child = childCommand(t, id)[1:]
 	conformtest.Conform(t, subject)

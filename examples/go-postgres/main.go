@@ -1,7 +1,8 @@
 // Command go-postgres is a service in which drivers grab orders in PostgreSQL.
 //
 // A grab reads the order, works for a while, and records the winner in the tables orders and wins.
-// Each strategy protects these steps in a different way.
+// Each strategy protects these steps in a different way. loadgen tests the service as target.yaml
+// describes, and chooses the strategy of each test with PUT /strategy.
 package main
 
 import (
@@ -42,9 +43,9 @@ var strategies = map[string]func(s *service, ctx context.Context, order, driver 
 	"advisory-pooled": (*service).advisoryPooled,
 }
 
-// read reports whether the order is free. Before it returns true, it sleeps to simulate the
+// readAndWork reports whether the order is free. Before it returns true, it sleeps to simulate the
 // driver's work.
-func (s *service) read(ctx context.Context, db interface {
+func (s *service) readAndWork(ctx context.Context, db interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
 }, order int64, lock string) (free bool, err error) {
 	var status int
@@ -85,7 +86,7 @@ func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool,
 
 // readThenWrite reads the order first, and writes the winner in a second transaction.
 func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard string) (bool, error) {
-	free, err := s.read(ctx, s.pool, order, "")
+	free, err := s.readAndWork(ctx, s.pool, order, "")
 	if err != nil || !free {
 		return false, err
 	}
@@ -95,7 +96,7 @@ func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard 
 // forUpdate locks the order's row until the transaction ends, so that other drivers wait.
 func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
-		free, err := s.read(ctx, tx, order, " FOR UPDATE")
+		free, err := s.readAndWork(ctx, tx, order, " FOR UPDATE")
 		if err != nil || !free {
 			return false, err
 		}
@@ -109,7 +110,7 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", order); err != nil {
 			return false, err
 		}
-		free, err := s.read(ctx, tx, order, "")
+		free, err := s.readAndWork(ctx, tx, order, "")
 		if err != nil || !free {
 			return false, err
 		}
@@ -128,8 +129,8 @@ func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won 
 	return s.checkThenAct(ctx, order, driver)
 }
 
-// open creates orders with consecutive ids and returns the first id.
-func (s *service) open(ctx context.Context, count int64) (first int64, err error) {
+// insertOrders creates orders with consecutive ids and returns the first id.
+func (s *service) insertOrders(ctx context.Context, count int64) (first int64, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
@@ -170,7 +171,9 @@ func (s *service) grab(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *service) use(w http.ResponseWriter, r *http.Request) {
-	var body struct{ Name string }
+	var body struct {
+		Name string `json:"name"`
+	}
 	if json.NewDecoder(r.Body).Decode(&body) != nil || strategies[body.Name] == nil {
 		answer(w, http.StatusBadRequest, "there is no such strategy")
 		return
@@ -179,13 +182,13 @@ func (s *service) use(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, body)
 }
 
-func (s *service) create(w http.ResponseWriter, r *http.Request) {
+func (s *service) openOrders(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Count int64 }
 	if json.NewDecoder(r.Body).Decode(&body) != nil || body.Count < 1 {
 		answer(w, http.StatusBadRequest, "want {\"count\": N}")
 		return
 	}
-	first, err := s.open(r.Context(), body.Count)
+	first, err := s.insertOrders(r.Context(), body.Count)
 	if err != nil {
 		answer(w, http.StatusInternalServerError, err.Error())
 		return
@@ -216,9 +219,10 @@ func main() {
 		return
 	}
 	names := slices.Sorted(maps.Keys(strategies))
-	s.strategy.Store(&names[len(names)-1])
+	none := "none"
+	s.strategy.Store(&none)
 	http.HandleFunc("POST /orders/{order}/grab", s.grab)
-	http.HandleFunc("POST /orders", s.create)
+	http.HandleFunc("POST /orders", s.openOrders)
 	http.HandleFunc("PUT /strategy", s.use)
 	http.HandleFunc("GET /strategies", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, names) })
 	http.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

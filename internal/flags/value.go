@@ -154,14 +154,15 @@ func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
 		if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
-			return nil, errors.New("must be a list of names separated by commas without spaces, such as a,b,c")
+			return nil, errors.New("must be a list of names separated by commas, such as a,b,c")
 		}
 	}
 	return list, nil
 }
 
 // Each parses a list of words, and calls find to get the values for each word. A word may be a
-// group such as "all". Groups may overlap, but no word may occur twice.
+// group such as "all". Groups may overlap, but no word may occur twice. If same reports that two values
+// are equal, the result contains only the first.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {

@@ -16,10 +16,10 @@ type Outcome string
 
 // These are the possible outcomes. After a Timeout, the driver may still have won the order.
 const (
-	Grabbed Outcome = "grabbed"
-	Taken   Outcome = "taken"
-	Busy    Outcome = "busy"
-	Failed  Outcome = "error"
+	Grabbed Outcome = "grabbed" // the driver has won the order
+	Taken   Outcome = "taken"   // another driver had won it before
+	Busy    Outcome = "busy"    // the lock did not become free in time
+	Failed  Outcome = "error"   // nothing was written
 	Timeout Outcome = "timeout"
 )
 
@@ -36,30 +36,30 @@ type Answer struct {
 	Strategy string  `json:"strategy"`
 	Token    string  `json:"token,omitempty"`
 	Fence    uint64  `json:"fence,omitempty"`
-	WaitedMS float64 `json:"waited_ms"`
-	HeldMS   float64 `json:"held_ms"`
+	WaitedMS float64 `json:"waited_ms"` // time until the driver had the lock
+	HeldMS   float64 `json:"held_ms"`   // time from then until it released the lock
 	Error    string  `json:"error,omitempty"`
 
 	Status int `json:"-"` // the HTTP status code
 }
 
-// verdict is the answer to a request that failed with the error err.
-type verdict struct {
+// errorAnswer is the answer to a request that failed with the error err.
+type errorAnswer struct {
 	err     error
 	status  int // the HTTP status code
 	outcome Outcome
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for the outcome Taken if the driver already has as many units as one
-// driver may have. Other drivers may still get units.
+// PerDriver is the reason for the outcome Taken if the order has several units and the driver already
+// has as many as one driver may have. Other drivers may still get units.
 const PerDriver = "per_driver"
 
 // LeaseLost is the reason for a failed grab that wrote nothing because it had lost the lock.
 const LeaseLost = "lease_lost"
 
-// verdicts maps errors to answers. The first entry that matches an error applies.
-var verdicts = []verdict{
+// errorAnswers maps errors to answers. The first entry that matches an error applies.
+var errorAnswers = []errorAnswer{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
 	{order.ErrLimit, http.StatusConflict, Taken, PerDriver},
@@ -81,7 +81,7 @@ func (a *attempt) answer(err error) Answer {
 	if err == nil {
 		return ans
 	}
-	v := verdictOn(err)
+	v := errorAnswerTo(err)
 	ans.Outcome, ans.Status, ans.Reason = v.outcome, v.status, v.reason
 	if ans.Outcome == Failed || ans.Outcome == Timeout {
 		ans.Error = oneLine(err)
@@ -89,15 +89,16 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the answer for err. If the table has no entry for err, the answer says that
-// another server has failed and that nothing was written.
-func verdictOn(err error) verdict {
-	for _, v := range verdicts {
+// errorAnswerTo returns the answer for err. If the table has no entry for err, the answer says that
+// another server has failed and that nothing was written. Errors of a write whose result is unknown
+// have an entry, because they wrap errUnknown.
+func errorAnswerTo(err error) errorAnswer {
+	for _, v := range errorAnswers {
 		if errors.Is(err, v.err) {
 			return v
 		}
 	}
-	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
+	return errorAnswer{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

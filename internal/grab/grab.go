@@ -386,7 +386,7 @@ func (a *attempt) event(kind history.Kind, op string) history.Event {
 func (a *attempt) record(kind history.Kind, op string, err error) {
 	e := a.event(kind, op)
 	if err != nil {
-		v := verdictOn(err)
+		v := errorAnswerTo(err)
 		e.Code, e.Note = history.Code(cmp.Or(v.reason, string(v.outcome))), err.Error()
 		if v.outcome == Failed || v.outcome == Timeout {
 			a.span.Fail(e.Note)

@@ -12,9 +12,15 @@ type Index struct {
 	Instance string `json:"instance"`
 	Strategy string `json:"strategy"`
 	OpenAPI  string `json:"openapi"`
-	Lab      string `json:"lab,omitempty"` // the URL of a web page about this instance
+	Lab      string `json:"lab,omitempty"` // the URL of the lab's page; empty if the lab did not start this instance
 }
 
 func (a api) index(c *gin.Context) {
-	c.JSON(http.StatusOK, Index{"One instance of a service that lets drivers grab orders", a.cfg.Instance, a.Strategy(), "/openapi.json", a.http.Lab})
+	c.JSON(http.StatusOK, Index{
+		Service:  "One instance of a service that lets drivers grab orders",
+		Instance: a.cfg.Instance,
+		Strategy: a.Strategy(),
+		OpenAPI:  "/openapi.json",
+		Lab:      a.http.Lab,
+	})
 }

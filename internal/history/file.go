@@ -14,7 +14,7 @@ import (
 // only the last line can be incomplete.
 type File struct {
 	instance    string
-	incarnation int
+	incarnation int // how often the instance has started, including this time
 	clock       func() time.Duration
 
 	mu   sync.Mutex
@@ -25,7 +25,8 @@ type File struct {
 	err  error // the first error of a write
 }
 
-// Create opens the event file of an instance. If the file already exists, its events are kept.
+// Create creates the event file of an instance. If the file already exists, Create opens it and keeps
+// its events.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -83,14 +84,15 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line. A reader should stop there if another
-// process is still writing to the file.
+// End returns the position after the last complete line. A run that is resumed cuts the file there,
+// because a process may have been killed in the middle of a line.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
-	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
+	unfinished := len(tail) - (bytes.LastIndexByte(tail, '\n') + 1)
+	return size - int64(unfinished), err
 }
 
-// readTail reads as much of the end of a file as is necessary to include a complete line.
+// readTail reads the end of a file. The result includes at least one complete line, if there is one.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

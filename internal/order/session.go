@@ -108,17 +108,17 @@ func (x *session) rollback(ctx context.Context) error {
 	return nil
 }
 
-// raise stores a fencing token in the order's row and reads the order, in a single transaction. A
+// raiseFence stores a fencing token in the order's row and reads the order, in a single transaction. A
 // lost reply does no harm, because the next attempt has a higher token.
-func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
+func (x *session) raiseFence(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
-		o, err = raise(tx, id, fence)
+		o, err = raiseFenceIn(tx, id, fence)
 		return err
 	})
 	return o, err
 }
 
-func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
+func raiseFenceIn(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	up := tx.Exec("UPDATE orders SET fence = ? WHERE id = ? AND fence < ?", fence, id, fence)
 	if up.Error != nil {
 		return Order{}, fmt.Errorf("order: cannot store the fencing token: %w", up.Error)
@@ -154,6 +154,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 			return err
 		}
 	}
+	// The arguments have the order of the statement: SET, WHERE, and the condition of the guard.
 	sold, args := c.sold(g)
 	set, args := "", append(args, c.Driver)
 	if g == FenceWrite {
@@ -165,7 +166,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if up.Error != nil {
 		return fmt.Errorf("order: claim: %w", up.Error)
 	}
-	if c.checksLimit(g) {
+	if c.checksLimit(g) { // the UPDATE has locked the row, so no other claim can add a unit in between
 		held, err := rowsOf(tx, c.Order, c.Driver)
 		if err == nil {
 			err = c.judgeLimit(held)
@@ -197,7 +198,8 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// grant inserts the order into the table of winners, or returns ErrTaken if it is already there.
+// grant inserts the order into the table grants, whose unique key allows one winner for each order. It
+// returns ErrTaken if the order is already there.
 func (x *session) grant(tx *gorm.DB, c Claim) error {
 	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
 	if errors.Is(err, gorm.ErrDuplicatedKey) {

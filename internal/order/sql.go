@@ -135,7 +135,7 @@ func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 		return Order{}, err
 	}
 	defer x.close()
-	return x.raise(ctx, id, fence)
+	return x.raiseFence(ctx, id, fence)
 }
 
 // Claim implements Rows.

@@ -132,11 +132,11 @@ func seconds(d time.Duration) int64 { return int64((max(d, 0) + time.Second - 1)
 func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	switch {
 	case t.begun && fence != 0: // the claim will commit the raised fence
-		return t.inTx(raise(t.db(ctx), id, fence))
+		return t.inTx(raiseFenceIn(t.db(ctx), id, fence))
 	case t.begun:
 		return t.inTx(find(t.db(ctx).Clauses(forUpdate), id))
 	case fence != 0:
-		return t.raise(ctx, id, fence)
+		return t.raiseFence(ctx, id, fence)
 	default:
 		return find(t.db(ctx), id)
 	}

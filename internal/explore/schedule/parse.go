@@ -50,7 +50,7 @@ func StepLines(text string) []int {
 	var lines []int
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
-		if _, err := ParseStep(line); err == nil {
+		if _, err := parseStep(line); err == nil {
 			lines = append(lines, i+1)
 		}
 	}
@@ -74,7 +74,7 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 		}
 		return nil
 	}
-	step, err := ParseStep(strings.Join(words, " "))
+	step, err := parseStep(strings.Join(words, " "))
 	if err != nil {
 		return err
 	}
@@ -89,8 +89,9 @@ func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
 		return fmt.Errorf("there is no actor %s: the line that begins with \"actors\" names %s", step.Actor, orNone(printActors(*s)))
 	}
-	reached := step.Target == DB || step.Target == Locks && (step.Kind == CutOff || step.Kind == Reaches)
-	if step.Target != "" && !reached && !slices.Contains(s.Nodes, step.Target) {
+	// "locks" is valid only where an instance is cut off or reconnected.
+	exists := step.Target == DB || step.Target == Locks && (step.Kind == CutOff || step.Kind == Reaches)
+	if step.Target != "" && !exists && !slices.Contains(s.Nodes, step.Target) {
 		return fmt.Errorf("there is no server %s: use one of %s", step.Target, strings.Join(append(slices.Clone(s.Nodes), DB), ", "))
 	}
 	here := func(a Actor) bool { return a.Instance == step.Instance }
@@ -102,8 +103,8 @@ func (s *Schedule) check(step Step) error {
 
 func orNone(actors string) string { return cmp.Or(actors, "none") }
 
-// ParseStep reads one step. It does not check whether the actor and the server exist.
-func ParseStep(line string) (Step, error) {
+// parseStep reads one step. It does not check whether the actor and the server exist.
+func parseStep(line string) (Step, error) {
 	words := strings.Fields(line)
 	var nearest error
 	for kind, f := range forms {
@@ -113,7 +114,7 @@ func ParseStep(line string) (Step, error) {
 			return step, nil
 		}
 		// If a line almost matches several forms, the error of the last form helps the user most.
-		if !errors.Is(err, errForm) {
+		if !errors.Is(err, errOtherForm) {
 			nearest = err
 		}
 	}
@@ -122,7 +123,7 @@ func ParseStep(line string) (Step, error) {
 	}
 	similar := examples()
 	if len(words) > 0 {
-		similar = slices.DeleteFunc(similar, func(e string) bool { return subject(strings.Fields(e)[0][1:]) != subject(words[0]) })
+		similar = slices.DeleteFunc(similar, func(e string) bool { return subject(strings.Fields(e)[0][1:]) != subject(words[0]) }) // without the opening quote
 	}
 	if len(similar) == 0 {
 		return Step{}, errors.New("there is no such step: begin it with an actor such as A, with a server such as redis, or with the word instance or time")
@@ -142,18 +143,18 @@ func subject(word string) string {
 	return word
 }
 
-// errForm means that a line does not have the form that ParseStep tried. It may still have another
-// form.
-var errForm = errors.New("another form")
+// errOtherForm means that a line does not have the form that parseStep tried. It may still have
+// another form.
+var errOtherForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
 	pattern := f.words()
 	if len(words) == 0 || len(pattern) != len(words) {
-		return Step{}, errForm
+		return Step{}, errOtherForm
 	}
 	for i, p := range pattern {
 		if _, ok := fields[p]; !ok && p != words[i] {
-			return Step{}, errForm
+			return Step{}, errOtherForm
 		}
 	}
 	var s Step
@@ -171,7 +172,7 @@ func (f form) parse(words []string) (Step, error) {
 
 func examples() []string {
 	var all []string
-	for _, f := range forms[Begins:] {
+	for _, f := range forms[Begins:] { // there is no kind 0
 		all = append(all, strconv.Quote(f.print(Step{
 			Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1, Duration: 10 * time.Second,
 		})))

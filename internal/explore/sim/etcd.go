@@ -44,15 +44,18 @@ type etcdLease struct {
 // grants.
 const shortestEtcdLease = 1 // in seconds
 
+// firstEtcdLease is the id of the first lease. The others follow without gaps.
+const firstEtcdLease = 0x1001
+
 func newEtcdServer(name string) *etcdServer {
 	s := &etcdServer{}
 	s.node = &node{lockServer: s, name: name, cancels: true}
 	return s
 }
 
-func (s *etcdServer) disconnect() {}
+func (s *etcdServer) disconnect() {} // a lease does not depend on a connection
 
-// timePassed sends the watch events that the server could not send while it was down.
+// timePassed is called after a pause and after the server has come back. It sends the watch events that the server could not send while it was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +118,7 @@ func (s *etcdServer) headerLocked() *pb.ResponseHeader {
 
 func (s *etcdServer) grantLocked(seconds int64) *etcdLease {
 	s.granted++
-	l := &etcdLease{id: 0x1000 + s.granted}
+	l := &etcdLease{id: firstEtcdLease + s.granted - 1}
 	l.expiry = newExpiry(time.Duration(seconds)*time.Second, &s.mu, func() { s.endLocked(l) })
 	s.leases[l.id] = l
 	return l
@@ -329,12 +332,13 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
+// state adds what the server knows to f, except for the keys, which contents shows.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f = f.Number(s.revision).Number(s.granted)
 	for id := range s.granted {
-		if l, ok := s.leases[0x1001+id]; ok {
+		if l, ok := s.leases[firstEtcdLease+id]; ok {
 			f = f.Number(l.id).Number(l.until.UnixNano())
 		}
 	}

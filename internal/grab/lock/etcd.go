@@ -41,7 +41,7 @@ var etcd = Strategy{
 	Source:   "etcd: client/v3/concurrency",
 	Needs:    Etcd,
 	Guard:    order.Naive,
-	Fences:   true,
+	Fences:   true, // the lock has a token, but this guard does not check it
 	Claims:   catalog.ClaimsOf("consensus"),
 	Excludes: catalog.Global,
 	Waiter:   "watches the key just before its own",
@@ -250,7 +250,8 @@ func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (
 }
 
 // awaitEnd waits until the given key is no longer directly ahead of the client's key, and returns
-// the key that is now ahead. It returns ErrBusy at the time giveUp.
+// the key that is now ahead. It returns ErrBusy at the time giveUp. The watch uses the context
+// waiting, which ends at giveUp, and the requests use ctx.
 //
 // It reads the queue again when the watch starts, because the key may already be gone. A watch from
 // an earlier revision would avoid this read, but etcd serves such watches only ten times a second.
@@ -258,13 +259,13 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 	waiting, cancel := context.WithCancel(waiting)
 	defer cancel()
 	events := e.l.env.Etcd.Watch(waiting, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	for stands := true; stands; {
+	for open := true; open; {
 		if !time.Now().Before(giveUp) {
 			return "", ErrBusy
 		}
 		select {
-		case _, stands = <-events:
-			if !stands { // the watch has ended, perhaps because no server is reachable
+		case _, open = <-events:
+			if !open { // the watch has ended, perhaps because no server is reachable
 				Sleep(waiting, reconnectPause)
 			}
 		case <-e.Lost():

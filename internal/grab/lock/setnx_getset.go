@@ -26,7 +26,7 @@ import (
 // A client uses the lock even if its own timestamp has already passed.
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
-	Title:  "SETNX of a time stamp; an expired lock is taken over with GETSET",
+	Title:  "SETNX of a timestamp; an expired lock is taken over with GETSET",
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
 	Claims: catalog.ClaimsOf("getset"),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
@@ -35,11 +35,11 @@ var setnxGetSet = variant(setnx, Strategy{
 
 // setStamp returns a function that sets the key to the end of the lease, in milliseconds rounded
 // down to a multiple of unit. If the key already contains a time in the past, the function calls
-// over to replace it.
-func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
+// replace to take over.
+func setStamp(replace redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
-		ok, err := l.stamp(ctx, over)
+		ok, err := l.stamp(ctx, replace)
 		if err != nil {
 			l.value = ""
 		}
@@ -47,7 +47,7 @@ func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	}
 }
 
-func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, error) {
+func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, error) {
 	for {
 		if ok, err := setForever(ctx, l); ok || err != nil {
 			return ok, err

@@ -25,7 +25,7 @@ var watchdog = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is notified, or tries again when the lease ends",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
-	Promises: Promises{WakeUp: 1}, // a waiter that missed a message waits for the end of the lease
+	Promises: Promises{WakeUp: 1}, // in TTLs: a waiter that missed a message waits for the end of the lease
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 
@@ -101,7 +101,7 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 		if left, err = l.try(ctx); err != nil {
 			return err
 		}
-		waiter.noteChecked()
+		waiter.noteChecked() // leave need not pass the message on to another waiter
 		if left == 0 {
 			return nil
 		}
@@ -112,7 +112,8 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 // client's lease will last.
 //
 // It releases the lock if the client may have it but must not use it: after an error, after ctx has
-// ended, or if the reply took longer than the TTL. If the request arrives after that clean-up, the
+// ended, or if the reply took longer than the TTL. In the last case, it returns a short pause and no
+// error, because the client may try again. If the request arrives after that clean-up, the
 // lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
 	end := time.Now().Add(l.ttl)

@@ -176,7 +176,7 @@ func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.
 
 // errLate means that the reply took longer than a lease lasts, so that the lock may already be
 // lost.
-var errLate = errors.New("lock: ZooKeeper did not answer for a whole lease")
+var errLate = errors.New("lock: the server did not answer for a whole lease")
 
 type reply[T any] struct {
 	value T

@@ -51,13 +51,13 @@ type Servers struct {
 
 // Job tells a worker process what to do.
 type Job struct {
-	Subject string
+	Subject string // name of the lock to measure
 	// Workers is the number of workers. If it is 0, the process only reports how many commands it
 	// has sent.
 	Workers int
 	First   int // number of the first worker in this process, counted over all processes
 	Keys    []string
-	Held    time.Duration
+	Held    time.Duration // how long a worker keeps the lock each time
 	At      time.Duration // when the workers start
 	// Times is how often each worker takes the lock. If it is 0, each worker takes it again and
 	// again until the time Until.
@@ -115,7 +115,7 @@ func serve(socket string) error {
 	return nil
 }
 
-// worker executes the jobs of a process, one at a time.
+// worker executes the jobs of this process, one at a time. The workers of a job are its goroutines.
 type worker struct {
 	servers Servers
 	clock   func() time.Duration
@@ -247,7 +247,7 @@ func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.
 		return err
 	}
 	h.Acquired = w.clock()
-	for h.Released = w.clock(); h.Released < h.Acquired+held; {
+	for h.Released = w.clock(); h.Released < h.Acquired+held; { // time.Sleep would be too coarse
 		h.Released = w.clock()
 	}
 	err = lease.Release(ctx)

@@ -48,7 +48,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"costs":       costs,
 
 	"version":      version,
-	"schedule":     schedule,
+	"schedule":     scheduleFile,
 	"strikePoints": strikePoints,
 	"serversOf":    serversOf,
 	"expected":     expected,
@@ -105,7 +105,7 @@ func shownBy(ways string) string {
 		case name == "load":
 			places = append(places, "runs without any fault")
 		case name == "explorer" && note != "":
-			places = append(places, "searches of the explorer ("+note)
+			places = append(places, "searches of the explorer ("+note) // note ends with ")"
 		case name == "explorer":
 			places = append(places, "searches of the explorer")
 		case name == "conformance":
@@ -136,9 +136,9 @@ func version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the file with the shortest schedule that shows a failure mode, or "" if there is
+// scheduleFile returns the file with the shortest schedule that shows a failure mode, or "" if there is
 // none.
-func schedule(mode string) string {
+func scheduleFile(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 		return ""
@@ -177,18 +177,18 @@ func serversOf(servers lock.Backend) string {
 
 // searchRow is a table row about a strategy for which a search should find other failures than a
 // run on real servers.
-type searchRow struct{ Faults, Strategy, Is, Why string }
+type searchRow struct{ Faults, Strategy, Finds, Why string }
 
 // searchClaims lists the strategies for which a search should find other failures than a run on
 // real servers, and says why.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
-			is := "also finds the failures that `run` finds under `" + string(c.As) + "`"
+			finds := "also finds the failures that `run` finds under `" + string(c.As) + "`"
 			if c.As == catalog.NoFault {
-				is = "finds no failure"
+				finds = "finds no failure"
 			}
-			row := searchRow{quote(c.Faults), "`" + s.Name + "`", is, c.Why}
+			row := searchRow{quote(c.Faults), "`" + s.Name + "`", finds, c.Why}
 			if last := len(rows) - 1; last >= 0 && rows[last].Why == row.Why {
 				row.Strategy = rows[last].Strategy + " and " + row.Strategy
 				rows = rows[:last]

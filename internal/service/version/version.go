@@ -16,7 +16,7 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown is returned if the commit cannot be determined.
+// Unknown is what Commit returns if it cannot find out the commit.
 const Unknown = "unknown"
 
 // Line returns the line that the -version flag prints, with the release and the commit of the
@@ -70,7 +70,7 @@ func fromGit() string {
 	if err != nil || !strings.HasPrefix(string(mod), "module grablab\n") {
 		return ""
 	}
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output()
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output() // without tags
 	if err != nil {
 		return ""
 	}

@@ -21,8 +21,9 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// Asking is called before a client asks for the result of an earlier request, and may delay it. The
-// client calls answered when it has the result. If Asking is nil, it is not called.
+// Asking is called before a client asks for the result of an earlier request. It may delay the client,
+// for example while a test has stopped the work of that request. The client calls answered when it has
+// the answer. If Asking is nil, it is not called.
 type Asking func(ctx context.Context, of Request) (answered func())
 
 // ResultError means that a service has accepted a request, but its result could not be obtained. It
@@ -65,16 +66,15 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		if !undecided {
 			return resp, nil
 		}
-		if err != nil {
+		if err != nil { // the answer does not say where the result will be
 			return nil, &ResultError{text: err.Error()}
 		}
-		last := "nothing"
-		resp, err = askForResult(next, req, at, shape, func() func() { return asking(req.Context(), r) }, &last)
+		resp, last, err := askForResult(next, req, at, shape, func() func() { return asking(req.Context(), r) })
 		switch ended := req.Context().Err(); {
 		case err == nil:
 			return resp, nil
 		case errors.Is(ended, context.DeadlineExceeded):
-			at, _, _ = strings.Cut(at, "#")
+			at, _, _ = strings.Cut(at, "#") // remove the order and the driver, which Request.URL has added
 			return nil, &ResultError{fmt.Sprintf("GET %s answered %s until the time-out of %v", at, last, time.Since(began).Round(time.Second/10)), ended}
 		case ended != nil:
 			return nil, ended
@@ -86,25 +86,25 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 
 // askForResult asks a service for the result of a request until there is one. The URL at may be
 // relative. Each attempt is announced with asking, and the function that asking returns is called
-// after the response. last becomes the last answer without a result.
-func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func(), last *string) (*http.Response, error) {
+// after the response. last describes the last answer without a result.
+func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (resp *http.Response, last string, err error) {
+	last = "nothing"
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
 	question.Header.Del("Content-Type")
-	var err error
 	if question.URL, err = grab.URL.Parse(at); err != nil {
-		return nil, err
+		return nil, last, err
 	}
 	for pause := firstPause; wait.For(grab.Context(), pause); pause = min(2*pause, lastPause) {
 		answered := asking()
 		resp, body, err := answer(next, question)
 		answered()
 		if err != nil || shape.IsResult(resp.StatusCode, resp.Header, body) {
-			return resp, err
+			return resp, last, err
 		}
-		*last = fmt.Sprint(resp.StatusCode)
+		last = fmt.Sprint(resp.StatusCode)
 	}
-	return nil, grab.Context().Err()
+	return nil, last, grab.Context().Err()
 }
 
 // answer sends a request, and reads as much of the response body as the user's rules can examine.

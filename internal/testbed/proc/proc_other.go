@@ -12,10 +12,12 @@ import (
 // parent.
 func EndWithParent(*exec.Cmd) {}
 
-// SetTitle does nothing, because a process cannot change its name on this system.
+// SetTitle does nothing, because a process cannot change its name on this system. On Linux, a title
+// protects helper processes from commands such as pkill grabsvc.
 func SetTitle(string) error { return nil }
 
-// BootID returns "", because this system has no id that changes with each boot.
+// BootID returns "", because this system has no id that changes with each boot. A later run then
+// cannot know whether the system has started again since.
 func BootID() string { return "" }
 
 // StartTime returns the start time of a process as text. The text has no fixed format, but
@@ -29,5 +31,6 @@ func StartTime(pid int) (string, bool) {
 	return strings.TrimSpace(began), true
 }
 
-// Listens always returns known false, because only Linux reports which process listens on a port.
-func Listens(group, port int) (listens, known bool) { return false, false }
+// Listens would report whether a process of a process group listens on a port. It always returns
+// known false, because only Linux says which process listens.
+func Listens(pgid, port int) (listens, known bool) { return false, false }
