@@ -340,7 +340,7 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 // 0.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
-		return time.After(wait)
+		return time.After(time.Duration(seconds(wait)) * time.Second)
 	}
 	now := make(chan time.Time)
 	close(now)
