@@ -58,6 +58,12 @@ const PerDriver = "per_driver"
 // LeaseLost is the reason for a failed grab that wrote nothing because it had lost the lock.
 const LeaseLost = "lease_lost"
 
+// These are the reasons of a grab that its client has ended, by disconnecting or by a deadline.
+const (
+	Cancelled = "cancelled"
+	Deadline  = "deadline"
+)
+
 // errorAnswers maps errors to answers. The first entry that matches an error applies.
 var errorAnswers = []errorAnswer{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
@@ -68,8 +74,8 @@ var errorAnswers = []errorAnswer{
 	{order.ErrNotFound, http.StatusNotFound, Failed, "not_found"},
 	{lock.ErrLost, http.StatusServiceUnavailable, Failed, LeaseLost},
 	{order.ErrStale, http.StatusServiceUnavailable, Failed, "stale"},
-	{context.DeadlineExceeded, http.StatusGatewayTimeout, Timeout, "deadline"},
-	{context.Canceled, http.StatusServiceUnavailable, Failed, "cancelled"},
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, Timeout, Deadline},
+	{context.Canceled, http.StatusServiceUnavailable, Failed, Cancelled},
 }
 
 func (a *attempt) answer(err error) Answer {

@@ -76,6 +76,7 @@ type actor struct {
 	counts   map[[2]string]int  // the number of its calls by phase and target
 	observed search.Fingerprint // a hash of the database replies and SUBSCRIBE replies that it has received
 	before   uint8              // the actors that had acquired the lock before this actor began, as a bit set
+	met      uint8              // the actors that were active when this actor began, as a bit set
 
 	begun, done, dead, hung, cancelled bool
 

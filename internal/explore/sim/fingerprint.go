@@ -25,11 +25,11 @@ func (x *execution) state() search.Fingerprint {
 	if x.gate.enabledLocked(x.current) { // the last actor matters only if switching away from it would be a preemption
 		f = f.Text(x.current.name)
 	}
-	return f.Flag(x.oracle.stopped).Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
+	return f.Flag(x.oracle.stopped).Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.oracle.impeded).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
 }
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {
-	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before))
+	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before)).Number(int64(a.met))
 	f = f.Number(int64(len(a.askedOn))).Number(int64(len(a.goneOn))).Number(int64(len(a.missingOn))).Number(int64(a.behind)).Number(int64(a.begin)).Number(int64(a.lingered)).Number(int64(a.straggled))
 	for _, b := range []bool{
 		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused(), a.lags(), a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,

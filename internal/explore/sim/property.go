@@ -32,6 +32,7 @@ type oracle struct {
 	heldUp    bool          // whether time passed while a call could have continued or a process was paused
 	heldUpFor time.Duration // how much time passed while a call could have continued
 	faulted   bool          // whether the schedule contains a step that only faults produce
+	impeded   bool          // whether the schedule contains a step that may make a call of another actor fail
 	freeFor   time.Duration // how long actors have waited although the lock was free
 	steps     int           // the number of steps made so far
 	probes    int           // the number of grabs by new drivers at the end
@@ -121,16 +122,15 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if o.cluster.Strategy.Promises.TriesOnce {
 			wait = 0
 		}
-		alone := !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
-		if alone && o.mustSucceed() {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver had come", a.name)
+		if o.isAlone(a) && !o.faulted && o.mustSucceed(a) {
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver wanted it", a.name)
 		}
 		if waited < wait {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, but should have waited for %s", a.name, waited.Round(time.Millisecond), wait)
 		}
 		o.judgePatience(a)
 	case e.Op == history.Acquire && e.Kind == history.Fail:
-		if o.mustSucceed() {
+		if o.mustSucceed(a) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "the acquire of %s failed, although nothing prevented it", a.name)
 		}
 	case e.Op == history.Claim && e.Kind == history.Invoke:
@@ -160,12 +160,19 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if a.released && !blind && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
 			o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
 		}
-		certain := o.cluster.showsToken && !o.heldUp && !o.causes.isDisturbed()
-		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver {
+		if e.Code == history.LeaseLost && o.cluster.showsToken && o.isCertain() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 		}
 	}
 }
+
+// isAlone reports whether no other driver has wanted the lock since the actor began.
+func (o *oracle) isAlone(a *actor) bool {
+	return a.met == 0 && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
+}
+
+// isCertain reports whether the servers and their clients have the same view of the leases.
+func (o *oracle) isCertain() bool { return !o.heldUp && !o.causes.isDisturbed() }
 
 // judgePatience checks that an actor has not waited for longer than its wait time, even if it has
 // acquired the lock several times. Lost data is no excuse, because it makes no call slower.
@@ -195,6 +202,21 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
 	case e.Code == grab.PerDriver && !bought && !otherTry && (o.cluster.locks() || !o.faulted): // a fault may lose a reserved unit
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
+	}
+	o.judgeReason(a, e)
+}
+
+// judgeReason checks that the reason of a failed grab follows from what has happened. The drivers of
+// a simulation set no deadlines.
+func (o *oracle) judgeReason(a *actor, e history.Event) {
+	failed := e.Kind == history.Info || e.Kind == history.Fail && e.Code != history.Taken && e.Code != grab.PerDriver
+	switch {
+	case e.Code == grab.Cancelled && !a.cancelled, e.Code == grab.Deadline:
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told %q, but its driver had neither hung up nor set a deadline", a.name, e.Code)
+	case e.Code == history.LeaseLost && a.inTime && !a.knowsLoss && o.isCertain() && o.causes.howLost(a) == catalog.TakenOver:
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its lease was lost, but the lease was valid until its release", a.name)
+	case failed && a.granted && (a.inTime || !o.leases.usesLeases()) && o.mustSucceed(a):
+		o.recordViolation(catalog.AnswersAgree, 0, "the grab of %s failed after it had got the lock (%s), although nothing prevented it", a.name, e.Note)
 	}
 }
 
@@ -256,11 +278,11 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// mustSucceed reports whether an acquire must succeed, because there was neither a fault nor a long
-// delay. It allows for timers that fire a little early.
-func (o *oracle) mustSucceed() bool {
+// mustSucceed reports whether the calls of an actor must succeed, because neither a fault nor a long
+// delay has affected them. It allows for timers that fire a little early.
+func (o *oracle) mustSucceed(a *actor) bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
-	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
+	return !o.impeded && !a.cancelled && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
 // isDisturbed reports whether a fault has affected data, messages or connections, such as a lost

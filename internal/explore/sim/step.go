@@ -48,6 +48,12 @@ func (x *execution) prepare(s schedule.Step) {
 // faultlessKinds lists the kinds of steps that need no fault.
 var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
+// harmlessKinds lists the kinds of steps that let all calls of other actors succeed.
+var harmlessKinds = append([]schedule.Kind{
+	schedule.Dies, schedule.InstanceDies, schedule.Cancelled,
+	schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive,
+}, faultlessKinds...)
+
 // timeKinds lists the kinds of steps in which only time passes.
 var timeKinds = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
@@ -59,6 +65,7 @@ func (x *execution) do(s schedule.Step) bool {
 	}
 	x.causes.shown |= s.Kind.Shows()
 	x.oracle.faulted = x.oracle.faulted || !slices.Contains(faultlessKinds, s.Kind)
+	x.oracle.impeded = x.oracle.impeded || !slices.Contains(harmlessKinds, s.Kind)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
@@ -183,6 +190,9 @@ func (x *execution) begin(a *actor) bool {
 	for i, b := range x.world.actors {
 		if b.granted {
 			a.before |= 1 << i
+		}
+		if b != a && b.begun && !b.done {
+			a.met |= 1 << i
 		}
 	}
 	x.gate.mu.Lock()
