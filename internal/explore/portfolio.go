@@ -55,6 +55,7 @@ func Portfolio(cfg Config) []Part {
 		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),
 		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
 		with("waiting for longer than a lease", 0, 1, outlasting, catalog.Crash, catalog.RedisDown, catalog.MessageLost, catalog.Latency),
+		with("a last attempt as a lease ends", 0, 1, func(c *Config) { c.Wait = c.TTL - 500*time.Microsecond }, catalog.Crash),
 		with("two late replies", 0, 2, func(c *Config) { c.TTL, c.Wait, c.Work = 300*time.Millisecond, 310*time.Millisecond, work/2 }, catalog.Latency),
 		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
 		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel),

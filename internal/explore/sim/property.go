@@ -107,6 +107,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if a.held = a.value; len(catalog.Filter(o.cluster.nodes, func(n *node) bool { return mentions(n.contents(), a.value) })) < o.leases.quorum() {
 			a.held = "" // its token is unknown
 		}
+		o.judgeStored(a)
 		o.causes.noteGrant(a)
 		o.freeFor = 0
 		o.judgePatience(a)
@@ -256,6 +257,38 @@ func (o *oracle) judgeGrant(a *actor) {
 			o.recordViolation(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed that it held the lock", a.name, b.name)
 		}
 	}
+}
+
+// judgeStored checks that a majority of the servers stores a new lease, and that a server has issued
+// its fencing token.
+func (o *oracle) judgeStored(a *actor) {
+	stored := len(a.leases) // a lock without tokens shows only which servers its holder has asked
+	if o.cluster.showsToken {
+		stored = len(catalog.Filter(o.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }))
+	}
+	expired := o.leases.leaseLeft(a) <= 0 && (len(a.leases) > 0 || o.world.queues())
+	gone := expired || a.freed != 0 || o.causes.dataLost
+	if o.leases.usesLeases() && stored < o.leases.quorum() && !o.leases.countsTwice() && !gone {
+		o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock, but only %d of %d servers store its lease", a.name, stored, len(o.cluster.nodes))
+	}
+	if issued := o.world.issued(); a.fence > issued && issued > 0 && !o.causes.dataLost {
+		o.recordViolation(catalog.FenceMonotone, 0, "%s got token %d, but the server has issued only tokens up to %d", a.name, a.fence, issued)
+	}
+}
+
+// issued returns the highest number that a counter in Redis has reached. It returns 0 if the lock
+// leaves no counter there.
+func (w *world) issued() (highest uint64) {
+	for _, n := range w.cluster.nodes {
+		if r, ok := n.lockServer.(*redisServer); ok {
+			for _, c := range r.counters {
+				text, _ := r.redis.Get(c.key)
+				number, _ := strconv.ParseUint(text, 10, 64) // 0 if the counter is gone
+				highest = max(highest, number)
+			}
+		}
+	}
+	return highest
 }
 
 // storesNothing reports whether no server stores the actor's lock although no fault has occurred.
