@@ -80,6 +80,13 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
+// Sessions returns the number of open sessions.
+func (m *Mem) Sessions() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.sessions)
+}
+
 // Restart ends every session, like a restart of a database server, but keeps the data.
 func (m *Mem) Restart() {
 	m.mu.Lock()
@@ -337,7 +344,7 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 }
 
 // timerFor returns a channel that becomes readable after the given time, or immediately if that is
-// 0.
+// 0. Like a database, it rounds the time up to whole seconds.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(time.Duration(seconds(wait)) * time.Second)

@@ -64,6 +64,12 @@ func (s *etcdServer) timePassed() {
 	}
 }
 
+func (s *etcdServer) listeners(string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches)
+}
+
 func (s *etcdServer) reset() {
 	s.revision, s.granted = 1, 0
 	s.keys, s.leases = map[string]*mvccpb.KeyValue{}, map[int64]*etcdLease{}

@@ -44,6 +44,11 @@ type lockServer interface {
 // A latecomer is a lockServer that can still execute a call whose caller has stopped waiting.
 type latecomer interface{ arrive(*call) }
 
+// A notifier is a lockServer that tells its clients about changes.
+type notifier interface {
+	listeners(key string) int // returns how many subscriptions or watches only concern the lock with this key
+}
+
 func newNode(name string) (*node, error) {
 	switch name {
 	case "zookeeper":

@@ -610,6 +610,7 @@ const longestPause = 300 * time.Millisecond
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
+	o.judgeListeners()
 	left := 0
 	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && slices.ContainsFunc(a.leases, serverLease.isValid) }) {
 		o.judgeResidue()
@@ -649,6 +650,22 @@ func (o *oracle) judgeCounters() {
 		r, ok := o.world.node(e.node).lockServer.(*redisServer)
 		if ok && slices.Contains(o.cluster.residue, e.key) && r.redis.TTL(e.key) == 0 {
 			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
+		}
+	}
+}
+
+// judgeListeners checks that a grab leaves no session, subscription or watch behind.
+func (o *oracle) judgeListeners() {
+	if slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.begun && !a.done }) {
+		return
+	}
+	if n := o.world.db.Sessions(); n > 0 {
+		o.recordViolation(catalog.NoResidue, 0, "all drivers are done, but the database still has %s", catalog.Plural(n, "session", "sessions"))
+	}
+	key := grab.Key(o.cluster.Strategy.Name, theOrder)
+	for _, n := range o.cluster.nodes {
+		if s, ok := n.lockServer.(notifier); ok && s.listeners(key) > 0 {
+			o.recordViolation(catalog.NoResidue, 0, "all drivers are done, but %s still notifies a client of changes to the lock", n.name)
 		}
 	}
 }

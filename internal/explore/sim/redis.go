@@ -141,6 +141,12 @@ func (n *redisServer) subscriberCount() int {
 	return len(n.subscribers)
 }
 
+// listeners counts the channels that are named after the key. Other channels belong to a whole
+// process.
+func (n *redisServer) listeners(key string) int {
+	return len(catalog.Filter(n.redis.PubSubChannels(""), func(name string) bool { return strings.Contains(name, key) }))
+}
+
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {
