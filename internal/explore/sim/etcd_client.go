@@ -23,16 +23,16 @@ import (
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
 // client returns a real etcd client for one instance. It needs no connection, because an
-// interceptor answers its calls.
+// interceptor answers its calls. Interceptors in opts run before that one.
 //
 // The client uses our watcher instead of its own, because a goroutine of the original watcher would
 // stop the simulated clock.
-func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
+func (s *etcdServer) client(inst *instance, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
 		BackoffJitterFraction: 1e-18, // almost no jitter, because jitter would differ between replays
 		Logger:                zap.NewNop(),
-		DialOptions: []grpc.DialOption{
+		DialOptions: append(opts,
 			grpc.WithChainUnaryInterceptor(func(ctx context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
 				return s.ask(ctx, inst, request, reply)
 			}),
@@ -42,7 +42,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 				}
 				return &etcdKeepAlive{ctx: ctx, server: s, inst: inst}, nil
 			}),
-		},
+		),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sim: etcd: %w", err)

@@ -212,6 +212,9 @@ func (s *stage) look() {
 			keys = append(keys, text)
 		}
 	}
+	if n := len(s.queued()); n > 0 {
+		keys = append(keys, fmt.Sprintf("%d in the queue", n))
+	}
 	s.stored = append(s.stored, strings.Join(keys, ", "))
 }
 
@@ -230,13 +233,6 @@ func (s *stage) nameOf(a *actor) string {
 	default:
 		return "C"
 	}
-}
-
-// cut makes all commands of the actor fail, or ends that.
-func (a *actor) cut(off bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.dead = off
 }
 
 // kindOf names an error as its caller would tell it from others.
@@ -307,6 +303,12 @@ func (s *stage) plays(e episode) string {
 	e.play(s)
 	s.look()
 	time.Sleep(3 * simulatedTTL)
+	s.keepsNothing()
+	return strings.Join(s.outcome, ", ")
+}
+
+// keepsNothing notes what the servers still store, except for counters of fencing tokens.
+func (s *stage) keepsNothing() {
 	for i, n := range s.nodes {
 		for _, key := range n.Keys() {
 			if !strings.HasSuffix(key, ":fence") {
@@ -314,7 +316,9 @@ func (s *stage) plays(e episode) string {
 			}
 		}
 	}
-	return strings.Join(s.outcome, ", ")
+	for _, entry := range s.queued() {
+		s.note("the queue keeps %s", entry)
+	}
 }
 
 // onStage runs play with three processes that have just started.
@@ -336,7 +340,7 @@ func TestEpisodes(t *testing.T) {
 	kept, _ := os.ReadFile(episodesFile) // it does not exist before the first -update
 	known := strings.Split(string(kept), "\n")
 	var lines []string
-	for _, strategy := range []string{"setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "handoff"} {
+	for _, strategy := range []string{"setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "handoff", "zookeeper", "etcd"} {
 		fresh, episodes := map[string]string{}, episodes
 		if strategy == "handoff" {
 			episodes = append(slices.Clip(episodes), inOrder)

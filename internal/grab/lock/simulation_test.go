@@ -5,18 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
+	"grablab/internal/tap"
 	"grablab/internal/tap/redishook"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -24,18 +32,20 @@ const (
 	theKey       = "grab:{7}"
 )
 
-// simulation is what a schedule is played in: Redis servers, and a time that passes
-// when every client waits and not otherwise.
+// simulation is what a schedule is played in: lock servers, and a time that passes when every client
+// waits and not otherwise.
 type simulation struct {
 	*testing.T
-	nodes  []*miniredis.Miniredis // the first is the single Redis, too
-	tokens atomic.Int64
+	nodes     []*miniredis.Miniredis // the first is the single Redis, too
+	zookeeper sim.ZooKeeper
+	etcd      sim.Etcd
+	tokens    atomic.Int64
 }
 
 func simulate(t *testing.T, schedule func(*simulation)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &simulation{T: t}
+		s := &simulation{T: t, zookeeper: sim.NewZooKeeper(), etcd: sim.NewEtcd()}
 		for range 3 {
 			node := miniredis.NewMiniRedis()
 			node.ClockTTL(true)
@@ -53,6 +63,17 @@ func (s *simulation) forget(nodes ...int) {
 	}
 }
 
+// queued returns the entries of the lock's queue in ZooKeeper and etcd.
+func (s *simulation) queued() (entries []string) {
+	for line := range strings.Lines(s.zookeeper.Contents() + s.etcd.Contents()) {
+		entry, _, _ := strings.Cut(line, " = ")
+		if dir, _ := path.Split(entry); dir == theKey+"/" || dir == lock.ZooKeeperRoot+"/"+url.PathEscape(theKey)+"/" {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
+}
+
 // set has a node hold the key for another client.
 func (s *simulation) set(node *miniredis.Miniredis, value string) {
 	s.Helper()
@@ -66,10 +87,12 @@ type actor struct {
 	lock.Locker
 	s *simulation
 
-	mu   sync.Mutex
-	n    int // commands so far
-	then map[int]step
-	dead bool // nothing is sent any more
+	mu    sync.Mutex
+	n     int // commands so far
+	then  map[int]step
+	dead  bool // nothing is sent any more
+	conns []net.Conn
+	lost  error // what the client reports if no reply arrives
 }
 
 // actor builds a locker whose scripts are loaded and whose connections are open.
@@ -79,7 +102,7 @@ func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 	if err != nil {
 		s.Fatal(err)
 	}
-	a := &actor{s: s, then: map[int]step{}}
+	a := &actor{s: s, then: map[int]step{}, lost: errDead}
 	env := lock.Env{
 		TTL: simulatedTTL, Now: time.Now,
 		Token: func() string { return fmt.Sprint("token", s.tokens.Add(1)) },
@@ -93,13 +116,27 @@ func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 			env.Redis = client
 		}
 	}
+	if st.Needs&lock.ZooKeeper != 0 {
+		a.lost = zk.ErrConnectionClosed
+		env.ZooKeeper = &lock.Ensemble{Servers: []string{"127.0.0.1:2181"}, Around: a.aroundZooKeeper, Dial: a.dial, Buffer: 64 << 10}
+	}
+	if st.Needs&lock.Etcd != 0 {
+		a.lost = status.Error(codes.Unavailable, "the connection is broken")
+		if env.Etcd, err = s.etcd.Client(tap.Etcd(a.aroundEtcd, "", "etcd")...); err != nil {
+			s.Fatal(err)
+		}
+		s.Cleanup(func() { _ = env.Etcd.Close() })
+	}
 	for _, f := range change {
 		f(&env)
 	}
 	if a.Locker, err = st.New(env); err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(func() { _ = a.Close() })
+	s.Cleanup(func() {
+		a.cut(false)
+		_ = a.Close()
+	})
 	lease, err := a.Acquire(s.Context(), "warm:{up}")
 	if err == nil {
 		err = lease.Release(s.Context())
@@ -187,6 +224,13 @@ func (a *actor) after(n int, f func() error) {
 	})
 }
 
+// forgetSteps forgets what was to happen at later commands.
+func (a *actor) forgetSteps() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.then)
+}
+
 // sent counts the commands that f has the actor send.
 func (a *actor) sent(f func()) int {
 	was := a.n
@@ -199,11 +243,32 @@ var errDead = errors.New("the process is dead")
 // diesBefore kills the actor's process before its nth command from now.
 func (a *actor) diesBefore(n int) {
 	a.at(n, func(context.Context, func(context.Context) error) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.dead = true
-		return errDead
+		a.cut(true)
+		return a.lost
 	})
+}
+
+// cut makes all commands of the actor fail, or ends that.
+func (a *actor) cut(off bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dead = off
+	for _, c := range a.conns {
+		_ = c.Close()
+	}
+	a.conns = nil
+}
+
+// dial connects to ZooKeeper.
+func (a *actor) dial(string, string, time.Duration) (net.Conn, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dead {
+		return nil, a.lost
+	}
+	conn, err := a.s.zookeeper.Dial()
+	a.conns = append(a.conns, conn)
+	return conn, err
 }
 
 // around counts the commands of the strategy, and not those by which the client sets
@@ -213,13 +278,25 @@ func (a *actor) around(ctx context.Context, cmds []redis.Cmder, send func(contex
 	case "hello", "client", "auth", "select", "unwatch":
 		return send(ctx)
 	}
+	return a.call(ctx, send)
+}
+
+func (a *actor) aroundZooKeeper(ctx context.Context, _ string, call func() error) error {
+	return a.call(ctx, func(context.Context) error { return call() })
+}
+
+func (a *actor) aroundEtcd(ctx context.Context, _ tap.Op, send func(context.Context) error) error {
+	return a.call(ctx, send)
+}
+
+func (a *actor) call(ctx context.Context, send func(context.Context) error) error {
 	a.mu.Lock()
 	a.n++
 	do, dead := a.then[a.n], a.dead
 	a.mu.Unlock()
 	switch {
 	case dead:
-		return errDead
+		return a.lost
 	case do != nil:
 		return do(ctx, send)
 	default:
