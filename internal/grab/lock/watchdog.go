@@ -101,7 +101,7 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 		if left, err = l.try(ctx); err != nil {
 			return err
 		}
-		waiter.noteChecked() // leave need not pass the message on to another waiter
+		waiter.noteChecked()
 		if left == 0 {
 			return nil
 		}
