@@ -19,6 +19,9 @@ help: ## show this list
 run: ## run the main job on the embedded stack
 	go run ./cmd/loadgen
 
+# install installs a tool in bin. It tries twice, because the module proxy may not answer at once.
+install = export GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin; go install $(1) || { sleep 10; go install $(1); }
+
 # These packages have tests with tight timing, so they run one after another. For example, a Redlock
 # node must answer within 50 ms.
 CLOSE := grablab/locktest grablab/internal/present/compare grablab/internal/measure/replay grablab/internal/measure/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
@@ -54,14 +57,14 @@ vet:
 	go vet ./... grablab/handoff
 
 staticcheck:
-	GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin go install $(STATICCHECK)
+	$(call install,$(STATICCHECK))
 	bin/staticcheck ./... grablab/handoff
 
 prose: ## check the language of comments and documents with vale
 	@.ci/prose
 
 workflows: ## check the workflows of GitHub Actions with actionlint
-	GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin go install $(ACTIONLINT)
+	$(call install,$(ACTIONLINT))
 	bin/actionlint .github/workflows/*.yml examples/ci/github.yml
 
 generate: ## write the generated documents from the catalogues and results/
@@ -90,8 +93,8 @@ compose: ## run the compose file as written on your Docker Engine
 	GRABLAB_COMPOSE=1 go test ./internal/archtest -run TestComposeRuns -count=1 -v -timeout 60m
 
 kubernetes: ## build the Kubernetes manifests, validate them, and run their load without a cluster
-	GOBIN=$(CURDIR)/bin go install $(KUSTOMIZE)
-	GOBIN=$(CURDIR)/bin go install $(KUBECTL_VALIDATE)
+	$(call install,$(KUSTOMIZE))
+	$(call install,$(KUBECTL_VALIDATE))
 	GRABLAB_KUBERNETES=$(CURDIR)/bin go test ./cmd/loadgen -run TestKubernetes -count=1 -v
 
 publish-check: ## build and test a copy with another module path: MODULE=example.com/you/grablab
