@@ -61,7 +61,7 @@ func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, 
 		case !l.isPast(held):
 			return false, nil
 		default:
-			return over(ctx, l)
+			return replace(ctx, l)
 		}
 	}
 }
