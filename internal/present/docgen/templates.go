@@ -48,24 +48,19 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"costs":       costs,
 
 	"version":      version,
-	"schedule":     scheduleFile,
 	"strikePoints": strikePoints,
 	"serversOf":    serversOf,
 	"expected":     expected,
 	"entry":        entry,
 	"programs":     func(by catalog.Programs) string { return quote(by.Commands()) },
 	"quote":        quote[catalog.Fault],
-	"brokenBy":     brokenBy,
 	"modeLinks":    modeLinks,
 	"linkModes":    linkModes,
 	"numbered":     numbered,
-	"shownBy":      shownBy,
-	"knownFrom":    knownFrom,
+	"whereSeen":    whereSeen,
 	"cell":         cell,
 	"item":         item,
 	"sentence":     catalog.Capital,
-	"base":         path.Base,
-	"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
 }).ParseFS(templateFiles, "templates/*.tmpl"))
 
 // item formats a text as an entry of a Markdown list, and wraps it to 110 characters.
@@ -93,6 +88,23 @@ func numbered(text string) string {
 	return b.String()
 }
 
+// whereSeen says which strategies a failure mode affects, how it can be observed, and where it is
+// described.
+func whereSeen(m catalog.Mode) string {
+	var sentences []string
+	if broken := brokenBy(m.ID); broken != "" {
+		sentences = append(sentences, "It affects "+broken+".")
+	}
+	sentences = append(sentences, "It appears in "+shownBy(m.ShownBy)+".")
+	if m.Source != "" {
+		sentences = append(sentences, "It is known from "+strings.TrimSuffix(knownFrom(m.Source), ".")+".")
+	}
+	if file := scheduleFile(m.ID); file != "" {
+		sentences = append(sentences, fmt.Sprintf("Replay it with [%s](../%s).", path.Base(file), file))
+	}
+	return strings.Join(sentences, " ")
+}
+
 // shownBy turns a list such as "pause, slow, explorer" into a phrase that says how a failure mode
 // can be observed.
 func shownBy(ways string) string {
@@ -117,7 +129,7 @@ func shownBy(ways string) string {
 	if len(faults) > 0 {
 		places = slices.Insert(places, 0, "runs under "+catalog.List(faults))
 	}
-	return strings.Join(places, ", and ")
+	return strings.Join(places, ", and in ")
 }
 
 // knownFrom turns the sources of a failure mode into a phrase.
