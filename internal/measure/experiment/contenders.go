@@ -53,7 +53,11 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	if c.atOther {
 		late = "code that runs when the service starts was not tested: the start took too long for a lock that expires after %v"
 	}
-	s.cancelStrike(c, fmt.Sprintf(late+": set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.lease()))
+	advice := "set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock"
+	if service := s.in.w.cfg.Service; service != nil && service.Uses("ttl_ms") {
+		advice = "set a longer -ttl"
+	}
+	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))
 	c.contenders = nil
 	return s.releaseDriver(ctx, c)
 }

@@ -198,7 +198,8 @@ func (in *injection) whyMissed() string {
 }
 
 // modeOf returns the id of the known failure mode that fits an order, or "" if none fits. Without a
-// timeline, it infers the failure mode from the fault.
+// timeline, it infers the failure mode from the fault. The end of a lease explains nothing for a
+// service whose grabs create no Redis key with a TTL.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -207,7 +208,11 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	if property == "" {
 		return ""
 	}
-	mode, _ := catalog.ModeOf(property, in.fault.Name.Shows()|in.cell.Guard.Shows(), in.strategy.Breaks)
+	shows := in.fault.Name.Shows() | in.cell.Guard.Shows()
+	if t := in.trail.service; t != nil && !t.leased {
+		shows &^= catalog.LeaseEnded
+	}
+	mode, _ := catalog.ModeOf(property, shows, in.strategy.Breaks)
 	return mode.ID
 }
 

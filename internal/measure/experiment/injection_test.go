@@ -385,6 +385,18 @@ func TestFewerDriversThanUnits(t *testing.T) {
 	}
 }
 
+// A pause does not explain two winners by the end of a lease if the service has no lease.
+func TestModeOfAServiceWithoutALease(t *testing.T) {
+	e := check.Evidence{Ledger: []order.Grab{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}}}
+	for trail, want := range map[*serviceTrail]string{nil: "F11", {leased: true}: "F11", {}: ""} {
+		in := &injection{cell: &Cell{}, fault: fault.Fault{Name: catalog.Pause}}
+		in.trail.service = trail
+		if got := in.modeOf(&contest{order: 1}, e, nil); got != want {
+			t.Errorf("%+v: explained by %q, want %q", trail, got, want)
+		}
+	}
+}
+
 // Who comes for an order: with one unit five drivers, some at the struck instance; with each
 // further one two more, and all but the affected driver at the other instance.
 func TestDriversOfAContest(t *testing.T) {

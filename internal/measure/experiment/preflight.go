@@ -188,7 +188,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		if status, ok := errors.AsType[*fleet.StatusError](err); ok && status.Code == http.StatusInternalServerError {
 			hint = i.cfg.noMigrations()
 		}
-		advice := "Correct the call or the place of the id in its answer"
+		advice := "Correct the call or the place of the id in its answer, or open orders with sql: INSERT …"
 		if o := i.cfg.Target.Open; o != nil && !o.ByCall() {
 			advice = "Correct the statement; if it must run again, let it delete the orders first"
 		}

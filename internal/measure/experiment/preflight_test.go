@@ -185,6 +185,7 @@ func TestCheckLease(t *testing.T) {
 		{4960 * time.Millisecond, 5010 * time.Millisecond, "set lease: 5s,"},
 		{4400 * time.Millisecond, 5700 * time.Millisecond, "set lease: 5.5s,"},
 		{1690 * time.Millisecond, 1710 * time.Millisecond, "set lease: 1.8s,"},
+		{999 * time.Second, 1001 * time.Second, "may read milliseconds as seconds"},
 	} {
 		err := checkLease(map[string]lockTTL{"127.0.0.1:6379 lock:7": {tt.atLeast, tt.atMost}}, time.Second)
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {

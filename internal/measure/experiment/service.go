@@ -69,6 +69,8 @@ type serviceTrail struct {
 	// omits statements that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
+	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
+	leased bool
 }
 
 // ttlOfDryRuns returns the TTL of the locks in dry runs. If the run cannot set the TTL of the
@@ -109,6 +111,7 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 		held++
 		expires, err = r.holdInWork(ctx, struck, held, &t, u.TTL)
 	}
+	t.service.leased = len(expires) > 0
 	if err == nil {
 		err = checkLease(expires, u.TTL)
 	}
@@ -304,6 +307,9 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 			ttl := found.atMost.Truncate(time.Second / 2) // most services use a round TTL
 			if ttl < found.atLeast {
 				ttl = (found.atMost + time.Second/10).Truncate(time.Second / 10)
+			}
+			if ttl >= 900*lease && ttl <= 1100*lease {
+				return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, a thousand times the lease of %v: the service may read milliseconds as seconds", key, ttl, lease), Faults: true}
 			}
 			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: set lease: %v, or pass {ttl_ms} to the service as the lifetime of its lock", key, ttl, lease, ttl), Faults: true}
 		}
