@@ -58,11 +58,8 @@ const PerDriver = "per_driver"
 // LeaseLost is the reason for a failed grab that wrote nothing because it had lost the lock.
 const LeaseLost = "lease_lost"
 
-// These are the reasons of a grab that its client has ended, by disconnecting or by a deadline.
-const (
-	Cancelled = "cancelled"
-	Deadline  = "deadline"
-)
+// Cancelled is the reason for a failed grab whose client has disconnected.
+const Cancelled = "cancelled"
 
 // errorAnswers maps errors to answers. The first entry that matches an error applies.
 var errorAnswers = []errorAnswer{
@@ -74,7 +71,7 @@ var errorAnswers = []errorAnswer{
 	{order.ErrNotFound, http.StatusNotFound, Failed, "not_found"},
 	{lock.ErrLost, http.StatusServiceUnavailable, Failed, LeaseLost},
 	{order.ErrStale, http.StatusServiceUnavailable, Failed, "stale"},
-	{context.DeadlineExceeded, http.StatusGatewayTimeout, Timeout, Deadline},
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, Timeout, "deadline"},
 	{context.Canceled, http.StatusServiceUnavailable, Failed, Cancelled},
 }
 
