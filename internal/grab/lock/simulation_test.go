@@ -233,9 +233,16 @@ func (a *actor) forgetSteps() {
 
 // sent counts the commands that f has the actor send.
 func (a *actor) sent(f func()) int {
-	was := a.n
+	was := a.count()
 	f()
-	return a.n - was
+	return a.count() - was
+}
+
+// count returns the number of commands so far.
+func (a *actor) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.n
 }
 
 var errDead = errors.New("the process is dead")

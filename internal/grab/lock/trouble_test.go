@@ -172,13 +172,13 @@ func TestReleaseWakesOne(t *testing.T) {
 					next, others := waiters[0], waiters[1:]
 					before := 0
 					for _, w := range others {
-						before -= w.n
+						before -= w.count()
 					}
 					s.release(lease)
 					lease = <-next.got
 					synctest.Wait()
 					for _, w := range others {
-						before += w.n
+						before += w.count()
 					}
 					if before > 0 {
 						t.Errorf("%d of the others sent %d requests when the next one got the lock", len(others), before)
