@@ -385,6 +385,31 @@ func TestFewerDriversThanUnits(t *testing.T) {
 	}
 }
 
+// The user learns of a TTL that the program chooses.
+func TestNoteOfATTL(t *testing.T) {
+	for _, tt := range []struct {
+		command string
+		faults  []catalog.Fault
+		asked   bool
+		want    string
+	}{
+		{"shop {port} {ttl_ms}", []catalog.Fault{catalog.NoFault, catalog.Pause}, false, "a TTL of at most 1s"},
+		{"shop {port} {ttl_ms}", []catalog.Fault{catalog.Pause}, true, ""},
+		{"shop {port} {ttl_ms}", []catalog.Fault{catalog.NoFault}, false, ""},
+		{"shop {port}", []catalog.Fault{catalog.Pause}, false, ""},
+	} {
+		service, err := fleet.ParseService(tt.command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{Service: &service, Faults: tt.faults}
+		cfg.Asked.TTL = tt.asked
+		if got := cfg.noteTTL(); got == "" != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s under %v: %q, want …%s…", tt.command, tt.faults, got, tt.want)
+		}
+	}
+}
+
 // A pause does not explain two winners by the end of a lease if the service has no lease.
 func TestModeOfAServiceWithoutALease(t *testing.T) {
 	e := check.Evidence{Ledger: []order.Grab{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}}}
