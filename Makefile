@@ -43,8 +43,8 @@ test: export GORACE := atexit_sleep_ms=0
 test: tools vet ## run all tests and linters
 	@idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); failed=0; \
 	$$idle $(MAKE) --no-print-directory staticcheck prose workflows >bin/lint.log 2>&1 & lint=$$!; \
-	nice -n 10 go test -vet=off -timeout 20m -p 2 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") & rest=$$!; \
-	go test -vet=off -p 1 -parallel 4 $(CLOSE) || failed=1; \
+	nice -n 10 go test -vet=off -timeout 40m -p 2 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") & rest=$$!; \
+	go test -vet=off -timeout 20m -p 1 -parallel 4 $(CLOSE) || failed=1; \
 	wait $$rest || failed=1; wait $$lint || failed=1; cat bin/lint.log; \
 	exit $$failed
 
