@@ -536,8 +536,9 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
 	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise, a client may need to resume its session first
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
-		bound = min(bound, max(longestPause, time.Duration(heard*float64(o.cluster.TTL))))
+		bound = min(bound, time.Duration(heard*float64(o.cluster.TTL)))
 	}
+	bound = max(bound, longestPause)
 	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 		o.recordViolation(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
 	}
