@@ -135,7 +135,8 @@ func TestTroubles(t *testing.T) {
 					}
 					line := fmt.Sprintf("%s, %s, %s: %s", strategy, phase, tr.name, strings.Join(outcomes, " | "))
 					lines = append(lines, line)
-					if !*updateEpisodes && !slices.Contains(known, line) {
+					parallel := strings.HasPrefix(strategy, "redlock") // the order of its requests varies
+					if !*updateEpisodes && !parallel && !slices.Contains(known, line) {
 						t.Errorf("went differently: %s", line)
 					}
 				}
