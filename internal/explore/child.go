@@ -78,7 +78,11 @@ type reply struct {
 
 func startChild(command []string, o opening, visited search.Visited) (*child, error) {
 	c := &child{command: command, opening: o, visited: visited}
-	return c, c.start()
+	err := c.start()
+	if ended, ok := errors.AsType[*endedError](err); ok && ended.hung { // on a busy machine, the process may only have got no CPU time
+		err = c.start()
+	}
+	return c, err
 }
 
 // start launches the child process and sends it the settings and all states that have been visited.

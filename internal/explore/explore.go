@@ -256,10 +256,6 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	began := time.Now()
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
-	if ended, ok := errors.AsType[*endedError](err); ok && ended.hung { // on a busy machine, the process may only have got no CPU time
-		closeAll(workers)
-		workers, err = startWorkers(bubble, cfg, set, nil, visited)
-	}
 	defer closeAll(workers)
 	result := func(s search.Summary) Result { // without the failures, which are confirmed later
 		return Result{

@@ -55,7 +55,8 @@ func newEtcdServer(name string) *etcdServer {
 
 func (s *etcdServer) disconnect() {} // a lease does not depend on a connection
 
-// timePassed is called after a pause and after the server has come back. It sends the watch events that the server could not send while it was down.
+// timePassed is called after a pause and after the server has come back. It sends the watch events
+// that the server could not send while it was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

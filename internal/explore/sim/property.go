@@ -161,7 +161,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if a.released && !blind && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
 			o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
 		}
-		if e.Code == history.LeaseLost && o.cluster.showsToken && o.isCertain() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver {
+		if e.Code == history.LeaseLost && o.cluster.showsToken && o.keptLease(a) {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 		}
 	}
@@ -172,8 +172,10 @@ func (o *oracle) isAlone(a *actor) bool {
 	return a.met == 0 && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
 }
 
-// isCertain reports whether the servers and their clients have the same view of the leases.
-func (o *oracle) isCertain() bool { return !o.heldUp && !o.causes.isDisturbed() }
+// keptLease reports whether an actor certainly had its lease until the end of its release.
+func (o *oracle) keptLease(a *actor) bool {
+	return !o.heldUp && !o.causes.isDisturbed() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
+}
 
 // judgePatience checks that an actor has not waited for longer than its wait time, even if it has
 // acquired the lock several times. Lost data is no excuse, because it makes no call slower.
@@ -214,7 +216,7 @@ func (o *oracle) judgeReason(a *actor, e history.Event) {
 	switch {
 	case e.Code == grab.Cancelled && !a.cancelled:
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its grab was cancelled, but its driver had not hung up", a.name)
-	case e.Code == history.LeaseLost && a.inTime && !a.knowsLoss && o.isCertain() && o.causes.howLost(a) == catalog.TakenOver:
+	case e.Code == history.LeaseLost && o.keptLease(a):
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its lease was lost, but the lease was valid until its release", a.name)
 	case failed && a.granted && (a.inTime || !o.leases.usesLeases()) && o.mustSucceed(a):
 		o.recordViolation(catalog.AnswersAgree, 0, "the grab of %s failed after it had got the lock (%s), although nothing prevented it", a.name, e.Note)
