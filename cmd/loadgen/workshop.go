@@ -310,10 +310,10 @@ func ask(ctx context.Context, in *bufio.Reader, question string, out io.Writer) 
 	go func() { // a read from a terminal cannot be cancelled, so this goroutine may outlive ask
 		line, err := in.ReadString('\n')
 		switch {
-		case errors.Is(err, io.EOF) && line != "": // the last line may have no newline
+		case errors.Is(err, io.EOF) && line == "": // the user has pressed Ctrl-D
+			err = context.Canceled
+		case errors.Is(err, io.EOF): // the last line has no newline
 			err = nil
-		case errors.Is(err, io.EOF):
-			err = context.Canceled // the user has pressed Ctrl-D
 		}
 		read <- answer{line, err}
 	}()

@@ -32,8 +32,7 @@ const (
 	theKey       = "grab:{7}"
 )
 
-// simulation is what a schedule is played in: lock servers, and a time that passes when every client
-// waits and not otherwise.
+// simulation provides lock servers for a schedule. Its time passes only while all clients wait.
 type simulation struct {
 	*testing.T
 	nodes     []*miniredis.Miniredis // the first is the single Redis, too

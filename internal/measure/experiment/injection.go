@@ -82,7 +82,7 @@ func (cfg Config) noteTTL() string {
 	}
 	var longest time.Duration
 	for _, name := range cfg.Faults {
-		if f, err := fault.Find(name); err == nil && name != catalog.NoFault {
+		if f, err := fault.Find(name); err == nil { // there is no entry for NoFault
 			longest = max(longest, cfg.subject().ttlUnder(f))
 		}
 	}

@@ -308,10 +308,11 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 			if ttl < found.atLeast {
 				ttl = (found.atMost + time.Second/10).Truncate(time.Second / 10)
 			}
+			advice := fmt.Sprintf("set lease: %v, or pass {ttl_ms} to the service as the lifetime of its lock", ttl)
 			if ttl >= 900*lease && ttl <= 1100*lease {
-				return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, a thousand times the lease of %v: the service may read milliseconds as seconds", key, ttl, lease), Faults: true}
+				advice = "the service may read milliseconds as seconds"
 			}
-			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: set lease: %v, or pass {ttl_ms} to the service as the lifetime of its lock", key, ttl, lease, ttl), Faults: true}
+			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: %s", key, ttl, lease, advice), Faults: true}
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown is what Commit returns if it cannot find out the commit.
+// Unknown stands for a commit or a module version that the program cannot find out.
 const Unknown = "unknown"
 
 // Line returns the line that the -version flag prints, with the release and the commit of the
