@@ -128,6 +128,8 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // listTrail records requests until two in a row make the same remote calls. After dryRuns requests,
 // it returns an error.
 //
+// If a background task makes one of these calls too, a request makes the calls that both have.
+//
 // Calls after the answer count only if one of them writes, because a lock may be released before or
 // after the answer. If a request writes after its answer, the two equal requests need not be in a
 // row, because other instances may have handled those between them.
@@ -161,8 +163,15 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 			late[c.Phase] = true
 		}
 		calls, last = onTime(calls, late), onTime(last, late)
-		if n > 0 && deferred == nil && slices.Equal(sortedCalls(calls), sortedCalls(last)) && slices.ContainsFunc(calls, writes) {
-			return trailOf(calls), nil
+		if n > 0 && deferred == nil && slices.ContainsFunc(calls, writes) {
+			if !slices.Equal(sortedCalls(calls), sortedCalls(last)) && others == nil {
+				if others, err = listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
+					return t, err
+				}
+			}
+			if slices.Equal(sortedCalls(withoutOthers(calls, others)), sortedCalls(withoutOthers(last, others))) {
+				return trailOf(inBoth(calls, last)), nil
+			}
 		}
 		before, last = last, calls
 	}
@@ -190,6 +199,11 @@ func differs(before, last []control.Call, deferred [][]control.Call) string {
 
 func callNames(calls []control.Call) string {
 	return cmp.Or(catalog.Join(calls, ", ", func(c control.Call) string { return string(c.Phase) }), "none")
+}
+
+// inBoth returns the calls of a that b contains too.
+func inBoth(a, b []control.Call) []control.Call {
+	return slices.DeleteFunc(slices.Clone(a), func(c control.Call) bool { return !slices.Contains(b, c) })
 }
 
 func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
@@ -338,8 +352,8 @@ func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "
 
 // withoutOthers returns the calls that an instance makes only while it serves a request. Calls that
 // it also makes at other times, for example to poll a server, are removed.
-func withoutOthers(renewals, others []control.Call) []control.Call {
-	return slices.DeleteFunc(renewals, func(c control.Call) bool {
+func withoutOthers(calls, others []control.Call) []control.Call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
 	})
 }

@@ -49,6 +49,7 @@ import (
 //	two-steps   records the winner, and then closes the ticket with another statement
 //	in-redis    keeps the status of a ticket in Redis, and sets it after it has recorded the winner
 //	resets      reopens tickets of another status in the database, from time to time
+//	slow        takes 150 ms for a grab
 //	swept       sets no expiry; a background task removes old locks from time to time
 //	creates     creates its tables, in a way that fails if two instances do it at once
 //	clears      deletes all locks when it starts
@@ -242,6 +243,9 @@ const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis
 
 // grab returns the status that tells how the grab ended.
 func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
+	if o.is("slow") {
+		time.Sleep(150 * time.Millisecond)
+	}
 	fence := int64(0)
 	switch {
 	case o.is("pool-lock"):
