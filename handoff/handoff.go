@@ -1,5 +1,5 @@
-// Package handoff is a lock in Redis for many processes. A release hands the lock to the next
-// client and wakes it, and every acquisition comes with a fencing token.
+// Package handoff is a lock in Redis for many processes. A release wakes the next client and hands
+// the lock to it. Every acquisition comes with a fencing token.
 //
 //	locks, err := handoff.New(client, handoff.Options{})
 //	…
@@ -9,29 +9,32 @@
 //	}
 //	defer lease.Release(ctx)
 //
-// The package gives the following guarantees. They require that the server keeps what it stores, and
-// that the rates of clocks differ by less than a hundredth.
+// The package gives the following guarantees. They hold as long as the server loses no data and
+// clock rates differ by less than 1 %.
 //
-//   - No two clients hold the lock of a key at once. If a lease cannot be renewed, it is reported as
-//     lost before the server gives it to another client. The caller must then stop its work.
-//   - The tokens of a key increase. If the server loses its data, they continue from its clock.
-//   - No client starves. Processes take turns. Within a process, callers are served in the order of
-//     their calls. A turn serves up to 32 callers that were waiting when it started.
-//   - A process that died or was stopped delays the others by one TTL and one check of the queue (a
-//     second, or a third of a TTL). The delay does not depend on how many of its callers waited. If
-//     Redis knows that a waiting process has gone, that process causes no delay.
-//   - Redis keeps only a counter for each key, for a day after the last use of the key.
+//   - Only one client at a time holds the lock for a key. If a lease cannot be renewed, its holder
+//     learns of the loss before another client can get the lock. The holder must then stop its
+//     work.
+//   - Each key's fencing tokens only increase. If the server loses its data, they continue from its
+//     clock.
+//   - No client starves. Processes take turns. Within a process, callers are served first come,
+//     first served. A turn serves up to 32 callers that were waiting when it started.
+//   - A dead or stopped process delays the others by one TTL plus one queue check (a second, or a
+//     third of a TTL). This does not depend on how many of its callers were waiting. If Redis knows
+//     that a waiting process is gone, that process causes no delay.
+//   - An unused key leaves only a counter in Redis, which expires after a day.
 //
 // The package does not guarantee the following:
 //
 //   - A single holder after the server has lost a lease. Causes are a restart without persistence,
-//     FLUSHALL, eviction, or a failover to a replica that had not received the lease. Until the next
-//     renewal, the old holder and the callers of its process still believe that they have the lock.
-//     Fence the write (see the example of Lease.Fence), so that the resource refuses the lower token.
-//   - That a process stops immediately if it was paused until its lease ended. It learns of the loss
-//     when it checks Lost or Context. Fence the write here too.
+//     FLUSHALL, eviction, or a failover to a replica that had not received the lease. Until the
+//     next renewal, the old holder and its process's other callers still believe that they have the
+//     lock. Fence the write (see the Lease.Fence example), so that the resource refuses the lower
+//     token.
+//   - That a process stops at once if it was paused until its lease ended. It learns of the loss
+//     only when it checks Lost or Context, so fence the write here too.
 //   - Increasing tokens after a failover to a replica that lags behind. See RaiseFence.
-//   - Anything if the work hangs. The lease is renewed as long as the process lives.
+//   - A free lock while the work hangs. The Locker renews the lease as long as the process lives.
 //
 // PROTOCOL.md describes the protocol.
 package handoff
@@ -60,19 +63,19 @@ var (
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the key in Redis contains something other than a lease of this
-	// protocol version. It may be the lock of another library, or a lease of a newer version.
+	// ErrProtocol means that the Redis key holds no lease of this protocol version. It may hold
+	// another library's lock, or a newer version's lease.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
-	// ErrOptions means that an argument of New or RaiseFence is invalid.
+	// ErrOptions means that an argument to New or RaiseFence is invalid.
 	ErrOptions = errors.New("handoff: bad options")
 
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck limits the time between two checks of a waiter's place in the Redis queue.
+// maxCheck is the longest interval between two checks of a waiter's place in the Redis queue.
 const maxCheck = time.Second
 
-// maxIdle limits how many unused queues are kept in memory for reuse.
+// maxIdle is the maximum number of unused queues that are kept for reuse.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
@@ -80,26 +83,27 @@ const DefaultTTL = 30 * time.Second
 
 // Options configures a Locker. The zero value of each field selects its default.
 type Options struct {
-	// TTL is how long a lease lasts without renewal, and so how long other clients wait after a
-	// crash. It must be at least 10 ms, in whole milliseconds. The default is DefaultTTL.
+	// TTL is how long a lease lasts without renewal. After a crash, other clients wait this long.
+	// It must be a whole number of milliseconds, at least 10. The default is DefaultTTL.
 	TTL time.Duration
-	// ID identifies this process in Redis, so it must be unique among all Lockers. The default is a
+	// ID identifies this Locker in Redis, so no other Locker may have the same ID. The default is a
 	// random ID.
 	ID string
 	// Logger receives warnings about lost leases and failed renewals, and debug messages about the
-	// Redis subscription. If it is nil, nothing is logged.
+	// Redis subscription. If Logger is nil, the Locker logs nothing.
 	Logger *slog.Logger
-	// Hooks lists functions that the Locker calls on certain events, for example to count them.
+	// Hooks holds functions that the Locker calls on certain events, for example to update metrics.
 	Hooks Hooks
 }
 
-// Hooks are functions that the Locker calls on certain events. They must not block, and each of
-// them may be nil.
+// Hooks holds functions that the Locker calls on certain events. A hook must not block, and may be
+// nil.
 type Hooks struct {
-	// Acquired is called when a caller has got the lock of key, after waiting for the duration
-	// waited. local is true if the previous holder used the same Locker.
+	// Acquired is called when a caller acquires the lock for key. waited is how long the caller
+	// waited, and local is true if the previous holder used the same Locker.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released is called when a caller releases the lock of key. held is how long it had the lock.
+	// Released is called when a caller releases the lock for key, which it held for the duration
+	// held.
 	Released func(key string, held time.Duration)
 	// Lost is called in its own goroutine when a lease is lost.
 	Lost func(key string)
@@ -108,11 +112,11 @@ type Hooks struct {
 // Locker acquires locks for one process. Create one Locker for each Redis server or Cluster. A
 // Locker is safe for concurrent use.
 //
-// Callers of the same Locker can hand over a lock without a request to Redis. The Locker opens an
-// additional connection when a caller first has to wait.
+// Callers of the same Locker can hand over a lock without a Redis request. When a caller first has
+// to wait, the Locker opens one more connection.
 type Locker struct {
 	client  redis.UniversalClient
-	single  *redis.Client // the same client, or nil if it is a Cluster client
+	single  *redis.Client // the same client; nil for a Cluster client
 	scripts scripts
 	opt     Options
 	ttl     any // in ms, as a script argument
@@ -128,7 +132,7 @@ type Locker struct {
 	opened, subscribed bool // whether the subscription was started, and whether Redis has confirmed it
 	turns              uint64
 	queues             map[string]*queue // the queues of keys with a holder or a waiter
-	idle               map[string]*queue // unused queues, kept for reuse
+	idle               map[string]*queue // unused queues for reuse
 }
 
 // New returns a Locker for a single Redis server, Sentinels or a Cluster, without connecting yet.
@@ -157,21 +161,21 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	return l, nil
 }
 
-// Acquire waits for the lock of key until ctx is done. Processes take turns, and callers in the
-// same process are served in the order of their calls.
+// Acquire waits for the lock for key until ctx is done. Processes take turns, and callers in the
+// same process are served first come, first served.
 //
-// After a failed request, Acquire tries for up to a second to undo its effect. Only the client's
-// timeouts can interrupt a running request.
+// If a request fails, Acquire spends up to a second on undoing its effect. Only the client's
+// timeouts can interrupt a running request, so set them.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, math.MaxInt64)
 }
 
-// TryAcquire is like Acquire, but returns ErrBusy instead of waiting.
+// TryAcquire is like Acquire, but returns ErrBusy immediately if the lock is not free.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, 0)
 }
 
-// AcquireWithin is like Acquire, but returns ErrBusy if the lock is not free within wait. It is
+// AcquireWithin is like Acquire, but returns ErrBusy if it cannot get the lock within wait. It is
 // cheaper than a context with a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
@@ -230,8 +234,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	return le, nil
 }
 
-// RaiseFence raises the counter of fencing tokens for key above fence. Call it after Redis was
-// restored from an old copy, with the highest token that the protected resource has seen. It
+// RaiseFence makes sure that key's next fencing tokens are higher than fence. Call it after
+// restoring Redis from an old copy, with the highest token that the protected resource has seen. It
 // returns ErrOptions if fence is above 1<<52.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	if fence > maxFence {
@@ -241,15 +245,15 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 	return err
 }
 
-// Forget removes the counter of fencing tokens for a key that is no longer needed. Otherwise, the
-// counter expires after a day. If the key is used again, its tokens still increase, because a new
-// counter starts from the server's clock.
+// Forget deletes the fencing token counter of a key that is no longer needed, which otherwise
+// expires after a day. If the key is used again, its tokens still increase, because a new counter
+// starts from the server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the background work of the Locker. Waiting callers get ErrClosed, and leases are no
-// longer renewed, so each of them expires after its TTL unless it is released.
+// Close stops the Locker's background work. Waiting callers get ErrClosed. The Locker no longer
+// renews leases, so each expires after its TTL unless its holder releases it first.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -259,7 +263,7 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// queueLocked returns the queue of a key, and creates it if necessary.
+// queueLocked returns the queue for a key, and creates it if necessary.
 func (l *Locker) queueLocked(key string) *queue {
 	if q, ok := l.queues[key]; ok {
 		return q
@@ -295,7 +299,7 @@ func (l *Locker) background(f func()) {
 	}
 }
 
-// Lease is a lock that a caller holds. Until it is released or lost, the Locker renews it. A Lease
+// Lease is a lock that a caller holds. The Locker renews it until it is released or lost. A Lease
 // is safe for concurrent use.
 type Lease struct {
 	queue *queue
@@ -306,10 +310,10 @@ type Lease struct {
 	decided bool
 	done    chan struct{} // closed when decided becomes true; nil if no one waits
 	err     error         // why the caller did not get the lock; nil if it did
-	turn    string        // the name under which Redis stores the lease
-	nth     int64         // how many callers had the lock before, under the same name in Redis
+	turn    string        // the lease's name in Redis
+	nth     int64         // how many callers got the lock before, under the same name in Redis
 	fence   int64
-	since   time.Time // the beginning of the wait, and later of the lease
+	since   time.Time // when the wait began, and later when the lease began
 	waited  time.Duration
 	local   bool
 
@@ -335,8 +339,9 @@ func (le *Lease) Key() string { return le.queue.key }
 // Token returns a unique name for this lease, for use in logs.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
-// Fence returns the fencing token, which increases with every acquisition of the key. A resource
-// that refuses lower tokens than the highest one it has seen stays safe even if the lock fails.
+// Fence returns the fencing token, which increases with every acquisition of the key. If the
+// protected resource refuses tokens lower than the highest one it has seen, it stays safe even when
+// the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
 // Lost returns a channel that is closed when the lease is lost or about to expire. The channel
@@ -351,9 +356,9 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Context returns a context for the work under the lock. It ends when the lease is released or
-// lost, with the cause ErrLost after a loss. It has the values of the context passed to Acquire,
-// but does not end with it.
+// Context returns a context for the work under the lock. The context is cancelled when the lease is
+// released or lost; after a loss, its cause is ErrLost. It carries the values of Acquire's context,
+// but not its cancellation.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()
@@ -367,8 +372,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease for the reason in why, which is errReleased or ErrLost. Call it only
-// once per lease.
+// endLocked ends the lease. The reason why is errReleased or ErrLost. Call it only once per lease.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {
@@ -379,9 +383,9 @@ func (le *Lease) endLocked(why error) {
 	}
 }
 
-// Release releases the lock, or hands it over to the next caller of this Locker. It returns ErrLost
-// if the lease was lost or already released. Release retries failed requests until ctx is done or
-// the lease has expired.
+// Release releases the lock, or hands it to this Locker's next caller. It returns ErrLost if the
+// lease was lost or already released. It retries failed requests until ctx is done or the lease
+// expires.
 func (le *Lease) Release(ctx context.Context) error {
 	q := le.queue
 	q.mu.Lock()

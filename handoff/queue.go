@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// cleanupTimeout limits how long the Locker tries to undo a failed request.
+// cleanupTimeout is how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue contains the callers of this process that wait for one key. Redis stores only a single
-// entry for all of them. This entry is called a turn: it waits in Redis, gets the lease, and serves
-// one caller after the other.
+// queue holds this process's callers that wait for one key. In Redis, a single entry called a turn
+// stands for all of them. The turn waits in the Redis queue, gets the lease, and then serves one
+// caller after another.
 type queue struct {
 	*Locker
 	key  string
@@ -22,15 +22,15 @@ type queue struct {
 	// The Locker's mu guards these fields.
 	waiters    []*Lease
 	state      state
-	turn       string          // the name of the current turn in Redis
+	turn       string          // the current turn's name in Redis
 	past       string          // the name of the last turn whose lease was released or lost
-	ctx        context.Context // the context for requests, taken from one of the callers
-	since      time.Time       // the earliest time at which a granted lease can have begun
+	ctx        context.Context // the context for requests, from one of the callers
+	since      time.Time       // the earliest time at which a granted lease may have begun
 	others     bool            // whether other processes wait for the lease
 	unanswered bool            // whether a request without a reply may still take effect
 	grant      *message        // a lease that cannot be accepted yet; may be nil
 	looking    bool            // whether a check of the turn in Redis is running
-	due        time.Time       // the time of the next check, request or renewal
+	due        time.Time       // when the next check, request or renewal is due
 	alarm      time.Time       // when the timer fires; zero if it is stopped
 	timer      *time.Timer
 
@@ -38,21 +38,21 @@ type queue struct {
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
-	budget     int       // how many more callers may get the lock in this turn if other processes wait
+	budget     int       // how many more callers this turn may serve if other processes wait
 	renewing   bool
 
-	// These fields are for the fast path, which works only while the lock is free and its counter
-	// of fencing tokens exists in Redis.
+	// These fields are for the fast path, which works only while the lock is free and its fencing
+	// token counter exists in Redis.
 	leftUnlocked    bool      // whether this process was the last holder and no one waited
-	counterExtended time.Time // when a script last extended the lifetime of the counter
+	counterExtended time.Time // when a script last extended the counter's TTL
 }
 
 type state int
 
 const (
 	idle   state = iota // no caller waits
-	asking              // a request is running, and its reply determines the next state
-	apart               // another process has the lease, and this one asks again later because messages cannot arrive yet
+	asking              // a request is in flight, and its reply determines the next state
+	apart               // another process has the lease, and this one polls because its subscription is not ready
 	queued              // this process waits in the Redis queue
 	held                // this process has the lease
 )
@@ -63,8 +63,8 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.unanswered, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked requests the lock again if any caller is waiting. Call it only when Redis no longer
-// stores the previous request.
+// proceedLocked requests the lock again if any caller is waiting. Call it only once the previous
+// request is gone from Redis.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -75,16 +75,15 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes this process's request for the lock from Redis, because no caller needs it any
-// more.
+// dropLocked removes this process's lock request from Redis, because no caller needs it any more.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
 	q.background(func() { q.abandon(ctx, turn) })
 }
 
-// abandon removes a request for the lock from Redis. If callers are still waiting, it then requests
-// the lock again.
+// abandon removes a lock request from Redis. If callers are still waiting, it then requests the
+// lock again.
 func (q *queue) abandon(ctx context.Context, turn string) {
 	q.undo(ctx, turn)
 	q.mu.Lock()
@@ -112,7 +111,7 @@ func (q *queue) ask() {
 	if q.leftUnlocked && time.Since(q.counterExtended) < fastFor {
 		fast = "fast"
 	}
-	// If several requests are running, use scripts instead of plain commands, because scripts can
+	// If several requests are in flight, use scripts instead of plain commands, because scripts can
 	// share a round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftUnlocked = false
@@ -153,8 +152,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked makes waiting callers return err. If tries is true, it affects only callers that do
-// not want to wait.
+// failLocked makes waiting callers return err. If tries is true, this affects only callers
+// that try once.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -165,8 +164,8 @@ func (q *queue) failLocked(err error, tries bool) {
 	})
 }
 
-// leave ends the wait of one caller. If it was the last one, leave also removes the request for the
-// lock from Redis.
+// leave ends one caller's wait. If no other caller is waiting, it also removes the lock request
+// from Redis.
 func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
 	i := slices.Index(q.waiters, le)
@@ -188,8 +187,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks Redis for the lock, and tries again once after an error. Sending the same request
-// twice is harmless.
+// request asks Redis for the lock, and retries once after an error. The retry is safe, because the
+// request is idempotent.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -199,7 +198,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.unanswered = true // the first request may still take effect later, and a message would say so
+		q.unanswered = true // the first request may still take effect later and cause a message
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -207,8 +206,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lock with two plain commands, which are cheaper than a script. It returns 0
-// if another client has the lock.
+// take tries to acquire the lock with two plain commands, which are cheaper than a script. It
+// returns 0 if another client has the lock.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -218,12 +217,12 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns the time at which the Locker gives up a lease that began at since. This is a
-// hundredth of the TTL before the real end, because clocks run at slightly different rates.
+// endOf returns when the Locker gives up a lease that began at since. To allow for clock drift,
+// this is 1 % of the TTL before the real end.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that Redis has queued the request. A lease for this request begins at since
-// or later.
+// queuedLocked records that Redis has queued the request. The lease for this request cannot begin
+// before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -248,8 +247,8 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis whether this process has the lease, because a message may have been lost or
-// the holder may have died.
+// lookLocked asks Redis whether this process has the lease. Waiting for a message is not enough,
+// because the message may be lost or the holder may have died.
 func (q *queue) lookLocked() {
 	if q.looking {
 		return
@@ -282,8 +281,8 @@ func (q *queue) lookLocked() {
 }
 
 // holdLocked records a lease that began at since or later, and gives the lock to the first caller.
-// If the lease may have expired already, the callers ask again. n is the last fencing token of the
-// lease, and is negative if other processes wait.
+// If the lease may have expired already, it requests the lock again. n is the lease's last fencing
+// token, negated if other processes wait.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -299,7 +298,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked gives the lock to the caller of this process that has waited longest.
+// serveLocked gives the lock to this process's longest-waiting caller.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -311,8 +310,8 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 	le.decideLocked(nil)
 }
 
-// release gives the lock to the next caller, or the lease back to Redis. The caller must hold mu,
-// and release unlocks it.
+// release gives the lock to the next caller, or returns the lease to Redis. The caller must hold
+// mu, and release unlocks it.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -356,8 +355,8 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass releases the lease in Redis, which gives it to the next process. It retries a failed request
-// until the lease has expired. free means that no other process seems to wait.
+// pass releases the lease in Redis, which gives it to the next process. It retries failed requests
+// until the lease expires. free means that no other process seems to be waiting.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -377,7 +376,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 	}
 }
 
-// expireLocked gives up the lease if its time is over.
+// expireLocked gives up the lease if it has expired.
 func (q *queue) expireLocked(now time.Time) {
 	if q.state == held && !now.Before(q.end) {
 		q.loseLocked("it could not be renewed in time")
@@ -431,8 +430,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait. Until they have had their turn, only callers that
-// are already waiting get the lock.
+// othersLocked records that other processes wait. From now on, this turn serves only callers that
+// are already waiting, so that the other processes get their turn.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
@@ -463,8 +462,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked makes the timer fire at t or earlier. It never delays the timer, because an extra
-// wake-up costs less than a reset.
+// wakeByLocked makes the timer fire no later than t. It never moves the timer to a later time,
+// because an extra wake-up costs less than a reset.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
@@ -477,11 +476,11 @@ func (q *queue) fire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarm = time.Time{}
-	q.attendLocked(time.Now()) // after Close, this only reports a lost lease
+	q.attendLocked(time.Now()) // after Close, this call only reports a lost lease
 }
 
-// attendLocked does whatever is due at this time: it renews the lease, checks the queue in Redis,
-// or requests the lock again.
+// attendLocked runs the queue's next task if it is due: renew the lease, check the Redis queue, or
+// request the lock again.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

@@ -19,28 +19,27 @@ import (
 
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
-	// blockSize is how many fencing tokens a lease gets. Each caller needs one, so a lease serves
-	// at most this many callers. A lost counter starts again from the server's clock, so tokens
-	// must be used more slowly than it counts microseconds.
+	// blockSize is the number of fencing tokens per lease. Each caller needs one, so a lease serves
+	// at most this many callers. A lost counter restarts from the server's clock, so leases must
+	// not consume more than one token per microsecond.
 	blockSize = 32
-	// firstToken is the smallest fencing token. Scripts use smaller numbers for replies with
-	// another meaning.
+	// firstToken is the smallest fencing token. Scripts use smaller numbers as reply codes.
 	firstToken = 1_000_000
 	// maxFence is the highest value to which a counter can be raised, because numbers in Lua are
 	// exact only up to 1<<53.
 	maxFence = 1 << 52
 	// queueTTL is how long Redis keeps a queue after the last client joined or checked it.
 	queueTTL = time.Minute
-	// counterTTL is how long Redis keeps a counter of fencing tokens after a script last used it.
-	// The fast path uses no script, so it does not extend this time.
+	// counterTTL is how long Redis keeps a fencing token counter after a script last used it. The
+	// fast path uses no script, so it does not extend this TTL.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix is the beginning of every channel name and turn name. An incompatible version of the
-	// protocol must use another prefix.
+	// prefix begins every channel name and turn name. An incompatible protocol version must use a
+	// different prefix.
 	prefix = "handoff:"
 )
 
-// A script returns one of these values if its reply is not a fencing token.
+// These are the reply codes of the scripts. Any other reply is a fencing token.
 const (
 	replyQueued = 0 // after a release: another client has the lease
 	replyBusy   = 1 // after a release: no one has the lease; after a renewal: done
@@ -76,8 +75,8 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts returns the scripts for a single server or a Cluster. counts tells them whether
-// PUBLISH returns the number of all subscribers, which is not the case in a Cluster.
+// newScripts returns the scripts for a single server or a Cluster. counts says whether PUBLISH
+// returns the number of all subscribers. In a Cluster, it does not.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
@@ -85,14 +84,14 @@ func newScripts(counts bool) scripts {
 		text := constants + "\n" + strings.Join(parts, "\n")
 		return &script{redis.NewScript(text).Hash(), text}
 	}
-	return scripts{ // define the functions last, because an acquire of a free lock does not need them
+	return scripts{ // the functions come after acquireLua, because acquiring a free lock does not need them
 		acquire: of(acquireLua, functionsLua, queueLua), free: of(freeLua), release: of(functionsLua, releaseLua),
 		renew: of(renewLua), raise: of(functionsLua, raiseLua),
 	}
 }
 
-// run calls a script by its hash. It sends the whole script if the server does not know the hash,
-// or if an earlier attempt got no reply.
+// run calls a script by its hash. If the server does not know the hash, or if an earlier attempt
+// got no reply, it sends the whole script instead.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -108,8 +107,8 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	return cmd.Int64()
 }
 
-// argument is the first argument of a script. It counts how often the Redis client has sent it,
-// because that client may repeat a command without telling us.
+// argument is a script's first argument. It counts how many times the Redis client has sent it,
+// because the client may retry a command without telling us.
 type argument struct {
 	text string
 	sent atomic.Int32
@@ -124,8 +123,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf returns the keys of a lock in the order that the scripts expect. A Cluster stores all of
-// them on the same node, unless key contains an unpaired closing brace.
+// keysOf returns a lock's keys in the order that the scripts expect. A Cluster stores them all on
+// the same node, unless key contains an unpaired closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -137,7 +136,7 @@ func keysOf(key string) []any {
 // A message is a notification that a Lua script publishes, in the form "name n key".
 type message struct {
 	name string
-	n    int64 // the last granted token, negative if others wait; 0 only tells the holder that others wait
+	n    int64 // the last granted token, negative if others wait; 0 if the message only tells the holder that others wait
 	key  string
 }
 
@@ -148,18 +147,17 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct limits how many requests are sent on their own at the same time. Further requests share a
-// round trip.
+// direct is how many requests may be in flight separately. Any further requests share a round trip.
 const direct = 4
 
-// Combine lets concurrent requests of all Lockers on client share round trips. This increases the
-// throughput over many keys.
+// Combine increases the throughput over many keys. It lets concurrent requests of all Lockers on
+// client share round trips.
 //
-// A request may have to wait for an earlier round trip. If Redis is far away, use Combine only for
-// more concurrent keys than the client has connections. Call it once, after adding all other hooks.
-// It does not affect other commands.
+// Call it once, after adding all other hooks. It does not affect other commands. A combined request
+// may have to wait for an earlier round trip. If Redis is far away, use Combine only for more
+// concurrent keys than the client has connections.
 func Combine(client redis.UniversalClient) {
-	if single, ok := client.(*redis.Client); ok { // requests of a Cluster client go to several servers
+	if single, ok := client.(*redis.Client); ok { // a Cluster client sends requests to several servers, so they cannot share a round trip
 		single.AddHook(new(combiner))
 	}
 }
@@ -169,8 +167,8 @@ type combiner struct {
 	pipeline redis.ProcessPipelineHook // sends a batch and bypasses all other hooks
 
 	mu      sync.Mutex
-	single  int    // the number of separate requests in progress
-	sending bool   // whether a batch is in progress
+	single  int    // the number of separate requests in flight
+	sending bool   // whether a batch is in flight
 	next    *batch // the waiting requests; may be nil
 }
 
@@ -206,7 +204,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if c.next == nil {
 			c.next = &batch{done: make(chan struct{})}
 		}
-		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // copy the command, because its caller may return before the reply arrives
+		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // a copy, because the caller may return before the reply arrives
 		b.cmds = append(b.cmds, sent)
 		c.mu.Unlock()
 		select {
@@ -220,7 +218,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete records that a single request, or a batch if single is 0, has finished. It then sends
+// complete records that a separate request has finished, or a batch if single is 0. It then sends
 // the next batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()
@@ -234,8 +232,8 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch in one round trip. It respects the client's timeouts but not the contexts of
-// the callers, because they share the batch.
+// send sends a batch in one round trip. It uses the client's timeouts and ignores the callers'
+// contexts, because the callers share the batch.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
@@ -243,8 +241,8 @@ func (c *combiner) send(b *batch) {
 }
 
 const (
-	// silence is how long a subscription may receive nothing before it sends a ping. Without a
-	// ping, a dead connection might never fail.
+	// silence is how long a subscription may receive nothing before it sends a ping. Otherwise, the
+	// Locker might never notice a dead connection.
 	silence = 3 * time.Second
 	// reopenPause is how long the Locker waits before it opens a broken subscription again.
 	reopenPause = 100 * time.Millisecond
@@ -261,7 +259,7 @@ func (l *Locker) openLocked() {
 
 func (l *Locker) listen() {
 	for l.closing.Err() == nil {
-		pubsub := l.client.Subscribe(l.closing, l.channel) // the receive call returns an error if this fails
+		pubsub := l.client.Subscribe(l.closing, l.channel) // if this fails, the receive call returns the error
 		unsubscribe := context.AfterFunc(l.closing, func() { _ = pubsub.Close() })
 		err := l.receive(pubsub)
 		unsubscribe()

@@ -1,5 +1,5 @@
-// Package adapter gives handoff the methods of other lock libraries, so that existing code needs
-// few changes. New code should use package handoff.
+// Package adapter lets existing code switch to handoff with few changes. It gives handoff the
+// methods of other lock libraries. New code should use package handoff directly.
 package adapter
 
 import (
@@ -13,10 +13,10 @@ import (
 	"grablab/handoff"
 )
 
-// ErrNotHeld means that the caller tried to unlock a lock that it did not hold.
+// ErrNotHeld means that the caller tried to release a lock that it did not hold.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
-// Locker is a sync.Locker for one key. It cannot report a lost lock, so use it only if a second
+// Locker is a sync.Locker for one key. It cannot report a lost lease, so use it only if a second
 // holder does little harm. A Locker is safe for concurrent use.
 type Locker struct {
 	Locks *handoff.Locker
@@ -44,9 +44,9 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases maps each key to the leases that are not unlocked yet. A key has several leases if one was
-// lost and another caller then got the lock. Unlock removes the oldest lease, so that the current
-// holder keeps its lock.
+// leases maps each key to the leases that are not unlocked yet. If a lease is lost and another
+// caller gets the lock, the key has several leases. Unlock removes the oldest one, so that the
+// current holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
@@ -61,7 +61,7 @@ func (l *leases) add(lease *handoff.Lease) {
 	l.byKey[lease.Key()] = append(l.byKey[lease.Key()], lease)
 }
 
-// take removes and returns the oldest lease of a key. It returns nil if there is none.
+// take removes and returns a key's oldest lease. It returns nil if there is none.
 func (l *leases) take(key string) (lease *handoff.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,12 +75,12 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 	return of[0]
 }
 
-// Mutex has the methods of redsync's Mutex, but it also renews the lock and serves waiting clients
-// in order. It is not safe for concurrent use.
+// Mutex is a replacement for redsync's Mutex. It has the same methods, but also renews the lock and
+// serves waiting clients in order. It is not safe for concurrent use.
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
-	// Wait limits how long Lock waits. If it is 0, there is no limit.
+	// Wait is how long Lock waits before it returns handoff.ErrBusy. If it is 0, there is no limit.
 	Wait time.Duration
 
 	lease *handoff.Lease
@@ -89,7 +89,7 @@ type Mutex struct {
 // Name returns the key of the lock.
 func (m *Mutex) Name() string { return m.Key }
 
-// Value returns the unique name of the current lease, or "" if the lock is not held.
+// Value returns the current lease's unique name, or "" if the lock is not held.
 func (m *Mutex) Value() string {
 	if m.lease == nil {
 		return ""
@@ -112,7 +112,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock calls TryLockContext with context.Background().
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext takes the lock if it is free, and returns handoff.ErrBusy otherwise.
+// TryLockContext acquires the lock if it is free. Otherwise, it returns handoff.ErrBusy.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.acquire(ctx, 0) }
 
 func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
@@ -126,8 +126,8 @@ func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
 // Unlock calls UnlockContext with context.Background().
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext releases the lock. It returns false and handoff.ErrLost if the lock was lost
-// before.
+// UnlockContext releases the lock. If the lease was already lost, it returns false and
+// handoff.ErrLost.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -154,7 +154,7 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	}
 }
 
-// Names provides locks by name, like the Locker of certmagic. It is safe for concurrent use.
+// Names provides locks by name, like certmagic's Locker. It is safe for concurrent use.
 type Names struct {
 	locks *handoff.Locker
 	held  leases
@@ -163,7 +163,7 @@ type Names struct {
 // NewNames returns a Names that uses the given Locker.
 func NewNames(locks *handoff.Locker) *Names { return &Names{locks: locks} }
 
-// Lock waits for the lock of name until ctx is done.
+// Lock waits for the lock called name until ctx is done.
 func (n *Names) Lock(ctx context.Context, name string) error {
 	lease, err := n.locks.Acquire(ctx, name)
 	if err != nil {
@@ -173,8 +173,8 @@ func (n *Names) Lock(ctx context.Context, name string) error {
 	return nil
 }
 
-// Unlock releases the lock of name. It returns ErrNotHeld if this process does not hold the lock,
-// and handoff.ErrLost if the lock was lost before.
+// Unlock releases the lock called name. It returns ErrNotHeld if this process does not hold the
+// lock, and handoff.ErrLost if the lease was already lost.
 func (n *Names) Unlock(ctx context.Context, name string) error {
 	lease := n.held.take(name)
 	if lease == nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The benchmarks compare within rounds in shuffled turns, on a redis-server of
-// their own, and print the median of the rounds with its 95 % interval.
+// The benchmarks start their own redis-server. In each round, they run the alternatives in random
+// order, and they print the median over all rounds with its 95 % interval.
 //
 //	go test ./internal/grab/lock -run '^$' -bench . -benchtime 1x
 
-// BenchmarkSetnx compares an uncontended acquire and release with the same two
-// commands sent raw on the same client. It may cost 1.05 times as much.
+// BenchmarkSetnx compares an uncontended acquire and release with the same two raw commands on the
+// same client. It fails if the lock costs more than 1.05 times as much.
 func BenchmarkSetnx(b *testing.B) {
 	const rounds, ops, bound = 41, 1000, 1.05
 	client := conformtest.NewClient(conformtest.RedisServer(b))
@@ -33,12 +33,12 @@ func BenchmarkSetnx(b *testing.B) {
 		func(ctx context.Context, key string) error { return rawLock(ctx, client, key, token, env.TTL) },
 		func(ctx context.Context, key string) error { return lockOnce(ctx, locker, key) },
 	}
-	if err := lockOnce(b.Context(), locker, "bench:{}"); err != nil { // the script is loaded now
+	if err := lockOnce(b.Context(), locker, "bench:{}"); err != nil { // loads the script
 		b.Fatal(err)
 	}
 	for b.Loop() {
 		took := make([][]float64, len(ways))
-		for round := range rounds + 1 { // the first warms up
+		for round := range rounds + 1 { // the first round is a warm-up
 			for _, w := range rand.Perm(len(ways)) {
 				began := time.Now()
 				for i := range ops {
@@ -55,7 +55,7 @@ func BenchmarkSetnx(b *testing.B) {
 		b.Logf("raw %v µs, setnx %v µs, setnx/raw %v over %d rounds of %d", stat.Median(took[0]), stat.Median(took[1]), ratio, rounds, ops)
 		b.ReportMetric(ratio.Median, "setnx/raw")
 		if ratio.Low > bound {
-			b.Errorf("setnx costs %v of the raw commands; at most %v", ratio, bound)
+			b.Errorf("setnx costs %v times the raw commands, want at most %v", ratio, bound)
 		}
 	}
 }
@@ -80,8 +80,8 @@ func lockOnce(ctx context.Context, locker lock.Locker, key string) error {
 	return lease.Release(ctx)
 }
 
-// BenchmarkWatchdogWake measures how long after a release is called its waiter
-// has the lock, in round trips. It may take three.
+// BenchmarkWatchdogWake measures the time from a release until a waiter has the lock. It fails if
+// this takes more than three round trips.
 func BenchmarkWatchdogWake(b *testing.B) {
 	const rounds, handoffs, bound = 41, 100, 3
 	addr := conformtest.RedisServer(b)
@@ -112,13 +112,13 @@ func BenchmarkWatchdogWake(b *testing.B) {
 		b.Logf("round trip %v µs, release to acquired %v µs, in round trips %v over %d rounds of %d", stat.Median(trips), stat.Median(wakes), ratio, rounds, handoffs)
 		b.ReportMetric(ratio.Median, "trips/wake")
 		if ratio.Low > bound {
-			b.Errorf("a waiter has the lock %v round trips after its release; at most %v", ratio, bound)
+			b.Errorf("a waiter has the lock %v round trips after the release, want at most %v", ratio, bound)
 		}
 	}
 }
 
-// rest lets everything come to a standstill: a waiter by then waits, and what
-// moves next has to be woken, be it for a PING or for a hand-off.
+// rest pauses until all goroutines are idle and the waiter is asleep. Both a PING and a hand-off
+// then have to wake a goroutine, so their times are comparable.
 func rest() { time.Sleep(2 * time.Millisecond) }
 
 // roundTrip returns the time of one PING, in µs.
@@ -131,8 +131,7 @@ func roundTrip(b *testing.B, client *redis.Client) float64 {
 	return micros(time.Since(began))
 }
 
-// handOff returns the µs between a release and the return of the acquire that
-// has waited for it.
+// handOff returns how long, in µs, a waiting acquire takes to return after the release.
 func handOff(b *testing.B, from, to lock.Locker, key string) float64 {
 	ctx := b.Context()
 	held, err := from.Acquire(ctx, key)

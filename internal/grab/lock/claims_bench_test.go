@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// BenchmarkClaims measures what docs/which-lock.md says of claims about commands and
-// scripts. Each is a figure of its own and has no bound.
+// BenchmarkClaims measures the figures for the claims about commands and scripts in
+// docs/which-lock.md. It has no limit to pass.
 func BenchmarkClaims(b *testing.B) {
 	const rounds, ops = 41, 500
 	client := conformtest.NewClient(conformtest.RedisServer(b))
@@ -50,7 +50,7 @@ func BenchmarkClaims(b *testing.B) {
 	}
 	for b.Loop() {
 		took := make([][]float64, len(ways)) // µs
-		for round := range rounds + 1 {      // the first warms up
+		for round := range rounds + 1 {      // the first round is a warm-up
 			for _, w := range rand.Perm(len(ways)) {
 				began := time.Now()
 				for range ops {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"grablab/internal/grab/lock"
-	_ "grablab/internal/grab/lock/peers" // as lock.Peers
+	_ "grablab/internal/grab/lock/peers" // fills lock.Peers
 	"grablab/internal/testbed/conformtest"
 
 	"github.com/alicebob/miniredis/v2"
@@ -41,10 +41,10 @@ func servers(tb testing.TB) (nodes conformtest.Nodes) {
 	return nodes
 }
 
-// TestConformance holds every strategy that needs no more than Redis to its
-// contract. On the embedded server that is setnx, on a real one the first ones and
-// the fenced ones: the variants of setnx have one mistake each, which tests of their
-// own play step by step. When GRABLAB_PROVE is 1 it is all of them, on both.
+// TestConformance runs the conformance tests for strategies that need only Redis. Embedded servers
+// run only setnx. Real servers also run the first strategies and the fenced ones. The setnx
+// variants have tests of their own, because each one has a known mistake. If GRABLAB_PROVE is 1,
+// all strategies run on both.
 func TestConformance(t *testing.T) {
 	few := []string{"setnx"}
 	most := []string{"none", "mutex", "setnx", "watchdog", "redlock", "watchdog-fenced", "setnx-fenced", "handoff"}

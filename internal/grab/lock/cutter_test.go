@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cutter is a proxy whose connections can be cut.
+// A cutter is a proxy that can cut its connections.
 type cutter struct {
 	listener net.Listener
 	target   string
@@ -57,7 +57,7 @@ func (c *cutter) copy(to, from net.Conn) {
 	_, _ = to.Close(), from.Close()
 }
 
-// keep returns false while the line is cut.
+// keep registers a pair of connections. It returns false while the proxy is cut.
 func (c *cutter) keep(near, far net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *cutter) keep(near, far net.Conn) bool {
 	return true
 }
 
-// cut ends every connection, and each new one at once.
+// cut closes all connections, and makes the proxy close new ones immediately.
 func (c *cutter) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ var updateEpisodes = flag.Bool("update", false, "write testdata/episodes.txt aga
 
 const episodesFile = "testdata/episodes.txt"
 
-// An episode is what happens to one lock between two moments at which it is free. A, B and C are
-// processes. What they notice is the outcome.
+// An episode is a sequence of events that starts and ends with a free lock. A, B and C are
+// processes, and the outcome is what they observe.
 type episode struct {
 	name string
 	play func(*stage)
@@ -172,11 +172,11 @@ var episodes = []episode{
 	}},
 }
 
-// inOrder is played with handoff only. Processes that wait for another lock do not take turns.
+// inOrder runs only with handoff, because processes that wait for another lock do not take turns.
 var inOrder = episode{"waited for by two processes for minutes", func(s *stage) {
 	lease := s.gets(s.a, 0)
 	first := s.waits(s.b, time.Hour)
-	time.Sleep(10950 * time.Millisecond) // so that it checks its place before the first one does
+	time.Sleep(10950 * time.Millisecond) // so that it checks its place before the first waiter does
 	second := s.waits(s.c, time.Hour)
 	time.Sleep(150 * time.Second)
 	s.releases(s.a, lease)
@@ -186,24 +186,24 @@ var inOrder = episode{"waited for by two processes for minutes", func(s *stage) 
 	s.releases(s.c, second())
 }}
 
-// stage is a simulation in which episodes are played, one after the other.
+// A stage is a simulation that plays episodes one after the other.
 type stage struct {
 	*simulation
 	a, b, c *actor
 
 	mu      sync.Mutex
 	outcome []string
-	stored  []string // what the servers stored before each release, and at the end
+	stored  []string // what the servers stored before each release and at the end
 }
 
-// look notes what the servers store: for each key its type, and how long it stays.
+// look records what the servers store: the type and the TTL of each key.
 func (s *stage) look() {
 	synctest.Wait()
 	var keys []string
 	for i, n := range s.nodes {
 		for _, key := range n.Keys() {
 			if !strings.HasPrefix(key, theKey) {
-				continue // a process has warmed up with it
+				continue // this key comes from the warm-up
 			}
 			text := fmt.Sprintf("%d%s %s for %v", i+1, strings.TrimPrefix(key, theKey), n.Type(key), n.TTL(key).Round(time.Millisecond))
 			if number, err := n.Get(key); err == nil && strings.HasSuffix(key, ":fence") {
@@ -235,7 +235,7 @@ func (s *stage) nameOf(a *actor) string {
 	}
 }
 
-// kindOf names an error as its caller would tell it from others.
+// kindOf returns the kind of an error, as far as a caller can distinguish it.
 func kindOf(err error) string {
 	switch {
 	case err == nil:
@@ -251,7 +251,7 @@ func kindOf(err error) string {
 	}
 }
 
-// gets acquires the lock and notes the answer. It returns nil if the lock was not granted.
+// gets acquires the lock and records the result. It returns nil if the lock was not granted.
 func (s *stage) gets(a *actor, wait time.Duration) lock.Lease {
 	return s.getsIn(s.Context(), a, wait)
 }
@@ -266,7 +266,7 @@ func (s *stage) getsIn(ctx context.Context, a *actor, wait time.Duration) lock.L
 	return lease
 }
 
-// waits acquires the lock in the background. The returned function waits for the answer.
+// waits acquires the lock in the background. The returned function waits for the result.
 func (s *stage) waits(a *actor, wait time.Duration) func() lock.Lease {
 	return s.waitsIn(s.Context(), a, wait)
 }
@@ -274,7 +274,7 @@ func (s *stage) waits(a *actor, wait time.Duration) func() lock.Lease {
 func (s *stage) waitsIn(ctx context.Context, a *actor, wait time.Duration) func() lock.Lease {
 	got := make(chan lock.Lease, 1)
 	go func() { got <- s.getsIn(ctx, a, wait) }()
-	time.Sleep(time.Millisecond) // it waits now, behind those who came before
+	time.Sleep(time.Millisecond) // by now, it waits behind the earlier waiters
 	return func() lock.Lease { return <-got }
 }
 
@@ -288,7 +288,7 @@ func (s *stage) releases(a *actor, lease lock.Lease) {
 	}
 }
 
-// showsLoss notes whether the lease is known to be lost.
+// showsLoss records whether the holder knows that it has lost the lease.
 func (s *stage) showsLoss(lease lock.Lease) {
 	select {
 	case <-lease.Lost():
@@ -297,7 +297,7 @@ func (s *stage) showsLoss(lease lock.Lease) {
 	}
 }
 
-// plays plays an episode and returns its outcome. All leases have expired when it returns.
+// plays runs an episode and returns its outcome. By the time it returns, all leases have expired.
 func (s *stage) plays(e episode) string {
 	s.outcome, s.stored = nil, nil
 	e.play(s)
@@ -307,7 +307,7 @@ func (s *stage) plays(e episode) string {
 	return strings.Join(s.outcome, ", ")
 }
 
-// keepsNothing notes what the servers still store, except for counters of fencing tokens.
+// keepsNothing records what the servers still store, except for the fencing token counters.
 func (s *stage) keepsNothing() {
 	for i, n := range s.nodes {
 		for _, key := range n.Keys() {
@@ -321,7 +321,7 @@ func (s *stage) keepsNothing() {
 	}
 }
 
-// onStage runs play with three processes that have just started.
+// onStage runs play with three newly started processes.
 func onStage(t *testing.T, strategy string, play func(*stage)) {
 	simulate(t, func(sim *simulation) {
 		long := func(e *lock.Env) { e.Wait = time.Hour }
@@ -329,15 +329,15 @@ func onStage(t *testing.T, strategy string, play func(*stage)) {
 	})
 }
 
-// TestEpisodes checks what a lock does in each episode, and what the servers store, against a file. Then it plays
-// pairs of episodes in the same processes: what happened before must change no outcome. A process that
-// had trouble once must behave like a new one, and the second trouble must end like the first.
+// TestEpisodes compares each episode's outcome, and what the servers store, with a file. It then
+// plays pairs of episodes in the same processes, because an earlier episode must not change a later
+// outcome. A process that has recovered from trouble must behave like a new one.
 func TestEpisodes(t *testing.T) {
 	pairs := 40
 	if os.Getenv("GRABLAB_PROVE") == "1" {
 		pairs = len(episodes) * len(episodes) // all of them
 	}
-	kept, _ := os.ReadFile(episodesFile) // it does not exist before the first -update
+	kept, _ := os.ReadFile(episodesFile) // missing until the first -update
 	known := strings.Split(string(kept), "\n")
 	var lines []string
 	for _, strategy := range []string{"setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "handoff", "zookeeper", "etcd"} {
@@ -351,7 +351,7 @@ func TestEpisodes(t *testing.T) {
 			line := fmt.Sprintf("%s, %s: %s; stored: %s", strategy, e.name, fresh[e.name], strings.Join(stored, " | "))
 			lines = append(lines, line)
 			if !*updateEpisodes && !slices.Contains(known, line) {
-				t.Errorf("went differently: %s", line)
+				t.Errorf("unexpected outcome: %s", line)
 			}
 		}
 		r := rand.New(rand.NewPCG(1, 2))

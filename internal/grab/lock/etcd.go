@@ -20,23 +20,24 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 )
 
-// etcd follows the recipe of etcd's own concurrency package. Each client puts a key under the
+// etcd follows the recipe in etcd's own concurrency package. Each client puts a key under the
 // lock's prefix, and the client with the oldest key holds the lock. Every other client watches the
-// key just before its own. The key disappears when its etcd lease ends. Its create revision serves
-// as the fencing token.
+// key just before its own. A key disappears when its etcd lease ends. Its create revision serves as
+// the fencing token.
 //
 // Every acquisition has its own lease. With a shared session, two goroutines would use the same key
 // and both would hold the lock (failure mode F28). A delayed put could also create a key that never
 // expires (F14).
 //
-// The renewals do not use concurrency.Session. That session counts the TTL from the arrival of the
-// reply, and checks it only once a second.
+// The renewals do not use concurrency.Session, because it counts the TTL from the reply's arrival,
+// and checks it only once a second.
 //
 // The lock can fail if A's lease expires just after A has checked it. B then locks and writes, and
-// A writes too (F29). If the work hangs, the lease is renewed as long as the process lives (F15).
+// A writes too (F29). If the work hangs, the lease is renewed for as long as the process lives
+// (F15).
 var etcd = Strategy{
 	Name:     "etcd",
-	Title:    "the key with the lowest create revision has the lock; a lease keeps the key",
+	Title:    "the key with the lowest create revision holds the lock; a lease keeps it alive",
 	Family:   "consensus",
 	Source:   "etcd: client/v3/concurrency",
 	Needs:    Etcd,
@@ -58,8 +59,8 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd returns an etcd client that connects in the background. If this fails, the client tries
-// again within a second.
+// DialEtcd returns an etcd client that connects in the background. If the connection fails, the
+// client retries within a second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
@@ -84,8 +85,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker creates an etcd lease and revokes it again, only to learn which TTL the server
-// grants. etcd rounds TTLs to seconds and has a minimum.
+// newEtcdLocker creates an etcd lease and immediately revokes it, only to learn which TTL the
+// server grants. etcd rounds TTLs to seconds and has a minimum.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -206,8 +207,7 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// withinLease runs call for at most the duration of a lease, because a later reply would be
-// useless.
+// withinLease runs call with a timeout of one lease, because a later reply would be useless.
 func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -218,16 +218,16 @@ func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Co
 	return value, err
 }
 
-// lastTwo returns options that select the client's key and the key ahead of it. As long as the
-// revision of the client's key is unknown, they select the two newest keys.
+// lastTwo returns options that select the client's key and the key ahead of it. Until the client
+// knows its key's revision, they select the two newest keys.
 func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 var errRanOut = errors.New("lock: the etcd lease expired while the driver waited for the lock")
 
-// ahead returns the key directly ahead of the client's key, or "" if the client is first. It looks
-// for it in found, the keys that lastTwo has selected.
+// ahead returns the key directly ahead of the client's key, or "" if the client is first. It
+// searches found, the keys that lastTwo selected.
 func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	switch {
 	case len(found) == 0 || found[0].CreateRevision != e.revision:
@@ -239,7 +239,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await waits until the client's key is first in the queue. It returns ErrBusy at the time giveUp.
+// await waits until the client's key is first in the queue. At giveUp, it returns ErrBusy.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()
@@ -250,11 +250,12 @@ func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (
 }
 
 // awaitEnd waits until the given key is no longer directly ahead of the client's key, and returns
-// the key that is now ahead. It returns ErrBusy at the time giveUp. The watch uses the context
-// waiting, which ends at giveUp, and the requests use ctx.
+// the key that is now ahead. At giveUp, it returns ErrBusy. The watch uses the context waiting,
+// which ends at giveUp, and the requests use ctx.
 //
-// It reads the queue again when the watch starts, because the key may already be gone. A watch from
-// an earlier revision would avoid this read, but etcd serves such watches only ten times a second.
+// When the watch starts, awaitEnd reads the queue again, because the key may already be gone. A
+// watch from an earlier revision would avoid this read, but etcd serves such watches only ten times
+// a second.
 func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp time.Time) (ahead string, err error) {
 	waiting, cancel := context.WithCancel(waiting)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 // lower tokens, so no order is granted twice.
 var etcdFenced = variant(etcd, Strategy{
 	Name:   "etcd-fenced",
-	Title:  "etcd with the create revision as fencing token, raised before the read",
+	Title:  "etcd with the create revision as fencing token, stored before the read",
 	Source: "etcd: client/v3/concurrency; Kleppmann 2016",
 	Guard:  order.Fenced,
 	Claims: catalog.ClaimsOf("consensus").Fenced(),

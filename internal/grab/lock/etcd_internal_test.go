@@ -7,13 +7,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// A client holds the lock only if its own key is the first one of the queue. If the key is missing,
-// its lease has expired, whoever else is in the queue.
+// TestEtcdKeyAhead checks that a client holds the lock only if its key is the first one in the
+// queue. A missing key means that the client's lease has expired, whoever else is in the queue.
 func TestEtcdKeyAhead(t *testing.T) {
 	const own = 5
 	for _, tt := range []struct {
 		name  string
-		found []int64 // the create revisions of the newest two keys, up to the client's own
+		found []int64 // create revisions of the two newest keys up to the client's own
 		ahead string
 		err   error
 	}{

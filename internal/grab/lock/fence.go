@@ -8,16 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fenceKeep is how long Redis keeps the counter of fencing tokens after the last acquisition of a
-// lock. The counter must outlive the lock, because tokens must not start again while the lock is in
-// use.
+// fenceKeep is how long Redis keeps a fencing token counter after the last acquire. The counter
+// must outlive the lock, because tokens must not restart while the lock is in use.
 //
-// Redis does not keep the counter forever, to limit memory. If a counter starts again, the database
-// refuses its tokens. The service then raises the counter to the value in the order's row.
+// To limit memory, Redis does not keep the counter forever. If a counter does restart, the database
+// refuses its tokens, and the service raises the counter to the value in the order's row.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys returns the Redis keys of the lock and of its fencing counter. If the lock's key has a
-// hash tag, both keys are on the same node of a Redis Cluster.
+// fenceKeys returns the Redis keys of the lock and its fencing counter. If the lock's key has a
+// hash tag, a Redis Cluster stores both keys on the same node.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua
@@ -25,7 +24,7 @@ var fenceRaiseLua string
 
 var fenceRaise = redis.NewScript(fenceRaiseLua)
 
-// A fencedLocker is a Locker in Redis whose counters of fencing tokens can be raised or deleted.
+// A fencedLocker is a Redis Locker whose fencing token counters can be raised or deleted.
 type fencedLocker struct {
 	Locker
 	redis redis.UniversalClient

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Tokens grow with every acquisition, whatever ends the lease, and outlive it;
-// the counter does not outlive its use for ever.
+// TestFencesGrow checks that tokens grow with every acquisition, no matter how the previous lease
+// ended. The counter outlives the lease, but is deleted once it has not been used for a long time.
 func TestFencesGrow(t *testing.T) {
 	for _, strategy := range []string{"setnx-fenced", "setnx-fence-write", "watchdog-fenced"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -29,10 +29,10 @@ func TestFencesGrow(t *testing.T) {
 				}
 				grows(b.lock())
 				if a.tries() {
-					t.Fatal("A has B's live lock")
+					t.Fatal("A has B's valid lock")
 				}
 				b.diesBefore(1)
-				time.Sleep(simulatedTTL + time.Millisecond) // B's renewals fail, or there are none
+				time.Sleep(simulatedTTL + time.Millisecond) // B's renewals fail, or it has none
 				lease := a.lock()
 				grows(lease)
 				s.release(lease)
@@ -43,14 +43,14 @@ func TestFencesGrow(t *testing.T) {
 
 				time.Sleep(48 * time.Hour)
 				if keys := s.nodes[0].Keys(); len(keys) != 0 {
-					t.Errorf("kept for days: %v", keys)
+					t.Errorf("keys are left after two days: %v", keys)
 				}
 			})
 		})
 	}
 }
 
-// A counter that was forgotten is raised, and never lowered.
+// TestRaise checks that Raise restores a lost counter, and never lowers one.
 func TestRaise(t *testing.T) {
 	for _, strategy := range []string{"setnx-fenced", "setnx-fence-write", "watchdog-fenced"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRaise(t *testing.T) {
 					}
 					lease := a.lock()
 					if got := lease.Fence(); got != tt.next {
-						t.Errorf("raised to %d, the next token is %d, want %d", tt.to, got, tt.next)
+						t.Errorf("after a raise to %d, the next token is %d, want %d", tt.to, got, tt.next)
 					}
 					s.release(lease)
 				}

@@ -9,17 +9,17 @@ import (
 	"grablab/internal/order"
 )
 
-// handoffStrategy is the recommended lock. It uses one Redis server. Within a process, clients get
-// the lock in the order of their arrival. A release gives the lock to the next waiter and wakes it.
-// See package handoff for the algorithm.
+// handoffStrategy is the recommended lock. It needs one Redis server. Within a process, clients get
+// the lock in order of arrival, and a release passes it to the next waiter and wakes it. See
+// package handoff for the algorithm.
 //
-// The lock does not detect work that hangs. A single Redis server may forget a lease, for example
-// in a failover. In both cases, the fencing token stops the write of the earlier holder.
+// The lock does not detect work that hangs, and a single Redis server may forget a lease, for
+// example in a failover. In both cases, the fencing token blocks the earlier holder's write.
 var handoffStrategy = Strategy{
 	Name:     "handoff",
 	Title:    "first come, first served: a release passes the lock to the next waiter",
 	Family:   "redis",
-	Source:   "the package handoff of this project",
+	Source:   "this project's package handoff",
 	Needs:    Redis,
 	Guard:    order.Fenced,
 	Fences:   true,

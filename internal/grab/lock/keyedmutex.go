@@ -19,8 +19,8 @@ type slot struct {
 	users int // the number of holders and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key. It returns ErrBusy if the mutex is not free within wait. The
-// caller must call unlock once.
+// lock locks a key's mutex. It returns ErrBusy if the mutex is not free within wait. The caller
+// must call unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key, so that only one client of this process at a time waits on
-// the servers. It does nothing if wait is 0. left is how much of wait remains.
+// lockToWait locks a key's mutex, so that only one client of this process at a time waits on the
+// servers. It does nothing if wait is 0. left is the remaining part of wait.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestKeyedMutex: one holder at a time, waiters in the order of arrival, and a key
-// is forgotten when no client uses it.
+// TestKeyedMutex checks that a key has one holder at a time, serves waiters in order of arrival,
+// and is deleted once it is unused.
 func TestKeyedMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m keyedMutex
@@ -50,13 +50,13 @@ func TestKeyedMutex(t *testing.T) {
 			t.Errorf("locked in the order %v", order)
 		}
 		if len(m.byKey) != 0 {
-			t.Errorf("%d keys are remembered", len(m.byKey))
+			t.Errorf("%d keys are still stored", len(m.byKey))
 		}
 	})
 }
 
-// A key that a client still waits for is not forgotten when its holder goes: who comes
-// then would get a mutex of its own.
+// TestKeyedMutexKeepsItsWaiters checks that a key with a waiter survives its holder's unlock.
+// Otherwise, the next client would get a second mutex for the same key.
 func TestKeyedMutexKeepsItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m keyedMutex
@@ -77,13 +77,14 @@ func TestKeyedMutexKeepsItsWaiters(t *testing.T) {
 		unlock()
 		synctest.Wait()
 		if _, err := m.lock(t.Context(), "a", 0); !errors.Is(err, ErrBusy) {
-			t.Errorf("beside the waiter that has it now: %v, want busy", err)
+			t.Errorf("while the waiter holds the mutex: %v, want busy", err)
 		}
 		time.Sleep(2 * time.Second)
 	})
 }
 
-// The time in the queue is part of the wait; a client that tries once does not queue.
+// TestLockToWait checks that time in the local queue counts towards the wait, and that a client
+// that tries only once skips the queue.
 func TestLockToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m keyedMutex
@@ -93,17 +94,17 @@ func TestLockToWait(t *testing.T) {
 		}
 		time.AfterFunc(10*time.Second, unlock)
 		if left, _, err := m.lockToWait(t.Context(), "a", 0); left != 0 || err != nil {
-			t.Errorf("trying once: %v left, %v", left, err)
+			t.Errorf("trying only once: %v left, %v", left, err)
 		}
 		left, unlock, err := m.lockToWait(t.Context(), "a", time.Minute)
 		if left != 50*time.Second || err != nil {
-			t.Errorf("%v left of a minute after 10s, %v", left, err)
+			t.Errorf("after 10s, %v of a minute is left, %v", left, err)
 		}
 		unlock()
 	})
 }
 
-// TestMutexIsPerLocker: two lockers behave as two processes (F2).
+// TestMutexIsPerLocker checks that two lockers behave like two processes (F2).
 func TestMutexIsPerLocker(t *testing.T) {
 	env := Env{Token: func() string { return "t" }}
 	for range 2 {
@@ -112,7 +113,7 @@ func TestMutexIsPerLocker(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := locker.Acquire(t.Context(), "a"); err != nil {
-			t.Errorf("a locker of its own: %v", err)
+			t.Errorf("a separate locker: %v", err)
 		}
 		if _, err := locker.Acquire(t.Context(), "a"); !errors.Is(err, ErrBusy) {
 			t.Errorf("the same locker again: %v, want busy", err)

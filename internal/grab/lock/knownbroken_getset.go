@@ -15,7 +15,7 @@ import (
 // takes the lock too.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
-	Title: "setnx-getset, which takes over with DEL and SETNX",
+	Title: "setnx-getset that takes over with DEL and SETNX",
 	Claims: catalog.ClaimsOf("getset").
 		But(catalog.ByChance, catalog.Hang, catalog.Crash, catalog.RedisDown).
 		But(catalog.TwoInside, catalog.RedisRestartMost, catalog.RedisDownMost, catalog.Amnesia, catalog.DBRestart, catalog.ReplyLost, catalog.Cancel),
@@ -30,11 +30,11 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy treats a nil reply to GETSET as a failure, although such a reply means that the
-// client has the lock. The lock then remains, without a holder, until its timestamp expires.
+// getsetNilBusy treats a nil GETSET reply as a failure, although it means that the client has the
+// lock. The lock then stays without a holder until its timestamp expires.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
-	Title:  "setnx-getset, which treats a nil reply of GETSET as busy",
+	Title:  "setnx-getset that treats a nil GETSET reply as busy",
 	Breaks: []string{"F8", "F35"},
 	New:    redisKeyLock{set: setStamp(takeOverUnlessNil, time.Millisecond), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })
@@ -47,11 +47,11 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.isPast(held), err
 }
 
-// setnxGetSetSeconds stores the end of a lease in whole seconds. Rounding down shortens a lease by
-// up to a second, so another client may take over a lock that is still in use.
+// setnxGetSetSeconds stores the lease's end in whole seconds. Rounding down shortens a lease by up
+// to a second, so another client may take over a lock that is still in use.
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
-	Title:  "setnx-getset, with stamps in whole seconds",
+	Title:  "setnx-getset with timestamps in whole seconds",
 	Claims: catalog.Always(catalog.ByChance).But(catalog.GrabbedTwice, catalog.Slow, catalog.Pause, catalog.ClientClock),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
 	New:    redisKeyLock{set: setStamp(takeOver, time.Second), unset: watchAndDelete(isAlive), acceptsLate: true}.New,

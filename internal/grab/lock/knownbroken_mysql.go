@@ -9,15 +9,15 @@ import (
 	"grablab/internal/catalog"
 )
 
-// mysqlGetLockPooled calls GET_LOCK over any free connection of a pool, which is a common mistake.
-// The lock belongs to a connection, not to a client.
+// mysqlGetLockPooled calls GET_LOCK on any free connection of a pool. This is a common mistake,
+// because the lock belongs to a connection and not to a client.
 //
-// B may get the connection that A has locked with, so B holds the lock too. A's release may use
-// another connection, so the lock remains. If the server drops the connection with the lock, A can
-// still write over another one.
+// B may get the connection on which A has locked, so B holds the lock too. A's release may use
+// another connection, so the lock stays. If the server drops the connection with the lock, A can
+// still write on another one.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-pooled",
-	Title:  "GET_LOCK over any connection of the pool",
+	Title:  "GET_LOCK on any connection in the pool",
 	Claims: catalog.Always(catalog.ByChance).But(catalog.GrabbedTwice, catalog.NoFault, catalog.DBRestart),
 	Breaks: []string{"F31", "F32"},
 	New: func(env Env) (Locker, error) {
@@ -70,10 +70,10 @@ func (l *pooledLease) Release(ctx context.Context) error {
 
 // mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order in another. If the
 // first session ends, its holder can still write although the lock is gone. Many lock libraries
-// have this problem, because they use a connection of their own.
+// have this problem, because they open their own connection.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
-	Title:  "GET_LOCK in its own session; other connections read and write",
+	Title:  "GET_LOCK in a session of its own; other connections read and write",
 	Claims: catalog.ClaimsOf("session").But(catalog.GrabbedTwice, catalog.DBRestart),
 	Breaks: []string{"F15", "F32"},
 	New: func(env Env) (Locker, error) {
@@ -92,6 +92,5 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// A splitLease hides the database session of its lock, so that the holder writes over other
-// connections.
+// A splitLease hides its lock's database session, so that the holder writes on other connections.
 type splitLease struct{ Lease }

@@ -9,21 +9,21 @@ import (
 )
 
 // redlockSetOnExtend sets missing keys again when it extends its lease. If A's keys have expired, B
-// can lock, work and unlock. A then takes the lock again without noticing that it had lost it.
+// can lock, work and unlock. A then acquires the lock again without noticing that it had lost it.
 var redlockSetOnExtend = variant(redlock, Strategy{
 	Name:   "redlock-set-on-extend",
-	Title:  "redlock, which sets a missing key again at each extension",
+	Title:  "redlock that sets missing keys again when it extends",
 	Breaks: []string{"F24"},
 	New: func(env Env) (Locker, error) {
 		return newRedlock(env, env.Redlock, redsync.WithSetNXOnExtend())
 	},
 })
 
-// redlockLongTTL uses leases of a whole day. If a holder dies, or its release does not reach a
-// majority of the nodes, the order stays locked for the rest of that day.
+// redlockLongTTL uses one-day leases. If a holder dies, or its release does not reach a majority of
+// the nodes, the order stays locked for the rest of the day.
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
-	Title:  "redlock, with a TTL of one day",
+	Title:  "redlock with a one-day TTL",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
 	// With slow servers, a lock may also remain because a request arrives after its cleanup, or
 	// because the release times out. As this depends on chance, we expect no certain result.

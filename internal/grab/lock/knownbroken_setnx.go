@@ -6,20 +6,20 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCancelledCleanup cleans up with the context of the acquire. If the client has disconnected,
-// this context is cancelled, so no DEL is sent. The key then stays for a full TTL.
+// setnxCancelledCleanup cleans up with the acquire's context. If the client has disconnected, that
+// context is cancelled, so no DEL is sent, and the key stays for a full TTL.
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
-	Title:  "setnx, which cleans up with the cancelled context",
+	Title:  "setnx that cleans up with the cancelled context",
 	Breaks: []string{"F22"},
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
 
-// setnxBlindRetry repeats a SET that got no reply. If the first SET succeeded, the second one finds
-// the client's own key. The client then wrongly reports that another client has the lock.
+// setnxBlindRetry retries a SET that got no reply. If the first SET succeeded, the second one finds
+// the client's own key, so the client wrongly reports that another client has the lock.
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
-	Title:  "setnx, which sends its SET again after a lost reply",
+	Title:  "setnx that retries its SET after a lost reply",
 	Breaks: []string{"F25"},
 	New:    redisKeyLock{set: setTwice, unset: compareAndDelete}.New,
 })
@@ -35,7 +35,7 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 // disconnects, its key stays forever although no client holds the lock.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
-	Title:  "setnx-nottl, which leaves its key behind after a lost reply",
+	Title:  "setnx-nottl that leaves its key behind after a lost reply",
 	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
 	Claims: catalog.ClaimsOf("nottl").But(catalog.GetsStuck, catalog.ReplyLost, catalog.Cancel),
 	New:    redisKeyLock{set: setForever, unset: del, acceptsLate: true, endless: true, cleanup: cancelledContext}.New,
@@ -48,11 +48,11 @@ func cancelledContext(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // setnxLateFence takes the lock first, and reads the fencing token in a second step. If its lease
-// expires between the two steps, it gets the token of the next holder. The database then refuses
-// that holder's write.
+// expires between the two steps, it gets the next holder's token. The database then refuses that
+// holder's write.
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
-	Title:  "setnx-fenced, which reads the token after it has the lock",
+	Title:  "setnx-fenced that reads the token only after acquiring the lock",
 	Breaks: []string{"F26"},
 	New: func(env Env) (Locker, error) {
 		l, err := redisKeyLock{set: setFenced, unset: compareAndDelete}.locker(env)

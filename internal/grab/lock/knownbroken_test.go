@@ -11,29 +11,29 @@ import (
 
 var errLostReply = errors.New("the reply is lost")
 
-// F7: C2 and C3 both find that A's stamp has passed.
+// TestBlindTakeover lets C2 and C3 both find that A's timestamp has passed (F7).
 func TestBlindTakeover(t *testing.T) {
 	compareVariants(t, "getset-blind-takeover", "setnx-getset", func(s *simulation, strategy string) bool {
 		a, c2, c3 := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 		a.lock()
 		time.Sleep(simulatedTTL)
 		c3.before(3, func() { c2.lock() })
-		return c3.tries() // and C2 has it
+		return c3.tries() // although C2 has the lock
 	})
 }
 
-// F8: the lock goes between B's GET and its GETSET.
+// TestGetSetNil lets the lock disappear between B's GET and its GETSET (F8).
 func TestGetSetNil(t *testing.T) {
 	compareVariants(t, "getset-nil-busy", "setnx-getset", func(s *simulation, strategy string) bool {
 		a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 		a.lock()
 		time.Sleep(simulatedTTL)
 		b.before(3, func() { s.forget(0) })
-		return !b.tries() && !c.tries() // no client has it, and none gets it
+		return !b.tries() && !c.tries() // no client has the lock, and none can get it
 	})
 }
 
-// F9: of a lease of one and a half seconds, one is left in whole seconds.
+// TestWholeSeconds shows that rounding down to whole seconds shortens a lease of 1.5 s to 1 s (F9).
 func TestWholeSeconds(t *testing.T) {
 	compareVariants(t, "setnx-getset-seconds", "setnx-getset", func(s *simulation, strategy string) bool {
 		ttl := func(e *lock.Env) { e.TTL = 3 * time.Second / 2 }
@@ -44,8 +44,8 @@ func TestWholeSeconds(t *testing.T) {
 	})
 }
 
-// F14: A's request is on its way when A's client hangs up, and arrives after the
-// clean-up.
+// TestStrayRenewal lets A's client disconnect while its request is in flight. The request arrives
+// only after the cleanup (F14).
 func TestStrayRenewal(t *testing.T) {
 	compareVariants(t, "watchdog-stray-renewal", "watchdog", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -67,7 +67,8 @@ func TestStrayRenewal(t *testing.T) {
 	})
 }
 
-// F16: A releases, and says so, between B's look at the lock and B's subscription.
+// TestLateSubscription lets A publish its release after B has checked the lock, but before B
+// subscribes (F16).
 func TestLateSubscription(t *testing.T) {
 	compareVariants(t, "watchdog-late-subscribe", "watchdog", func(s *simulation, strategy string) bool {
 		a := s.actor(strategy)
@@ -80,7 +81,7 @@ func TestLateSubscription(t *testing.T) {
 	})
 }
 
-// F22: A's client hangs up while the lock is being granted.
+// TestCancelledCleanup lets A's client disconnect during the grant (F22).
 func TestCancelledCleanup(t *testing.T) {
 	compareVariants(t, "setnx-cancelled-cleanup", "setnx", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -93,7 +94,8 @@ func TestCancelledCleanup(t *testing.T) {
 	})
 }
 
-// F24: A's keys go; B locks, works, unlocks; A extends.
+// TestSilentReacquire lets A's keys expire. B then locks, works and unlocks before A extends its
+// lease (F24).
 func TestSilentReacquire(t *testing.T) {
 	compareVariants(t, "redlock-set-on-extend", "redlock", func(s *simulation, strategy string) bool {
 		a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
@@ -110,7 +112,7 @@ func TestSilentReacquire(t *testing.T) {
 	})
 }
 
-// F25: A's SET is applied, and its reply lost.
+// TestBlindRetry lets Redis apply A's SET, but drops the reply (F25).
 func TestBlindRetry(t *testing.T) {
 	compareVariants(t, "setnx-blind-retry", "setnx", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -119,12 +121,12 @@ func TestBlindRetry(t *testing.T) {
 		if err == nil {
 			t.Fatal("A has the lock")
 		}
-		return errors.Is(err, lock.ErrBusy) && !b.tries() // no client has it, and none gets it
+		return errors.Is(err, lock.ErrBusy) && !b.tries() // no client has the lock, and none can get it
 	})
 }
 
-// F26: after A's lock, and before whatever A still asks, its lease runs out and B
-// locks. Two holders with one token, and the fence cannot tell them apart.
+// TestLateFence lets A's lease expire, and B lock, before A reads its token (F26). Both holders
+// then have the same token, so the fence cannot tell them apart.
 func TestLateFence(t *testing.T) {
 	compareVariants(t, "setnx-late-fence", "setnx-fenced", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -135,34 +137,35 @@ func TestLateFence(t *testing.T) {
 		}
 		a.before(2, runOut)
 		first := a.lock()
-		if second == nil { // A asked but once
+		if second == nil { // A sent only one command
 			runOut()
 		}
 		return first.Fence() >= second.Fence()
 	})
 }
 
-// compareVariants plays a schedule with a known-broken variant, whose mistake must show, and with the
-// correct lock, where it must not.
+// compareVariants plays a schedule with a known-broken variant and with the correct lock. Only the
+// variant may show the mistake.
 func compareVariants(t *testing.T, wrong, correct string, shows func(s *simulation, strategy string) bool) {
 	for strategy, want := range map[string]bool{wrong: true, correct: false} {
 		t.Run(strategy, func(t *testing.T) {
 			simulate(t, func(s *simulation) {
 				if got := shows(s, strategy); got != want {
-					t.Errorf("the mistake shows: %v, want %v", got, want)
+					t.Errorf("the mistake appears: %v, want %v", got, want)
 				}
 			})
 		})
 	}
 }
 
-// A known-broken variant is found by name, in no list, and says how it fails.
+// TestKnownBroken checks that Find returns each known-broken variant, that no list contains it, and
+// that it names its failure modes.
 func TestKnownBroken(t *testing.T) {
 	broken := map[string]bool{}
 	for _, st := range lock.KnownBroken {
 		for _, name := range lock.Names() {
 			if name == st.Name {
-				t.Errorf("%s is listed", name)
+				t.Errorf("%s is in the public list", name)
 			}
 		}
 		if got, err := lock.Find(st.Name); err != nil || got.Title != st.Title {
@@ -174,7 +177,7 @@ func TestKnownBroken(t *testing.T) {
 	}
 	for _, id := range []string{"F7", "F8", "F14", "F16", "F22", "F24", "F25", "F26", "F31", "F32"} {
 		if !broken[id] {
-			t.Errorf("no known-broken variant breaks by %s", id)
+			t.Errorf("no known-broken variant has the failure mode %s", id)
 		}
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal starts to renew a lock before the server has granted it. If the client
+// watchdogStrayRenewal starts renewals before the server has granted the lock. If the client
 // cancels the acquire and its request arrives late, the lock is renewed forever, although no client
 // holds it.
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
-	Title:  "watchdog, which renews a lock whose acquire was cancelled",
+	Title:  "watchdog that keeps renewing after a cancelled acquire",
 	Breaks: []string{"F14"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)
@@ -44,11 +44,11 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 	return lease, err == nil && left == 0, err
 }
 
-// watchdogLateSubscribe does not check the lock again after it has subscribed to release messages.
-// If it misses a message, it waits for the rest of the lease although the lock is free.
+// watchdogLateSubscribe does not recheck the lock after it has subscribed to release messages. If
+// it misses a message, it waits for the rest of the lease although the lock is free.
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
-	Title:  "watchdog, which does not ask again after it has subscribed",
+	Title:  "watchdog that does not recheck the lock after subscribing",
 	Breaks: []string{"F16"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)

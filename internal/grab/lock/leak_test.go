@@ -13,8 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// TestWaitsLeaveNoGoroutines checks that a process keeps no goroutine for each time that a caller has waited.
-// A leak of one goroutine for each wait breaks no other property until the process runs out of memory.
+// TestWaitsLeaveNoGoroutines checks that waiting for a lock leaks no goroutine. No other test would
+// notice such a leak before the process runs out of memory.
 func TestWaitsLeaveNoGoroutines(t *testing.T) {
 	const rounds = 20
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
@@ -30,10 +30,10 @@ func TestWaitsLeaveNoGoroutines(t *testing.T) {
 			mustAcquire(t, t.Context(), holder, "k")
 			wait := func() {
 				if _, err := waiter.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrBusy) {
-					t.Fatalf("a lock that is taken: %v", err)
+					t.Fatalf("a taken lock: %v", err)
 				}
 			}
-			for range 3 { // the first waits open connections
+			for range 3 { // the first few waits open connections
 				wait()
 			}
 			before := runtime.NumGoroutine()
@@ -42,7 +42,7 @@ func TestWaitsLeaveNoGoroutines(t *testing.T) {
 			}
 			for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() >= before+rounds/2; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(end) {
-					t.Fatalf("after %d more waits, %d goroutines run instead of %d", rounds, runtime.NumGoroutine(), before)
+					t.Fatalf("after %d more waits, %d goroutines are running, want %d", rounds, runtime.NumGoroutine(), before)
 				}
 			}
 		})

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLeaseEndsByTheRequest delays every reply. A lease and each of its renewals must count from a
-// request, so no lease may end later than one TTL after the latest reply. This holds for every lock
-// in Redis that knows the end of its lease.
+// TestLeaseEndsByTheRequest delays every reply. The TTL of a lease and of each renewal must count
+// from the request, so no lease may end later than one TTL after the latest reply. It covers every
+// Redis lock that knows when its lease ends.
 func TestLeaseEndsByTheRequest(t *testing.T) {
 	const ttl, delay = 6 * time.Second, 50 * time.Millisecond
 	bounded := 0

@@ -1,20 +1,20 @@
 // Package lock contains all lock strategies behind one interface. Some strategies are meant for
-// use, and others demonstrate a known mistake.
+// real use, while others demonstrate a known mistake.
 //
-// A strategy combines a lock with a guard. A claim is the database write that records the winner of
-// an order. The guard is the condition of that write.
+// A strategy combines a lock with a guard. A claim is the database write that records an order's
+// winner, and the guard is the condition on that write.
 //
 // Strategies lists all strategies, and Find looks one up by name. Strategy.New creates a Locker
 // from an Env, which contains the server clients. Locker.Acquire returns a Lease, and Lease.Release
 // ends it. The service, the benchmark and the explorer all run the same code.
 //
-// Each strategy has one file with its name. The comment at the beginning describes the algorithm
-// and how the lock can fail. In these comments, A, B and C are clients. The field Breaks lists the
-// ids of failure modes, such as F11 (see docs/failure-modes.md). For most ids, a file in
-// internal/explore/testdata shows the failure step by step.
+// Each strategy has its own file. The comment at the top describes the algorithm and how the lock
+// can fail. In these comments, A, B and C are clients. The field Breaks lists failure mode IDs,
+// such as F11 (see docs/failure-modes.md). For most of them, a file in internal/explore/testdata
+// shows the failure step by step.
 //
-// Start with setnx.go. Code shared by several strategies is in rediskey.go (a lock that is one key
-// in Redis), renewer.go, notifier.go, poll.go, keyedmutex.go and mysql_session.go. Package
+// Start with setnx.go. Code shared by several strategies is in rediskey.go (a lock made of one
+// Redis key), renewer.go, notifier.go, poll.go, keyedmutex.go and mysql_session.go. Package
 // conformtest checks that every strategy fulfils the contract.
 package lock
 
@@ -39,18 +39,18 @@ var (
 	ErrBusy = errors.New("lock: busy")
 	// ErrLost means that the client no longer held its lease when it used or released it.
 	ErrLost = errors.New("lock: lease lost")
-	// ErrUnreachable means that the servers of a lock do not respond.
+	// ErrUnreachable means that the lock servers do not respond.
 	ErrUnreachable = errors.New("lock: no answer")
 )
 
 // A Locker acquires locks by key. It is safe for concurrent use.
 type Locker interface {
-	// Acquire waits up to Env.Wait for the lock of key, and then returns ErrBusy. It tries only
-	// once if Wait is 0, or if ctx comes from TryOnce. If ctx ends, Acquire returns the error of
-	// ctx. After any other error, it is unknown whether the client got the lock.
+	// Acquire waits up to Env.Wait for the key's lock, and then returns ErrBusy. It tries only once
+	// if Wait is 0, or if ctx comes from TryOnce. If ctx ends, Acquire returns the error of ctx.
+	// After any other error, the client may or may not have the lock.
 	//
-	// Before Acquire returns an error, it tries to release what it may have acquired. This cleanup
-	// has its own deadline, so a client that disconnects leaves no lock behind.
+	// Before Acquire returns an error, it tries to release whatever it may have acquired. This
+	// cleanup has its own deadline, so even a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
 	// Close stops all background work, including renewals. It does not release any lease.
@@ -75,24 +75,25 @@ type Lease interface {
 
 // Bounded is a Lease whose holder knows when it ends.
 type Bounded interface {
-	// Until returns when the lease ends if it is not renewed. The TTL counts from the time at which
-	// the client sent its last successful request. The zero Time means that the lease never ends.
+	// Until returns the time at which the lease expires unless it is renewed. The TTL counts from
+	// when the client sent its last successful request. The zero Time means that the lease never
+	// expires.
 	Until() time.Time
 }
 
 // Checker is a Lease that can ask the lock server whether the client still holds it.
 type Checker interface {
 	// Check returns nil if the server still stores the lease, and ErrLost if the lease is lost. Any
-	// other error means that the server does not reply. Even after a successful check, the lease
+	// other error means that the server does not respond. Even after a successful check, the lease
 	// may end at any moment.
 	Check(ctx context.Context) error
 }
 
-// TxLease is a lease that belongs to one database session, and ends together with it.
+// TxLease is a lease that is tied to one database session, so it ends when the session ends.
 type TxLease interface {
 	Lease
-	// Rows gives access to the orders through the database session of the lease. The holder must
-	// use no other connection, because it could then write even after it has lost the lock.
+	// Rows gives access to the orders through the lease's database session. The holder must use no
+	// other connection. Otherwise, it could write even after losing the lock.
 	Rows() order.Rows
 }
 
@@ -104,8 +105,8 @@ type Reservation interface {
 	Sold()
 }
 
-// FenceRaiser is a Locker whose counter of fencing tokens can be raised. This is necessary if the
-// counter has decreased because the server lost data.
+// FenceRaiser is a Locker whose fencing token counter can be raised. This is necessary after the
+// server has lost data, because the counter may then be too low.
 type FenceRaiser interface {
 	// Raise sets the counter of key to at least fence, so that all later fencing tokens are higher.
 	Raise(ctx context.Context, key string, fence uint64) error
@@ -114,7 +115,7 @@ type FenceRaiser interface {
 // Forgetter is a Locker that keeps data about a key even while no client has a lease on it.
 type Forgetter interface {
 	// Forget deletes the stored data of a key that is no longer needed. If a client locks the key
-	// again, its fencing tokens may start from the beginning.
+	// again, its fencing tokens may restart from the beginning.
 	Forget(ctx context.Context, key string) error
 }
 
@@ -125,8 +126,8 @@ type Leaser interface {
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease of l lasts without renewal. This differs from ttl if the servers
-// round it.
+// LeaseOf returns how long a lease of l lasts without renewal. The result differs from ttl if the
+// servers round it.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -137,17 +138,17 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 // Env contains everything that a strategy may use. Clients of servers that the strategy does not
 // need may be nil. All functions must be safe for concurrent use.
 type Env struct {
-	Node    string                  // the name of the instance
+	Node    string                  // the instance name
 	Redis   redis.UniversalClient   // the single Redis
 	Redlock []redis.UniversalClient // the independent Redlock nodes
-	Orders  order.Store             // the source of sessions for the locks in the database
+	Orders  order.Store             // the source of database sessions for the database locks
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
 	// AroundRedis wraps the commands of libraries that use their own Redis client.
 	AroundRedis Around
 
-	PerDriver int // how many units of one order a driver may have; 0 means 1
+	PerDriver int // the maximum number of units per driver and order; 0 means 1
 
 	TTL  time.Duration // how long a lease lasts without renewal, at least 1 ms
 	Wait time.Duration // how long Acquire waits; if 0, Acquire tries once
@@ -181,8 +182,7 @@ func IsClosed(c <-chan struct{}) bool {
 
 type waitKey struct{}
 
-// WaitAtMost returns a context that limits the waiting time of acquires to d, even if Env.Wait is
-// longer.
+// WaitAtMost returns a context in which an acquire waits at most d, even if Env.Wait is longer.
 func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
@@ -208,11 +208,11 @@ func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Conte
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a set of kinds of servers, for example those that a strategy needs. Faults on other
-// servers cannot affect that strategy.
+// Backend is a set of server kinds, such as those that a strategy needs. Faults on any other server
+// cannot affect that strategy.
 type Backend uint
 
-// These are the kinds of servers. A strategy may need several of them.
+// These are the server kinds. A strategy may need several of them.
 const (
 	Redis Backend = 1 << iota
 	RedisQuorum
@@ -233,30 +233,30 @@ type Strategy struct {
 
 	Needs Backend     // the servers that the lock needs; 0 means none
 	Guard order.Guard // the default guard
-	// FixedGuard means that the -guard flag has no effect. It is true for strategies without a
-	// lock, in which only the guard decides who wins.
+	// FixedGuard means that the -guard flag has no effect. It is set for strategies without a lock,
+	// because only their guard decides who wins.
 	FixedGuard bool
 	Fences     bool // whether its leases have fencing tokens
 
-	// Claims says which outcome we expect under each fault, if the service uses the default guard
-	// and stops its work when a lease is lost.
+	// Claims gives the expected outcome under each fault, provided that the service uses the
+	// default guard and stops its work when a lease is lost.
 	Claims catalog.Claims
-	// InSearch lists the faults for which we expect another outcome in the explorer than on real
-	// servers.
+	// InSearch lists the faults under which we expect a different outcome in the explorer than on
+	// real servers.
 	InSearch []SearchClaim
 	// Excludes says which clients cannot hold the lock at the same time: the clients of all
 	// processes, only those of the same process, or none.
 	Excludes catalog.Exclusion
-	// UntilClaim means that the lock ends when the holder writes the winner, so that the next
+	// UntilClaim means that the lock ends as soon as the holder records the winner, so the next
 	// client may start before the grab has ended.
 	UntilClaim bool
-	// RefusesItself means that a client cannot repeat an acquire whose reply was lost. It would
-	// find its own lock, and wait until that expires.
+	// RefusesItself means that a client cannot retry an acquire after a lost reply, because it
+	// would find its own lock and have to wait until that expires.
 	RefusesItself bool
 	// Waiter describes in a few words how a client waits for the lock. It is empty for a strategy
 	// without a lock.
 	Waiter   string
-	Breaks   []string // the ids of its known failure modes, such as F1
+	Breaks   []string // IDs of its known failure modes, such as F1
 	Promises Promises
 
 	// The fields up to Unexplorable are used only for third-party libraries (see Peers).
@@ -274,41 +274,42 @@ type Strategy struct {
 	New func(Env) (Locker, error)
 }
 
-// Promises lists what a lock promises beyond mutual exclusion. The explorer checks these promises.
+// Promises lists what a lock promises beyond mutual exclusion, so that the explorer can check it.
 type Promises struct {
-	// WakeUp limits how long it takes until a waiter gets a released lock, even if a message is
-	// lost. It is a fraction of the TTL, and 0 means 0.5.
+	// WakeUp limits how long a waiter may take to get a released lock, even if a message is lost.
+	// It is a fraction of the TTL, and 0 means 0.5.
 	WakeUp float64
 	// Heard is like WakeUp, for waiters whose messages are neither lost nor late. If it is 0, the
 	// limit is 0.1, or the longest pause between two polls if that is longer.
 	Heard float64
-	// InOrder says which clients get the lock in the order of their arrival: all clients, or those
-	// of the same process. The promise holds only as long as none of their calls fails.
+	// InOrder says which clients get the lock in order of arrival: all of them, or only those of
+	// the same process. The promise holds as long as none of their calls fails.
 	InOrder catalog.Exclusion
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
 	// Clients shorten their leases by that fraction.
 	Drift float64
-	// Patience is the minimum time that an acquire waits for a reply, as a fraction of the TTL. 0
-	// means that there is no minimum.
+	// Patience is the minimum time for which an acquire waits for a reply, as a fraction of the
+	// TTL. 0 means no minimum.
 	Patience float64
 	// Grace is how long a call waits for the remaining servers after a quorum has replied. 0 means
 	// no limit.
 	Grace time.Duration
 	// ReleaseRetried means that the lock retries a failed release until the lease ends.
 	ReleaseRetried bool
-	// LateUndone means that a lock request that arrives after its client has given up does not
-	// block other clients for long. The client releases the lock as soon as another client waits.
+	// LateUndone means that a lock request that arrives late, after its client has given up, does
+	// not block other clients for long. The client releases such a lock as soon as another client
+	// waits for it.
 	LateUndone bool
 	// TriesOnce means that an acquire never waits for the lock, but fails if the lock is not free.
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock remains when its holder dies. This is the case for all
-// locks that are keys in Redis.
+// OutlivesHolder reports whether the lock survives its holder's death, as all locks in Redis keys
+// do.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard asked. If that is empty or the strategy has a fixed guard, it returns
-// the strategy's own guard.
+// GuardedBy returns the guard asked. If asked is empty or the strategy's guard is fixed, it returns
+// the strategy's own guard instead.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -322,9 +323,9 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Or
 // ExclusiveUnder reports whether the lock should have at most one holder at a time under the fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that the explorer expects another outcome under Faults than a run on real
-// servers. It also expects the outcome for the fault As. If As is NoFault, it expects only the
-// outcome without a fault.
+// A SearchClaim says that, under Faults, the explorer expects a different outcome than a run on
+// real servers. It then also expects the outcome for the fault As. If As is NoFault, it expects
+// only the outcome without a fault.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault
@@ -342,7 +343,7 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: there is no strategy %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Names returns the names of all elements of Strategies.
+// Names returns the names of all Strategies.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// F20: the node that two of the three locks are on forgets A, and is a majority
-// for B. Three locks on three nodes bear it; so does the same slip with SET NX.
+// TestOneNodeTwice clears the node that holds two of the three locks (F20). That node then gives B
+// a majority alongside A. Three separate nodes survive the loss, and so does the same mistake with
+// SET NX.
 func TestOneNodeTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string
 		wire           func(*lock.Env)
-		both           bool // A and B hold
+		both           bool // whether A and B both hold the lock
 	}{
 		{"re-entrant, miswired", "redlock-miswired", func(*lock.Env) {}, true},
 		{"SET NX, miswired", "redlock", miswire, false},
@@ -33,11 +34,11 @@ func TestOneNodeTwice(t *testing.T) {
 				both := b.tries()
 				select {
 				case <-lease.Lost():
-					t.Error("A knows at once, which it cannot")
+					t.Error("A knows of the loss immediately, which is impossible")
 				default:
 				}
 				if both != tt.both {
-					t.Errorf("B gets it beside A: %v, want %v", both, tt.both)
+					t.Errorf("B gets the lock alongside A: %v, want %v", both, tt.both)
 				}
 			})
 		})
@@ -48,9 +49,9 @@ func miswire(e *lock.Env) {
 	e.Redlock = []redis.UniversalClient{e.Redlock[0], e.Redlock[0], e.Redlock[1]}
 }
 
-// With SET NX the second try on the doubled node fails, so that the two nodes
-// are two locks of three, and there is none to spare. Re-entrant, the second
-// node can go, for it never mattered.
+// TestOneNodeTwiceCostsAvailability shows the price of the mistake. With SET NX, the second request
+// to the doubled node fails, so the lock needs both nodes and cannot lose one. With re-entrant
+// locks, the lock can lose the other node, because the doubled node alone is a majority.
 func TestOneNodeTwiceCostsAvailability(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string
@@ -77,8 +78,8 @@ func TestOneNodeTwiceCostsAvailability(t *testing.T) {
 	}
 }
 
-// The miswired lock is renewed, and tells its holder when the doubled node has
-// forgotten it.
+// TestMiswiredIsRenewed checks that the miswired lock is renewed, and that its holder learns of the
+// loss when the doubled node loses its data.
 func TestMiswiredIsRenewed(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("redlock-miswired"), s.actor("redlock-miswired")
@@ -91,7 +92,7 @@ func TestMiswiredIsRenewed(t *testing.T) {
 		time.Sleep(simulatedTTL)
 		select {
 		case <-lease.Lost():
-			t.Error("lost with the node that does not count")
+			t.Error("the lease is lost although the doubled node is up")
 		default:
 		}
 		s.forget(0)
@@ -99,7 +100,7 @@ func TestMiswiredIsRenewed(t *testing.T) {
 		select {
 		case <-lease.Lost():
 		default:
-			t.Error("the doubled node has forgotten it, and A was not told")
+			t.Error("the doubled node lost its data, but A did not notice")
 		}
 		if err := lease.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("release: %v, want ErrLost", err)

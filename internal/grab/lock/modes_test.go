@@ -9,7 +9,7 @@ import (
 	"grablab/internal/order"
 )
 
-// infer returns the failure mode of a verdict on a strategy.
+// infer returns the failure mode that explains a strategy's verdict.
 func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) string {
 	property, ok := map[catalog.Verdict]string{catalog.Unsafe: catalog.OneWinner, catalog.Stuck: catalog.StuckOrder}[v]
 	if !ok {
@@ -19,13 +19,14 @@ func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) s
 	return m.ID
 }
 
-// Whatever the registry expects to go wrong has a failure mode that explains it.
+// TestEveryExpectedFailureHasAMode checks that a failure mode explains every failure that the
+// registry expects.
 func TestEveryExpectedFailureHasAMode(t *testing.T) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
 		for _, f := range catalog.FaultsBy(catalog.Run) {
 			v := s.Expected(f)
 			if (v == catalog.Unsafe || v == catalog.Stuck) && infer(s, s.Guard, f, v) == "" {
-				t.Errorf("%s under %s is expected to be %s, by no failure mode", s.Name, f, v)
+				t.Errorf("%s under %s is expected to be %s, but no failure mode explains it", s.Name, f, v)
 			}
 		}
 	}
@@ -60,7 +61,7 @@ func TestModeOf(t *testing.T) {
 		{"redlock", order.Naive, catalog.RedisRestartMost, catalog.Unsafe, "F18"},
 		{"redlock-miswired", order.Naive, catalog.RedisRestart, catalog.Unsafe, "F20"},
 		{"etcd", order.Naive, catalog.Pause, catalog.Unsafe, "F29"},
-		{"setnx", order.Naive, catalog.NoFault, catalog.Unsafe, ""}, // nothing explains that
+		{"setnx", order.Naive, catalog.NoFault, catalog.Unsafe, ""}, // no failure mode explains this
 		{"setnx", order.Naive, catalog.Crash, catalog.Stuck, ""},
 		{"setnx", order.Naive, catalog.Pause, catalog.Safe, ""},
 	} {
@@ -74,13 +75,13 @@ func TestModeOf(t *testing.T) {
 	}
 }
 
-// What a strategy says it breaks by stands in the catalogue, and who is said to
-// have a cure exists.
+// TestModes checks that the catalogue contains each failure mode that a strategy names, and that
+// each strategy named as a cure exists.
 func TestModes(t *testing.T) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
 		for _, id := range s.Breaks {
 			if _, ok := catalog.FindMode(id); !ok {
-				t.Errorf("%s breaks by %s, which is not in the catalogue", s.Name, id)
+				t.Errorf("%s names the failure mode %s, which is not in the catalogue", s.Name, id)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // not protect a service with several instances, because each instance has its own mutexes.
 var mutex = Strategy{
 	Name:     "mutex",
-	Title:    "a mutex for each order, in one process",
+	Title:    "an in-process mutex for each order",
 	Family:   "process",
 	Source:   "Java: synchronized (orderId.intern())",
 	Guard:    order.Naive,
@@ -26,8 +26,7 @@ var mutex = Strategy{
 	},
 }
 
-// A mutexLocker has a set of mutexes of its own, so that two mutexLockers behave like two
-// processes.
+// A mutexLocker has its own set of mutexes, so two mutexLockers behave like two processes.
 type mutexLocker struct {
 	env     Env
 	mutexes keyedMutex

@@ -13,20 +13,20 @@ import (
 )
 
 // serverWait limits how long one SQL statement waits for a lock. It is short, because the database
-// continues to wait after the client has disconnected.
+// keeps waiting even after the client has disconnected.
 const serverWait = time.Second
 
 // A sessionLocker is a Locker whose leases are database sessions. When a session ends, its locks
-// end too, and reads and writes in it fail. A holder that has lost its lock therefore writes
-// nothing.
+// end too, and its reads and writes fail. As a result, a holder that has lost its lock cannot
+// write.
 //
-// Sessions are scarce, so only one client of this process at a time uses a session for a key. The
-// other clients wait in the process.
+// Because sessions are scarce, only one client of this process at a time uses a session for a key.
+// The others wait in the process.
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to lock a key in a database session. It waits for whole seconds, and returns false
-	// if another client still holds the lock after that time.
+	// take tries to lock a key in a database session. It waits for whole seconds. If another client
+	// still holds the lock after that, it returns false.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -58,11 +58,11 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is how long a client waits for a free database session even if it does not want to
+// beginTimeout is how long a client waits for a free database session, even if it does not want to
 // wait for the lock.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a database session. The time until one is free counts as waiting for the lock.
+// begin reserves a database session. Waiting for a free session counts as waiting for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
@@ -146,7 +146,7 @@ func needSessions(env Env) error {
 	return tx.Close(ctx)
 }
 
-// OrderOf returns the order id between the braces of a key. For "grab:NAME:{7}", it returns 7.
+// OrderOf returns the order ID between the braces in a key. For "grab:NAME:{7}", it returns 7.
 func OrderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")

@@ -17,12 +17,18 @@ import (
 type sessions struct {
 	order.Store
 	refuses bool
+	hangs   bool          // Begin takes as long as its caller waits
 	few     chan struct{} // one for each session that is out; nil: there are enough
+	locked  func() error  // called after a session has got a lock; its error takes the place of the answer
 }
 
 func (s *sessions) Begin(ctx context.Context) (order.Tx, error) {
 	if s.refuses {
 		return nil, errors.New("refused")
+	}
+	if s.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	if s.few != nil {
 		select {
@@ -39,6 +45,23 @@ func (s *sessions) Begin(ctx context.Context) (order.Tx, error) {
 type pinned struct {
 	order.Tx
 	of *sessions
+}
+
+func (p pinned) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
+	return p.answer(p.Tx.LockRow(ctx, id, wait))
+}
+
+func (p pinned) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
+	return p.answer(p.Tx.LockName(ctx, name, wait))
+}
+
+func (p pinned) answer(ok bool, err error) (bool, error) {
+	if ok && p.of.locked != nil {
+		if lost := p.of.locked(); lost != nil {
+			return false, lost
+		}
+	}
+	return ok, err
 }
 
 func (p pinned) Close(ctx context.Context) error {
@@ -88,7 +111,11 @@ func TestRefusedSession(t *testing.T) {
 		if _, err := a.Acquire(t.Context(), "{1}"); err == nil || errors.Is(err, lock.ErrBusy) {
 			t.Errorf("without a session: %v, want the cause", err)
 		}
-		db.refuses = false
+		db.refuses, db.hangs = false, true
+		if _, err := a.Acquire(t.Context(), "{1}"); kindOf(err) != "error" || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a session that does not begin: %v, want an error that is no deadline of the caller", err)
+		}
+		db.hangs = false
 		mustRelease(t, mustAcquire(t, t.Context(), a, "{1}"))
 	})
 }
@@ -100,6 +127,17 @@ func TestSessionWaitsNoLonger(t *testing.T) {
 		lease, began := mustAcquire(t, t.Context(), a, "{1}"), time.Now()
 		if _, err := b.Acquire(t.Context(), "{1}"); !errors.Is(err, lock.ErrBusy) || time.Since(began) != wait {
 			t.Errorf("%v after %v, want busy after %v", err, time.Since(began), wait)
+		}
+		mustRelease(t, lease)
+	})
+}
+
+// A client that does not want to wait is told at once that the lock is busy.
+func TestSessionTriesOnce(t *testing.T) {
+	inSessions(t, 0, func(t *testing.T, _ *sessions, a, b lock.Locker) {
+		lease, began := mustAcquire(t, t.Context(), a, "{1}"), time.Now()
+		if _, err := b.Acquire(t.Context(), "{1}"); !errors.Is(err, lock.ErrBusy) || time.Since(began) != 0 {
+			t.Errorf("%v after %v, want busy at once", err, time.Since(began))
 		}
 		mustRelease(t, lease)
 	})
@@ -148,4 +186,189 @@ func TestWaitersOfOneKeyLeaveSessions(t *testing.T) {
 			t.Errorf("%d waiters took %v in their turns, want %v", many, took, many*work)
 		}
 	})
+}
+
+// The database ends all sessions while a client has the lock. The client writes nothing any more, and
+// its release says so. Its next grab works like any other, and so does that of another process.
+func TestSessionLostWhileHeld(t *testing.T) {
+	inSessions(t, 0, func(t *testing.T, db *sessions, a, b lock.Locker) {
+		mem := db.Store.(*order.Mem)
+		for range 2 {
+			lease := mustAcquire(t, t.Context(), a, "{1}")
+			mem.Restart()
+			mustRelease(t, mustAcquire(t, t.Context(), b, "{1}"))
+			rows := lease.(lock.TxLease).Rows()
+			if _, err := rows.Read(t.Context(), 1, 0); err == nil {
+				t.Error("a lost session reads")
+			}
+			if err := rows.Claim(t.Context(), order.Claim{Order: 1, Driver: 7, Token: "lost"}, order.Naive); err == nil {
+				t.Error("a lost session writes")
+			}
+			for range 2 {
+				if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("release: %v", err)
+				}
+			}
+			mustRelease(t, mustAcquire(t, t.Context(), a, "{1}"))
+			if n := mem.Sessions(); n > 0 {
+				t.Errorf("%d sessions are open", n)
+			}
+		}
+	})
+}
+
+// The database ends all sessions while a client waits. Its acquire fails, and the next one works. The
+// others of its process, which wait for their turn, are not affected.
+func TestSessionLostWhileWaiting(t *testing.T) {
+	inSessions(t, time.Minute, func(t *testing.T, db *sessions, a, b lock.Locker) {
+		mem := db.Store.(*order.Mem)
+		held := mustAcquire(t, t.Context(), a, "{1}")
+		failed, got := make(chan error, 1), make(chan lock.Lease, 1)
+		go func() {
+			_, err := b.Acquire(t.Context(), "{1}")
+			failed <- err
+		}()
+		synctest.Wait()
+		go func() { got <- mustAcquire(t, t.Context(), b, "{1}") }()
+		time.Sleep(1500 * time.Millisecond)
+		mem.Restart()
+		if err := <-failed; kindOf(err) != "error" {
+			t.Errorf("the acquire returned %v", err)
+		}
+		mustRelease(t, <-got)
+		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+		mustRelease(t, mustAcquire(t, t.Context(), a, "{1}"))
+		if n := mem.Sessions(); n > 0 {
+			t.Errorf("%d sessions are open", n)
+		}
+	})
+}
+
+// An acquire that fails gives its session and its turn back, whatever happened to its last answer.
+func TestFailedAcquireKeepsNoSession(t *testing.T) {
+	broken := errors.New("the connection is broken")
+	for _, c := range []struct {
+		name   string
+		locked func(hangUp func()) error
+		want   string
+	}{
+		{"the answer is lost", func(func()) error { return broken }, "error"},
+		{"the client hangs up", func(hangUp func()) error { hangUp(); return nil }, "cancelled"},
+		{"the client hangs up and the answer is lost", func(hangUp func()) error { hangUp(); return broken }, "cancelled"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inSessions(t, 0, func(t *testing.T, db *sessions, a, b lock.Locker) {
+				ctx, hangUp := context.WithCancel(t.Context())
+				defer hangUp()
+				db.locked = func() error { return c.locked(hangUp) }
+				if _, err := a.Acquire(ctx, "{1}"); kindOf(err) != c.want {
+					t.Errorf("the acquire returned %v", err)
+				}
+				db.locked = nil
+				if n := db.Store.(*order.Mem).Sessions(); n > 0 {
+					t.Errorf("%d sessions are open", n)
+				}
+				for _, l := range []lock.Locker{b, a} {
+					mustRelease(t, mustAcquire(t, t.Context(), l, "{1}"))
+				}
+			})
+		})
+	}
+}
+
+// All sessions are in use. An acquire waits for one for half a second, or for as long as it may wait
+// for the lock if that is longer. Then it says that the lock is busy.
+func TestNoFreeSession(t *testing.T) {
+	for _, c := range []struct {
+		wait, free, hangUp time.Duration // 0: never
+		took               time.Duration
+		want               string
+	}{
+		{took: 500 * time.Millisecond, want: "busy"},
+		{free: 400 * time.Millisecond, took: 400 * time.Millisecond, want: "has it"},
+		{wait: 3 * time.Second, took: 3 * time.Second, want: "busy"},
+		{wait: 3 * time.Second, free: 2 * time.Second, took: 2 * time.Second, want: "has it"},
+		{wait: 3 * time.Second, hangUp: time.Second, took: time.Second, want: "cancelled"},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			inSessions(t, c.wait, func(t *testing.T, db *sessions, a, _ lock.Locker) {
+				db.few = make(chan struct{}, 1)
+				db.few <- struct{}{}
+				ctx, hangUp := context.WithCancel(t.Context())
+				defer hangUp()
+				if c.free > 0 {
+					time.AfterFunc(c.free, func() { <-db.few })
+				}
+				if c.hangUp > 0 {
+					time.AfterFunc(c.hangUp, hangUp)
+				}
+				began := time.Now()
+				lease, err := a.Acquire(ctx, "{1}")
+				if took := time.Since(began); kindOf(err) != c.want || took != c.took {
+					t.Errorf("%v after %v, want %s after %v", err, took, c.want, c.took)
+				}
+				if err == nil {
+					mustRelease(t, lease)
+				}
+			})
+		})
+	}
+}
+
+// The time that a client waits for its turn in its process counts as waiting for the lock.
+func TestTurnCountsAsWaiting(t *testing.T) {
+	const first, second = 2 * time.Second, 6 * time.Second
+	wait := func(t *testing.T, l lock.Locker, key string, d time.Duration) func() {
+		began, done := time.Now(), make(chan struct{})
+		go func() {
+			defer close(done)
+			_, err := l.Acquire(lock.WaitAtMost(t.Context(), d), key)
+			if took := time.Since(began); !errors.Is(err, lock.ErrBusy) || took != d {
+				t.Errorf("%v after %v, want busy after %v", err, took, d)
+			}
+		}()
+		synctest.Wait()
+		return func() { <-done }
+	}
+	play := func(t *testing.T, a, b lock.Locker, key string) {
+		lease := mustAcquire(t, t.Context(), a, key)
+		one := wait(t, b, key, first)
+		two := wait(t, b, key, second)
+		one()
+		two()
+		mustRelease(t, lease)
+	}
+	inSessions(t, time.Minute, func(t *testing.T, _ *sessions, a, b lock.Locker) { play(t, a, b, "{1}") })
+	for _, strategy := range append([]string{"watchdog", "redlock", "handoff"}, sessionLocks...) {
+		t.Run(strategy, func(t *testing.T) {
+			simulate(t, func(s *simulation) {
+				long := func(e *lock.Env) { e.Wait = time.Minute }
+				play(s.T, s.actor(strategy, long), s.actor(strategy, long), theKey)
+			})
+		})
+	}
+}
+
+// A lock that is built asks the database whether it supports sessions. It keeps none, and accepts a
+// database whose sessions are all in use.
+func TestProbeKeepsNoSession(t *testing.T) {
+	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
+		for _, full := range []bool{false, true} {
+			t.Run(fmt.Sprint(strategy, " full ", full), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					mem := new(order.Mem)
+					db := &sessions{Store: mem, few: make(chan struct{}, 1)}
+					if full {
+						db.few <- struct{}{}
+					}
+					sessionLocker(t, strategy, db, 0)
+					if n := mem.Sessions(); n > 0 {
+						t.Errorf("%d sessions are open", n)
+					}
+				})
+			})
+		}
+	}
 }

@@ -23,15 +23,15 @@ var none = Strategy{
 	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
 }
 
-// mysqlCAS takes no lock. It runs UPDATE … WHERE id = ? AND status = 0, and the number of changed
-// rows shows who has won. It is a control experiment: every check must find it safe.
+// mysqlCAS takes no lock. It runs UPDATE … WHERE id = ? AND status = 0, and wins if the UPDATE
+// changes a row. It is a control experiment: every check must find it safe.
 //
-// If the reply to the commit is lost, the winner finds its write by the token in the row.
+// If the commit's reply is lost, the winner recognises its write by the token in the row.
 var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
 	Family:     "database",
-	Source:     "compare and set: the number of rows that a conditional UPDATE changed decides",
+	Source:     "compare-and-set: whoever's conditional UPDATE changes the row wins",
 	Needs:      SQL,
 	Guard:      order.Guarded,
 	FixedGuard: true,
@@ -46,17 +46,17 @@ var mysqlCAS = Strategy{
 }
 
 // mysqlUnique takes no lock. It inserts the winner into a table with a unique key on the order, so
-// that a second insert fails. If a reply is lost, the token in the row shows who has won.
+// a second insert fails. If a reply is lost, the token in the row shows who has won.
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
-	Source: "a unique key: the duplicate-key error of an INSERT decides",
+	Source: "a unique key: an INSERT that gets a duplicate-key error loses",
 	Guard:  order.Unique,
 	Breaks: []string{"F33"},
 })
 
-// A noLocker is the Locker of strategies without a lock. It returns a lease immediately and locks
-// nothing.
+// A noLocker is the Locker for strategies without a lock. It returns a lease immediately, without
+// locking anything.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
@@ -72,7 +72,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease only has a token. It never ends, so its holder cannot learn of a loss.
+// A plainLease has nothing but a token. It never ends, so its holder cannot lose it.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

@@ -56,8 +56,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to a channel. Its first wait ends as soon as the subscription is confirmed,
-// because the waiter may have missed earlier messages.
+// join adds a waiter to a channel. The waiter's first wait ends as soon as the subscription is
+// confirmed, because it may have missed earlier messages.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,8 +87,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels to subscribe to, and the channels to unsubscribe from, since its
-// last call.
+// changes returns the channels that need a subscription, and those that need none any more, since
+// the last call.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,8 +103,8 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe subscribes to the channels that have waiters, and unsubscribes from the others. It
-// ignores errors, because the Redis client subscribes again as soon as it has reconnected.
+// subscribe subscribes to all channels with waiters, and unsubscribes from the others. It ignores
+// errors, because the Redis client subscribes again once it has reconnected.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -202,8 +202,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free, or after the time most. If ctx ends first, it returns
-// the error of ctx.
+// wait returns nil when the lock may be free, or once most has passed. If ctx ends first, it
+// returns the error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)

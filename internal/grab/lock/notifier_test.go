@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// waitersOf joins k waiters to one channel, without any connection.
+// waitersOf adds k waiters to one channel, without a connection.
 func waitersOf(k int) (*notifier, []*waiter) {
 	n := newNotifier(nil)
 	n.started = true
@@ -22,7 +22,7 @@ func waitersOf(k int) (*notifier, []*waiter) {
 	return n, all
 }
 
-// wantAwake checks which of the waiters have a wake-up to make use of.
+// wantAwake checks which waiters have a pending wake-up.
 func wantAwake(t *testing.T, when string, all []*waiter, want ...int) {
 	t.Helper()
 	var awake []int
@@ -32,7 +32,7 @@ func wantAwake(t *testing.T, when string, all []*waiter, want ...int) {
 		}
 	}
 	if !slices.Equal(awake, want) {
-		t.Fatalf("%s: awake are %v, want %v", when, awake, want)
+		t.Fatalf("%s: the waiters %v are awake, want %v", when, awake, want)
 	}
 }
 
@@ -47,8 +47,8 @@ func mustWait(t *testing.T, w *waiter) {
 	}
 }
 
-// TestWakeAll: each acknowledgement of a subscription wakes all waiters, and one
-// that comes later is awake at once.
+// TestWakeAll checks that each confirmed subscription wakes all waiters, and that a waiter who
+// joins later starts awake.
 func TestWakeAll(t *testing.T) {
 	n, all := waitersOf(2)
 	wantAwake(t, "before the subscription stands", all)
@@ -62,7 +62,7 @@ func TestWakeAll(t *testing.T) {
 	wantAwake(t, "one came later", all, 2)
 }
 
-// TestWakeOne: a message wakes one, another message another.
+// TestWakeOne checks that each message wakes one more waiter.
 func TestWakeOne(t *testing.T) {
 	n, all := waitersOf(3)
 	n.deliver(&redis.Message{Channel: "c"})
@@ -85,7 +85,7 @@ func TestDeliver(t *testing.T) {
 		{"a message of another channel", &redis.Message{Channel: "d"}, nil, false},
 		{"the subscription stands", &redis.Subscription{Kind: "subscribe", Channel: "c"}, []int{0, 1}, true},
 		{"the subscription of another channel", &redis.Subscription{Kind: "subscribe", Channel: "d"}, nil, false},
-		// The channel lost its last waiter and got a new one before this arrived.
+		// The channel lost its last waiter, then got a new one before this message arrived.
 		{"the earlier subscription has ended", &redis.Subscription{Kind: "unsubscribe", Channel: "c"}, nil, false},
 		{"a pong", &redis.Pong{}, nil, false},
 	} {
@@ -100,7 +100,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// TestPassOn: a wake-up that its waiter makes no use of goes to the next.
+// TestPassOn checks that a waiter passes an unused wake-up on to the next one.
 func TestPassOn(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -121,20 +121,20 @@ func TestPassOn(t *testing.T) {
 			all[1].leave()
 			all[2].leave()
 			if len(n.channels) != 0 {
-				t.Error("the channel is kept although it has no waiter")
+				t.Error("the channel still exists although it has no waiter")
 			}
 		})
 	}
 }
 
-// TestWait: a wait ends with what comes first.
+// TestWait checks that a wait ends with whichever event comes first.
 func TestWait(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		subscribed bool
 		most       time.Duration
-		wake       time.Duration // 0: never
-		cancel     time.Duration // 0: never
+		wake       time.Duration // 0 means never
+		cancel     time.Duration // 0 means never
 		took       time.Duration
 		err        error
 	}{
@@ -163,5 +163,27 @@ func TestWait(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestChanges checks which channels the connection subscribes to and leaves when waiters come and go.
+func TestChanges(t *testing.T) {
+	n, all := waitersOf(2)
+	for _, c := range []struct {
+		name       string
+		does       func()
+		come, gone []string
+	}{
+		{"two joined", func() {}, []string{"c"}, nil},
+		{"nothing", func() {}, nil, nil},
+		{"one left", func() { all[0].leave() }, nil, nil},
+		{"the last left", func() { all[1].leave() }, nil, []string{"c"}},
+		{"one came back, and another channel", func() { all = []*waiter{n.join("c"), n.join("d")} }, []string{"c", "d"}, nil},
+		{"came and left", func() { n.join("e").leave() }, nil, []string{"e"}},
+	} {
+		c.does()
+		if come, gone := n.changes(); !slices.Equal(come, c.come) || !slices.Equal(gone, c.gone) {
+			t.Errorf("%s: subscribes to %q and leaves %q, want %q and %q", c.name, come, gone, c.come, c.gone)
+		}
 	}
 }

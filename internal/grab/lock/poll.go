@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A backoff describes the pauses between polls, which double from first to most. Each pause is
-// changed by a random amount of up to half of it, so that clients do not retry at the same time.
+// A backoff describes the pauses between polls, which double from first to most. A random change of
+// up to half a pause keeps clients from retrying at the same time.
 type backoff struct{ first, most time.Duration }
 
 // pollBackoff is the backoff for locks that need a single command per attempt.
@@ -21,7 +21,7 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it returns true or an error. After the time wait, poll tries a last time and
+// poll calls try until it returns true or an error. Once wait has passed, poll tries one last time,
 // then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {

@@ -29,7 +29,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// However often it was polled, there is a pause, and none is shorter than the one before.
+// TestPausesGrow checks that there is a pause after any number of polls, and that pauses never get
+// shorter.
 func TestPausesGrow(t *testing.T) {
 	for n, before := 0, time.Duration(0); n < 200; n++ {
 		got := pollBackoff.pause(n, 0.5)
@@ -48,8 +49,8 @@ func TestPoll(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		wait   time.Duration
-		cancel time.Duration // 0: never
-		free   time.Duration // 0: never
+		cancel time.Duration // 0 means never
+		free   time.Duration // 0 means never
 		broken bool
 		took   time.Duration
 		err    error

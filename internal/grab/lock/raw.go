@@ -14,7 +14,7 @@ var rawLockLua string
 var rawLock = redis.NewScript(rawLockLua)
 
 // RawLock sets the key to the token for the duration ttl. It returns false if the key exists. It
-// runs the script of an article that the docs discuss, without waiting, renewal or cleanup.
+// runs a script from an article that the docs discuss, without waiting, renewal or cleanup.
 func RawLock(ctx context.Context, r redis.UniversalClient, key, token string, ttl time.Duration) (locked bool, err error) {
 	return runByHash(ctx, r, rawLock, key, token, ttl.Milliseconds()).Bool()
 }
@@ -24,7 +24,7 @@ func RawUnlock(ctx context.Context, r redis.UniversalClient, key, token string) 
 	return runByHash(ctx, r, setnxRelease, key, token).Int()
 }
 
-// runByHash calls a script by its hash, and loads it first if Redis does not know it.
+// runByHash runs a script by its hash. If Redis does not know the script, it loads it first.
 func runByHash(ctx context.Context, r redis.UniversalClient, script *redis.Script, key string, args ...any) *redis.Cmd {
 	done := script.EvalSha(ctx, r, []string{key}, args...)
 	if !redis.HasErrorPrefix(done.Err(), "NOSCRIPT") {

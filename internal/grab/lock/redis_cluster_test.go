@@ -50,6 +50,6 @@ func redisCluster(tb testing.TB) (addrs []string) {
 			return addrs
 		}
 	}
-	tb.Fatal("the Cluster does not come up")
+	tb.Fatal("the Cluster does not start")
 	return nil
 }

@@ -13,17 +13,17 @@ import (
 )
 
 // redisStock takes no lock. Redis stores how many units of an order are left, and a script reserves
-// one of them for a driver. The database is written afterwards. Drivers without a unit never reach
-// the database, so the strategy is fast.
+// one for a driver before the database write. The strategy is fast, because drivers without a unit
+// never reach the database.
 //
 // A unit can get lost between Redis and the database. If A reserves the last unit and dies, every
 // other driver is told that the order is taken.
 //
-// If Redis loses its data, it copies the number of units from the database, which may lack recent
+// If Redis loses its data, it copies the unit count from the database, which may lack recent
 // reservations. A driver may then get a unit that another driver has already reserved.
 var redisStock = Strategy{
 	Name:   "redis-stock",
-	Title:  "no lock: a script in Redis decides, and the database is written afterwards",
+	Title:  "no lock: a Redis script decides, and the database write follows",
 	Family: "redis",
 	Source: "redis.io: Scripting with Lua; common in flash sales",
 	Needs:  Redis | SQL,
@@ -31,15 +31,14 @@ var redisStock = Strategy{
 	Claims: catalog.ClaimsOf("stock"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Partition, catalog.PartitionDB, catalog.SlowDB}, As: catalog.Crash,
-		Why: "in a search, the client is cut off until it has given up, so the unit that was reserved for it stays unsold. In `run`, the fault ends earlier",
+		Why: "in a search, the client is cut off until it gives up, so its reserved unit stays unsold. In `run`, the fault ends earlier",
 	}},
 	Excludes: catalog.NoExclusion,
 	Breaks:   []string{"F42", "F43"},
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps the number of units of an order after the last request for that
-// order.
+// stockKeep is how long Redis keeps an order's unit count after the last request for it.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -47,7 +46,7 @@ var redisStockLua string
 
 var stockScript = redis.NewScript(redisStockLua)
 
-// A stockLocker reserves single units of an order in Redis, instead of locking the whole order.
+// A stockLocker reserves individual units of an order in Redis, instead of locking the whole order.
 type stockLocker struct {
 	env     Env
 	returns bool // whether to give back unsold units
@@ -63,7 +62,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire reserves a unit of the order. It returns order.ErrTaken if no unit is left.
+// Acquire reserves one unit. It returns order.ErrTaken if no unit is left.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -77,7 +76,7 @@ func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (stockLocker) Close() error { return nil }
 
-// Forget deletes an order's number of units from Redis.
+// Forget deletes an order's unit count from Redis.
 func (l stockLocker) Forget(ctx context.Context, key string) error {
 	return l.env.Redis.Del(ctx, key).Err()
 }
@@ -90,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take reserves a unit in Redis. If Redis does not know the order yet, take first copies the number
-// of its units from the database.
+// take reserves a unit in Redis. If Redis does not know the order yet, take first copies its unit
+// count from the database.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {

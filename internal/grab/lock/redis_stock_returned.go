@@ -8,16 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStockReturned is redis-stock, except that a client gives its reserved unit back if it has
-// not sold the unit. A client that has died gives nothing back.
+// redisStockReturned is redis-stock, except that a client returns its reserved unit if it has not
+// sold it. A client that has died returns nothing.
 //
-// The strategy fails if a write is delayed. A gets no reply to its write and gives the unit back. B
+// The strategy fails if a write is delayed. A gets no reply to its write and returns the unit. B
 // reserves the unit and reads that the order is open. A's write then arrives, and B writes too.
 var redisStockReturned = variant(redisStock, Strategy{
 	Name:   "redis-stock-returned",
-	Title:  "redis-stock, which gives unsold units back",
+	Title:  "redis-stock that returns unsold units",
 	Claims: catalog.ClaimsOf("returned"),
-	// This replaces the claim of redis-stock, because here the client gives the unit back.
+	// This replaces redis-stock's claim, because here the client returns the unit.
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}, As: catalog.RedisRestart,
 		Why: "in a search, the reply to a write may be lost, so the client gives back a unit that it has sold",

@@ -15,8 +15,8 @@ import (
 )
 
 // TestStockModel compares random reservations, sales and returns with a model that counts units. A
-// returned unit leaves no trace, neither in the stock nor at its driver. A repeated call has the
-// result of the first one.
+// returned unit must leave no trace in the stock or with its driver. A repeated call must have the
+// same result as the first one.
 func TestStockModel(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), Protocol: 2})
 	defer client.Close()
@@ -63,7 +63,7 @@ func TestStockModel(t *testing.T) {
 				var lease Lease
 				if lease, got = l.Acquire(WithDriver(t.Context(), driver), fmt.Sprintf("grab:{%d}", id)); got == nil {
 					s := lease.(*stockLease)
-					got = s.take(WithDriver(t.Context(), driver)) // a client may send the script twice, which reserves nothing more
+					got = s.take(WithDriver(t.Context(), driver)) // a client may send the script twice, but this must not reserve another unit
 					reserved, owner[s], left, has[driver] = append(reserved, s), driver, left-1, has[driver]+1
 				}
 			}

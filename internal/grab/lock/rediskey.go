@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock that consists of one Redis key. It contains the functions that set and
-// delete that key.
+// A redisKeyLock is a lock made of one Redis key. It contains the functions that set and delete
+// that key.
 type redisKeyLock struct {
 	set   redisKeyCall // sets the key and reports whether the client has the lock
 	unset redisKeyCall // deletes the key and reports whether the client had the lock, if it can tell
 	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL.
-	// This is a mistake of some strategies.
+	// Some strategies make this mistake.
 	acceptsLate bool
 	// endless means that the key never expires.
 	endless bool
@@ -46,7 +46,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire polls the lock, because Redis does not notify the client when the lock is free.
+// acquire polls the lock, because Redis does not notify the client when the lock becomes free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -78,8 +78,8 @@ func (l *redisKeyLease) rename() {
 
 // try makes one attempt to take the lock, and reports whether it succeeded.
 //
-// It deletes the key again if the client may have set the key but must not use the lock. That is
-// the case after an error, after the end of ctx, or if the reply took longer than the TTL.
+// If the client may have set the key but must not use the lock, try deletes the key again. This
+// happens after an error, after the end of ctx, or if the reply took longer than the TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)
@@ -100,7 +100,7 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 }
 
 // undo deletes the key if it still contains the client's token. The next attempt uses a new token,
-// so that a delayed deletion cannot affect it.
+// so a delayed deletion cannot affect it.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()

@@ -16,17 +16,17 @@ import (
 )
 
 // redlock sets the same key on several independent nodes. A client that has set it on a majority
-// holds the lock, so the lock survives the loss of a minority. The client extends its lease as long
-// as it holds the lock.
+// holds the lock, so the lock survives the loss of a minority. The client keeps extending its lease
+// while it holds the lock.
 //
 // The lock can fail if A has a bare majority of nodes 1, 2 and 3. If node 3 loses its data or its
-// clock jumps, B takes nodes 3, 4 and 5. Both then hold the lock.
+// clock jumps, B takes nodes 3, 4 and 5, and both hold the lock.
 //
 // redlock has no fencing token, because its nodes share no counter. If a holder pauses after its
 // last check, nothing prevents its late write.
 var redlock = Strategy{
 	Name:          "redlock",
-	Title:         "a majority of independent nodes; the lease is extended; no fencing token",
+	Title:         "a lease on a majority of independent nodes, extended in the background; no fencing token",
 	Family:        "redlock",
 	Source:        "redis.io: Distributed Locks with Redis; go-redsync",
 	Needs:         RedisQuorum,
@@ -34,7 +34,7 @@ var redlock = Strategy{
 	Claims:        catalog.ClaimsOf("redlock"),
 	Excludes:      catalog.Global,
 	RefusesItself: true,
-	Waiter:        "tries again after 25 to 200 ms",
+	Waiter:        "retries after 25 to 200 ms",
 	Breaks:        []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
 	Promises:      Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare, Grace: RedlockGrace},
 	New:           func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
@@ -43,13 +43,13 @@ var redlock = Strategy{
 const (
 	// redlockDrift is the assumed clock drift as a fraction of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is the minimum number of nodes. With fewer nodes, the lock would be unavailable as
-	// soon as one node failed.
+	// redlockMin is the minimum number of nodes. With fewer nodes, a single node failure would make
+	// the lock unavailable.
 	redlockMin = 3
 )
 
 // redlockBackoff has longer pauses than pollBackoff, because each attempt sends a command to every
-// node. The pauses are random, so that two clients do not block each other again and again.
+// node. The pauses are random, so that two clients do not keep blocking each other.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a majority of the Redlock nodes answered")
@@ -99,8 +99,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock until wait has passed. It then returns ErrBusy if another client had
-// the lock. Otherwise, it returns the error of the last attempt.
+// await tries to get the lock until wait has passed. If another client had the lock, it then
+// returns ErrBusy. Otherwise, it returns the last attempt's error.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -179,8 +179,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome returns the error for an extension or a release. It is ErrLost if the client's key is
-// gone from so many nodes that the others are no majority.
+// outcome returns the error for an extension or a release. It returns ErrLost if so many nodes lack
+// the client's key that the rest is no majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -203,8 +203,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes that failed according to an error of redsync. foreign counts nodes
-// without the client's key, and silent counts nodes that did not respond.
+// answers counts the failed nodes in a redsync error. foreign counts nodes without the client's
+// key, and silent counts nodes that did not respond.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

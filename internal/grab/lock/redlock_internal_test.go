@@ -26,14 +26,14 @@ func redlockOf(t *testing.T, nodes int) *redlockLocker {
 	return l.(*redlockLocker)
 }
 
-// A question is answered by a quorum of answers, whatever they are; one that has to be
-// decided by a quorum of yes, or by so many no that there can be none.
+// TestQuestion checks when a question ends. It needs any quorum of answers, unless decide is set.
+// In that case, it needs a quorum of yes, or so many no that such a quorum is impossible.
 func TestQuestion(t *testing.T) {
 	for _, c := range []struct {
 		nodes   int
 		decide  bool
 		answers string
-		after   int // how many of the answers are enough; 0: not even all
+		after   int // the number of answers that suffice; 0 means not even all of them
 	}{
 		{3, false, "nn", 2},
 		{3, false, "yn", 2},
@@ -67,8 +67,8 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// A lease is lost when so many nodes lack its key that the rest is no majority. Those that are silent
-// may have it.
+// TestRedlockOutcome checks that a lease is lost once so many nodes lack its key that the rest is
+// no majority. Silent nodes count as possible holders of the key.
 func TestRedlockOutcome(t *testing.T) {
 	for nodes := redlockMin; nodes <= 7; nodes++ {
 		l := redlockOf(t, nodes)
@@ -94,8 +94,8 @@ func TestRedlockOutcome(t *testing.T) {
 	}
 }
 
-// A lease is counted from before the nodes were asked, less the drift of the clocks,
-// when it is taken and when it is extended.
+// TestRedlockCountsFromTheRequest checks that the TTL counts from before the request, minus the
+// clock drift, both for an acquire and for an extension.
 func TestRedlockCountsFromTheRequest(t *testing.T) {
 	l := redlockOf(t, 3)
 	const most = time.Hour - time.Hour/100

@@ -16,12 +16,12 @@ import (
 // that node loses its data, the majority is lost, and two clients can hold the lock.
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
-	Title:  "three re-entrant locks, two of them on one node",
-	Source: "the source articles: their Redisson listing",
+	Title:  "three re-entrant locks, two of them on the same node",
+	Source: "the source articles: Redisson example",
 	// A fault on one node affects two of the three locks, because they are on the same node.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
-	// Its leases allow for no drift, and a call waits for all three locks.
+	// Its leases make no allowance for drift, and a call waits for all three locks.
 	Promises: Promises{InOrder: catalog.PerProcess, Patience: 1.0 / redlockShare},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync has only one timeout for all nodes. A short one fails on a busy machine, and a long one
-// lets a dead node delay every request. For this reason, a call first waits for a quorum, and then
-// only RedlockGrace for the other nodes.
+// redsync has only one timeout for all nodes. If it is short, it fails on a busy machine; if it is
+// long, a dead node delays every request. A call therefore first waits for a quorum, and then only
+// RedlockGrace for the other nodes.
 const (
 	// RedlockGrace is how long a call waits for the remaining nodes after a quorum has responded.
 	RedlockGrace = 50 * time.Millisecond
@@ -27,8 +27,8 @@ const (
 
 var errSilent = errors.New("this node had not answered when a majority of the others had")
 
-// A question is a command to all nodes. It ends when a quorum has answered. If decide is true, it
-// ends only when a quorum has answered yes, or can no longer do so.
+// A question is a command to all nodes. It ends when a quorum has replied. If decide is true, it
+// ends only when a quorum has replied yes, or can no longer do so.
 type question struct {
 	decide  bool
 	yes, no atomic.Int32 // how many more of these answers end the question
@@ -52,9 +52,9 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put runs call, which sends a question to one node, and returns the node's answer. It waits until
-// RedlockGrace after the end of the question, and then returns errSilent. If the answer comes
-// later, put runs late.
+// put runs call, which sends a question to one node, and returns the node's reply. If none arrives
+// within RedlockGrace after the question has ended, put returns errSilent. A later reply is passed
+// to late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
@@ -130,7 +130,7 @@ type redlockConn struct {
 	node *redlockNode
 }
 
-// SetNX takes the lock on one node. If the node grants the lock too late, SetNX deletes the key
+// SetNX takes the lock on one node. If the node's grant comes too late, SetNX deletes the key
 // again, unless the client has got the lock from the other nodes.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,

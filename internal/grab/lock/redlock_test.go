@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// silentNode accepts connections and never answers.
+// silentNode starts a server that accepts connections but never replies.
 func silentNode(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,10 +26,10 @@ func silentNode(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String() // the backlog of the listener takes them all
+	return l.Addr().String() // the listener's backlog accepts all connections
 }
 
-// deadNode refuses connections.
+// deadNode returns an address that refuses connections.
 func deadNode(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,8 +57,8 @@ func redlockOver(t *testing.T, wait time.Duration, nodes ...node) lock.Locker {
 	return start(t, "redlock", env)
 }
 
-// TestSilentNode: a node that does not answer costs its grace at each step. One
-// time-out for all nodes would be all of redlockTimeout, a second and a half.
+// TestSilentNode checks that a silent node delays each step only by RedlockGrace. With a single
+// timeout for all nodes, it would be the whole redlockTimeout of 1.5 s.
 func TestSilentNode(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -79,8 +79,8 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// TestNoQuorum: when no other client was found to have the lock, busy would hide
-// the cause, also from those that wait behind another.
+// TestNoQuorum checks that an acquire reports why it failed, unless another client was seen with
+// the lock. ErrBusy would hide the cause, even from clients waiting in the local queue.
 func TestNoQuorum(t *testing.T) {
 	for wait, waiters := range map[time.Duration]int{0: 1, 300 * time.Millisecond: 3} {
 		l := redlockOver(t, wait, liveNode, liveNode, deadNode, deadNode, deadNode)
@@ -100,7 +100,8 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// TestBusyWithoutQuorum: another client has it, as far as can be seen.
+// TestBusyWithoutQuorum checks that an acquire returns ErrBusy if another client holds the lock on
+// the nodes that respond.
 func TestBusyWithoutQuorum(t *testing.T) {
 	a, b := miniredis.RunT(t), miniredis.RunT(t)
 	for _, m := range []*miniredis.Miniredis{a, b} {
@@ -115,7 +116,7 @@ func TestBusyWithoutQuorum(t *testing.T) {
 	}
 }
 
-// TestTooFewNodes: two nodes bear no loss.
+// TestTooFewNodes checks that two nodes are refused, because they cannot survive the loss of one.
 func TestTooFewNodes(t *testing.T) {
 	st, err := lock.Find("redlock")
 	if err != nil {
@@ -130,8 +131,8 @@ func TestTooFewNodes(t *testing.T) {
 	}
 }
 
-// TestMinorityLost: a lease outlives the loss of two nodes of five, and ends
-// with the third: an extension sets no key again (F21).
+// TestMinorityLost checks that a lease survives the loss of two out of five nodes, but not of a
+// third one, because an extension never sets a missing key again (F21).
 func TestMinorityLost(t *testing.T) {
 	var servers []*miniredis.Miniredis
 	var nodes []node
@@ -155,7 +156,7 @@ func TestMinorityLost(t *testing.T) {
 	}
 }
 
-// meets has something stand around the commands of one name to one node.
+// meets runs do in place of each command with the given name on one node.
 func meets(node int, name string, do step) func(*lock.Env) {
 	return func(e *lock.Env) {
 		e.Redlock[node].AddHook(redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
@@ -167,7 +168,8 @@ func meets(node int, name string, do step) func(*lock.Env) {
 	}
 }
 
-// onTheWire returns a request that arrives late, although its caller has given it up.
+// onTheWire returns a step that delays a request. The request still arrives after its caller has
+// given up.
 func onTheWire(d time.Duration) step {
 	return func(ctx context.Context, send func(context.Context) error) error {
 		time.Sleep(d)
@@ -175,8 +177,9 @@ func onTheWire(d time.Duration) step {
 	}
 }
 
-// A node grants when it is not waited for any more: that stays if the lock is held,
-// and not if it was released meanwhile.
+// TestLateGrantOfANode checks a grant that arrives after the caller has stopped waiting for the
+// node. The key stays while the lock is held, but is deleted if the lock was released in the
+// meantime.
 func TestLateGrantOfANode(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		simulate(t, func(s *simulation) {
@@ -187,7 +190,7 @@ func TestLateGrantOfANode(t *testing.T) {
 			}
 			time.Sleep(8 * lock.RedlockGrace)
 			if got := s.nodes[2].Exists(theKey); got != held {
-				t.Errorf("held: %v; the key is there: %v", held, got)
+				t.Errorf("held: %v; the key exists: %v", held, got)
 			}
 			if held {
 				s.release(lease)
@@ -196,7 +199,8 @@ func TestLateGrantOfANode(t *testing.T) {
 	}
 }
 
-// A try that fails takes back what a node may have granted without saying so.
+// TestSilentGrantIsTakenBack checks that a failed attempt also deletes keys on nodes whose grants
+// got lost.
 func TestSilentGrantIsTakenBack(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a := s.actor("redlock", meets(2, "set", func(ctx context.Context, send func(context.Context) error) error {
@@ -207,15 +211,16 @@ func TestSilentGrantIsTakenBack(t *testing.T) {
 			s.set(n, "another's")
 		}
 		if a.tries() {
-			t.Fatal("it has got a minority, and the lock")
+			t.Fatal("the client has the lock with only a minority")
 		}
 		if s.nodes[2].Exists(theKey) {
-			t.Error("the node that granted without an answer keeps the key")
+			t.Error("the node whose grant got lost still has the key")
 		}
 	})
 }
 
-// A release goes to all nodes, also to one that is slower than a quorum.
+// TestReleaseReachesTheSlowest checks that a release reaches all nodes, even one that is slower
+// than the quorum.
 func TestReleaseReachesTheSlowest(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a := s.actor("redlock", meets(2, "evalsha", func(ctx context.Context, send func(context.Context) error) error {
@@ -225,12 +230,13 @@ func TestReleaseReachesTheSlowest(t *testing.T) {
 		s.release(a.lock())
 		time.Sleep(8 * lock.RedlockGrace)
 		if s.nodes[2].Exists(theKey) {
-			t.Error("the slowest node has the key yet")
+			t.Error("the slowest node still has the key")
 		}
 	})
 }
 
-// Each try has a token of its own: the clean-up of an earlier one may be late.
+// TestEachTryHasItsToken checks that each attempt uses a new token, because an earlier attempt's
+// cleanup may be late.
 func TestEachTryHasItsToken(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		var values []string

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// untilRenewal returns the time until the next renewal. A renewal is due every third of the TTL. If
-// it fails, it is retried after a tenth of the TTL.
+// untilRenewal returns the time until the next renewal. A renewal is due every third of the TTL.
+// After a failed renewal, the next one follows a tenth of the TTL later.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -112,8 +112,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend records the result of a renewal. It returns false if the renewals have ended. A
-// confirmation that arrives after the end of the lease is too late.
+// extend records a renewal result. It returns false if the renewals have ended. A confirmation that
+// arrives after the lease's end is too late.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +135,8 @@ type renewers struct {
 	live    map[*renewer]struct{}
 }
 
-// start renews a lease in the background, even after ctx is cancelled. Without a renewal, the lease
-// ends at the time end.
+// start renews a lease in the background, even after ctx is cancelled. Unless a renewal succeeds,
+// the lease expires at end.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -179,8 +179,9 @@ func (rs *renewers) any() (some bool) {
 	return some
 }
 
-// close stops all renewers and waits for pending renewals.
+// close ends all renewals and waits for pending ones. Each lease is still reported as lost when it
+// ends, because its holder may continue to work.
 func (rs *renewers) close() {
-	rs.each(func(r *renewer) { r.stopLocked() })
+	rs.each(func(r *renewer) { r.cancel() })
 	rs.running.Wait()
 }

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,4 +177,126 @@ func TestExtend(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOnRenewal checks when the holder is told of a renewal: after each one that succeeded in time,
+// with the new end of the lease, and when the lease already has that end.
+func TestOnRenewal(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, c := range []struct {
+		name    string
+		answers []error // the last one is repeated
+		late    time.Duration
+		told    int
+	}{
+		{"confirmed", []error{nil}, 0, 9},
+		{"no answer", []error{errNoAnswer}, 0, 0},
+		{"no answer, then confirmed", []error{errNoAnswer, errNoAnswer, nil}, 0, 8},
+		{"gone", []error{ErrLost}, 0, 0},
+		{"confirmed, then gone", []error{nil, ErrLost}, 0, 1},
+		{"confirmed after the end", []error{nil}, ttl, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var rs renewers
+				var r atomic.Pointer[renewer]
+				var sent time.Time // this and asked belong to the goroutine that renews
+				var told atomic.Int64
+				asked := 0
+				ctx := OnRenewal(t.Context(), func(until time.Time) {
+					told.Add(1)
+					if want, end := sent.Add(ttl), r.Load().Until(); !until.Equal(want) || !end.Equal(want) {
+						t.Errorf("told %v, and the lease ends at %v, want %v", until, end, want)
+					}
+				})
+				end := time.Now().Add(ttl)
+				r.Store(rs.start(ctx, end, ttl, func(ctx context.Context) (time.Time, error) {
+					end := r.Load().Until()
+					if until, ok := ctx.Deadline(); !ok || !until.Equal(end) {
+						t.Errorf("the renewal may last until %v, and the lease until %v", until, end)
+					}
+					sent = time.Now()
+					err := c.answers[min(asked, len(c.answers)-1)]
+					asked++
+					time.Sleep(c.late)
+					return sent.Add(ttl), err
+				}))
+				time.Sleep(3*ttl + time.Second)
+				rs.close()
+				if got := int(told.Load()); got != c.told {
+					t.Errorf("told %d times, want %d", got, c.told)
+				}
+			})
+		})
+	}
+}
+
+// TestRenewersForget checks that renewers keeps only leases that are held, and that close waits for
+// a renewal that is being sent.
+func TestRenewersForget(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, c := range []struct {
+		name string
+		end  func(*renewers, *renewer)
+		lost bool // whether the lease is lost afterwards
+	}{
+		{"stopped", func(_ *renewers, r *renewer) { r.stop() }, false},
+		{"lost", func(rs *renewers, _ *renewer) { rs.lose() }, true},
+		{"run out", func(*renewers, *renewer) { time.Sleep(ttl) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var rs renewers
+				pending := false
+				r := rs.start(t.Context(), time.Now().Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
+					pending = true
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					pending = false
+					return time.Time{}, ctx.Err()
+				})
+				if !rs.any() {
+					t.Error("a lease that is held is unknown")
+				}
+				time.Sleep(ttl / 2)
+				c.end(&rs, r)
+				if rs.any() {
+					t.Error("a lease that has ended is known")
+				}
+				rs.close()
+				if pending || len(rs.live) > 0 {
+					t.Errorf("pending renewal: %v, %d leases kept", pending, len(rs.live))
+				}
+				if r.isLost() != c.lost {
+					t.Errorf("lost: %v, want %v", r.isLost(), c.lost)
+				}
+			})
+		})
+	}
+}
+
+// TestRenewersClose checks that closed renewers renew nothing, and report each lease as lost at its
+// end and not before.
+func TestRenewersClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second
+		var rs renewers
+		end := time.Now().Add(ttl)
+		r := rs.start(t.Context(), end, ttl, func(context.Context) (time.Time, error) {
+			t.Error("renewed after the close")
+			return time.Time{}, nil
+		})
+		rs.close()
+		if IsClosed(r.Lost()) {
+			t.Error("lost by the close")
+		}
+		select {
+		case <-r.lost:
+		case <-time.After(2 * ttl):
+			t.Fatal("never lost")
+		}
+		if late := time.Since(end); late != 0 {
+			t.Errorf("lost %v after the end", late)
+		}
+	})
 }

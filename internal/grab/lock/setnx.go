@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnx is a lock that consists of one Redis key with an expiry. An acquire sends SET key token NX
-// PX ttl, and a release deletes the key if it still contains the token. A grant that takes longer
-// than the TTL does not count.
+// setnx is a lock made of one Redis key with an expiry. An acquire sends SET key token NX PX ttl,
+// and a release deletes the key if it still contains the token. A grant that takes longer than the
+// TTL does not count.
 //
 // The lock can fail if A pauses for longer than the TTL. B then locks and writes, and A resumes and
 // writes too. The lock is also lost if Redis loses its data.
@@ -21,13 +21,13 @@ var setnx = Strategy{
 	Name:          "setnx",
 	Title:         "SET NX PX, released by compare-and-delete",
 	Family:        "redis",
-	Source:        "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the time that has passed",
+	Source:        "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the elapsed time",
 	Needs:         Redis,
 	Guard:         order.Naive,
 	Claims:        catalog.ClaimsOf("setnx"),
 	Excludes:      catalog.Global,
 	RefusesItself: true,
-	Waiter:        "tries again after 2 to 100 ms",
+	Waiter:        "retries after 2 to 100 ms",
 	Breaks:        []string{"F11", "F17", "F38", "F39", "F40"},
 	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }

@@ -14,7 +14,7 @@ import (
 // work at once, but the check keeps one of them from writing.
 var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
-	Title:  "setnx, which checks the lock again before the write",
+	Title:  "setnx that rechecks the lock before the write",
 	Source: "the source articles: CHECK",
 	// The check shows only that the lock was not lost before it. A process that pauses after the
 	// check may still write too late.

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// deafConn loses the next reply, with the connection, once lose is set.
+// deafConn drops the next reply and closes the connection once lose is set.
 type deafConn struct {
 	net.Conn
 	lose *atomic.Bool
@@ -30,8 +30,9 @@ func (c deafConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The client of a Cluster sends SET NX again when its reply was lost. Who finds the key that it has set itself
-// has the lock, and who finds another's has not.
+// TestClusterClientRepeats checks an acquire whose SET NX is retried by the Cluster client after a
+// lost reply. If the key contains the client's own token, the client has the lock. Otherwise, the
+// lock is busy.
 func TestClusterClientRepeats(t *testing.T) {
 	var lose atomic.Bool
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -62,10 +63,10 @@ func TestClusterClientRepeats(t *testing.T) {
 	}
 	lease, err := try()
 	if err != nil || lose.Load() {
-		t.Fatalf("nobody else has it: %v; the reply was lost: %v", err, !lose.Load())
+		t.Fatalf("no other client has the lock, but got %v; the reply was lost: %v", err, !lose.Load())
 	}
 	if _, err := try(); !errors.Is(err, lock.ErrBusy) {
-		t.Errorf("it is held: %v", err)
+		t.Errorf("the lock is held: %v", err)
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)

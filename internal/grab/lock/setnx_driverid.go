@@ -7,12 +7,12 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDriverID stores the driver's id instead of a unique token. If a driver tries twice, the
-// first attempt may delete the lock of the second one. A client also uses a lock that was granted
-// too late.
+// setnxDriverID stores the driver ID instead of a unique token. If a driver tries twice, its first
+// attempt may therefore delete its second attempt's lock. A client also uses a lock that was
+// granted too late.
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
-	Title:  "setnx, with the driver's id as its token",
+	Title:  "setnx with the driver ID as its token",
 	Source: "the source articles: SETNX key driver_id",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F12", "F36"},
@@ -21,8 +21,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver returns a context that tells an acquire the id of its driver. Without an id, each
-// acquire counts as a new driver.
+// WithDriver returns a context that passes the driver ID to an acquire. Without an ID, each acquire
+// counts as a new driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

@@ -11,20 +11,20 @@ import (
 )
 
 // setnxFenced is setnx with fencing tokens. Each read of an order stores the token in the order's
-// row, and the database refuses writes with a lower token.
+// row, so that the database can refuse writes with a lower token.
 //
 // If A reads and pauses, B locks and reads with a higher token, so the database refuses A's write.
-// If Redis loses its counter, the tokens start again, so the service then raises the counter.
+// If Redis loses its counter, the tokens restart, and the service raises the counter again.
 var setnxFenced = variant(setnx, Strategy{
 	Name:   "setnx-fenced",
-	Title:  "setnx with a fencing token, raised before the read",
+	Title:  "setnx with a fencing token, stored before the read",
 	Source: "Kleppmann 2016: How to do distributed locking",
 	Guard:  order.Fenced,
 	Fences: true,
 	Claims: catalog.ClaimsOf("setnx").Fenced(),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.NodeClock}, As: catalog.NoFault,
-		Why: "the lease has ended by the clock of the server, so no two leases are valid at once. The fence refuses the late write, and the lock does not promise to report a lost lease",
+		Why: "by the server's clock, the lease has ended, so no two leases are valid at once. The fence refuses the late write, and the lock does not promise to report a lost lease",
 	}},
 	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,

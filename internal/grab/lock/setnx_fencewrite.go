@@ -5,15 +5,15 @@ import (
 	"grablab/internal/order"
 )
 
-// setnxFenceWrite is like setnx-fenced, but compares the fencing token only at the write. If two
+// setnxFenceWrite is like setnx-fenced, but checks the fencing token only at the write. If two
 // clients have read the order and the one with the older token writes first, both writes succeed.
 var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Name:   "setnx-fence-write",
-	Title:  "setnx with a fencing token, compared only at the write",
-	Source: "Kleppmann 2016, as many articles retell it",
+	Title:  "setnx with a fencing token, checked only by the write",
+	Source: "Kleppmann 2016, as many articles repeat it",
 	Guard:  order.FenceWrite,
-	// If Redis loses its data, the counter of fencing tokens starts again, and the next holder gets
-	// the same token as the last one. The database then refuses one of their writes.
+	// If Redis loses its data, the token counter restarts, so the next holder gets the same token
+	// as the last one. In that case, the database refuses one of their writes.
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,

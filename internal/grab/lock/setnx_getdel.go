@@ -14,7 +14,7 @@ import (
 // too.
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
-	Title:  "SET NX PX, released by GET, a comparison and DEL",
+	Title:  "SET NX PX, released by GET, compare, DEL",
 	Source: "the source articles",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F6", "F12"},

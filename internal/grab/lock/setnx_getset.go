@@ -11,8 +11,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxGetSet stores the end of the lease as a timestamp, and sets no expiry in Redis. A client
-// that finds a timestamp in the past takes over with GETSET. It has the lock if GETSET returns a
+// setnxGetSet stores the lease's end as a timestamp, without an expiry in Redis. A client that
+// finds a timestamp in the past takes over with GETSET. It has the lock if GETSET returns a
 // timestamp in the past too.
 //
 // The lock fails in several ways:
@@ -20,22 +20,22 @@ import (
 // If B's clock is ahead, B takes over A's valid lock. If B loses a race to take over, it has
 // already changed the winner's timestamp.
 //
-// A timestamp does not identify its client. A's late release can therefore delete B's timestamp.
-// After a lost reply, the timestamp stays until it has passed.
+// A timestamp does not identify its client, so A's late release can delete B's timestamp. After a
+// lost reply, the timestamp stays until it has passed.
 //
 // A client uses the lock even if its own timestamp has already passed.
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
-	Title:  "SETNX of a timestamp; an expired lock is taken over with GETSET",
+	Title:  "SETNX with a timestamp; GETSET takes over an expired lock",
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
 	Claims: catalog.ClaimsOf("getset"),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), acceptsLate: true}.New,
 })
 
-// setStamp returns a function that sets the key to the end of the lease, in milliseconds rounded
-// down to a multiple of unit. If the key already contains a time in the past, the function calls
-// replace to take over.
+// setStamp returns a function that sets the key to the lease's end, in milliseconds rounded down to
+// a multiple of unit. If the key already contains a time in the past, the function calls replace to
+// take over.
 func setStamp(replace redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -66,8 +66,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, 
 	}
 }
 
-// takeOver takes over an expired lock with GETSET. It succeeds if GETSET returns no value or a time
-// in the past.
+// takeOver takes over an expired lock with GETSET. It succeeds if GETSET returns nil or a time in
+// the past.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {

@@ -6,11 +6,11 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxNoTTL uses SETNX and DEL without an expiry. If a client dies or its work hangs, the order
-// stays locked forever. The same happens if a DEL does not arrive.
+// setnxNoTTL uses SETNX and DEL without an expiry. If a client dies, its work hangs or a DEL gets
+// lost, the order stays locked forever.
 //
 // A lease never ends, so a late grant is valid. Two clients can hold the lock only if Redis loses
-// the key. The first client's DEL then also deletes the second client's lock.
+// the key. In that case, the first client's DEL also deletes the second client's lock.
 var setnxNoTTL = variant(setnx, Strategy{
 	Name:     "setnx-nottl",
 	Title:    "SETNX without an expiry, released by DEL",
@@ -25,8 +25,8 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
 
-// endlessIfSentTwice says what to expect of a lock without an expiry if a request is sent twice.
+// endlessIfSentTwice is the expectation for a lock without an expiry if a request is sent twice.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
-	"Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without a lifetime",
+	"Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without an expiry",
 }}

@@ -9,13 +9,14 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// setnxVariants are setnx and its variants, each the cure of the one before it.
+// setnxVariants lists setnx and its variants. Each one fixes a mistake of the one before it.
 var setnxVariants = []string{
 	"setnx-nottl", "setnx-expire", "setnx-del", "setnx-getdel", "setnx-driverid",
 	"setnx-check", "setnx-watch", "setnx-getset", "setnx", "setnx-fenced",
 }
 
-// F3: A takes the lock and dies. After ever so many leases B cannot have it.
+// TestHolderDies lets A die with the lock (F3). B must get the lock once the lease has expired,
+// unless the key has no expiry.
 func TestHolderDies(t *testing.T) {
 	for _, strategy := range setnxVariants {
 		t.Run(strategy, func(t *testing.T) {
@@ -24,18 +25,19 @@ func TestHolderDies(t *testing.T) {
 				a.lock()
 				a.diesBefore(1)
 				if b.tries() {
-					t.Fatal("B has A's live lock")
+					t.Fatal("B has A's valid lock")
 				}
 				time.Sleep(1000 * simulatedTTL)
 				if got, want := b.tries(), strategy != "setnx-nottl"; got != want {
-					t.Errorf("B gets it: %v, want %v", got, want)
+					t.Errorf("B gets the lock: %v, want %v", got, want)
 				}
 			})
 		})
 	}
 }
 
-// F4: A dies before the nth command of its acquire, for every n.
+// TestHolderDiesHalfway lets A die before the nth command of its acquire, for every n (F4). B must
+// still get the lock after the TTL.
 func TestHolderDiesHalfway(t *testing.T) {
 	stuck := map[string]int{"setnx-expire": 2}
 	for _, strategy := range setnxVariants[1:] {
@@ -52,7 +54,7 @@ func TestHolderDiesHalfway(t *testing.T) {
 					}
 					time.Sleep(1000 * simulatedTTL)
 					if got, want := b.tries(), stuck[strategy] != n; got != want {
-						t.Errorf("dead before command %d of %d, B gets it: %v, want %v", n, commands, got, want)
+						t.Errorf("A died before command %d of %d, B gets the lock: %v, want %v", n, commands, got, want)
 					}
 				})
 			}
@@ -60,7 +62,7 @@ func TestHolderDiesHalfway(t *testing.T) {
 	}
 }
 
-// commandsOf counts commands in a simulation of its own.
+// commandsOf counts the commands of a strategy in a separate simulation.
 func commandsOf(t *testing.T, strategy string, count func(a *actor, do func(func()) int) int) (n int) {
 	simulate(t, func(s *simulation) {
 		a := s.actor(strategy)
@@ -72,14 +74,14 @@ func commandsOf(t *testing.T, strategy string, count func(a *actor, do func(func
 	return n
 }
 
-// F5, F6, F35: before the nth command of A's release its lease runs out and B
-// locks. Then C must not get in beside B.
+// TestReleaseFreesTheNextHolder lets A's lease expire, and B lock, before the nth command of A's
+// release (F5, F6, F35). A correct release leaves B's lock alone, so C cannot get in.
 func TestReleaseFreesTheNextHolder(t *testing.T) {
 	frees := map[string]map[int]bool{
 		"setnx-expire": {1: true}, // F5
 		"setnx-del":    {1: true}, // F5
 		"setnx-getdel": {2: true}, // F6
-		"setnx-getset": {1: true}, // F35; the WATCH sees what comes after it
+		"setnx-getset": {1: true}, // F35; WATCH detects any later change
 	}
 	for _, strategy := range setnxVariants[1:] {
 		t.Run(strategy, func(t *testing.T) {
@@ -105,7 +107,8 @@ func TestReleaseFreesTheNextHolder(t *testing.T) {
 	}
 }
 
-// F36: driver 42's first attempt runs out, the second locks, the first releases.
+// TestReleaseOfTheSameDriver lets a driver's first attempt expire before the second attempt locks
+// (F36). The first attempt's release must not free the second attempt's lock.
 func TestReleaseOfTheSameDriver(t *testing.T) {
 	for strategy, frees := range map[string]bool{"setnx-driverid": true, "setnx-check": false, "setnx": false} {
 		t.Run(strategy, func(t *testing.T) {
@@ -118,24 +121,24 @@ func TestReleaseOfTheSameDriver(t *testing.T) {
 				time.Sleep(simulatedTTL + time.Millisecond)
 				again := second.lock(driver(42))
 				if lease.Token() == again.Token() {
-					t.Errorf("two attempts are named %q", lease.Token())
+					t.Errorf("two attempts have the token %q", lease.Token())
 				}
 				s.release(lease)
 				if got := c.tries(); got != frees {
-					t.Errorf("C gets in beside the second attempt: %v, want %v", got, frees)
+					t.Errorf("C gets the lock alongside the second attempt: %v, want %v", got, frees)
 				}
 			})
 		})
 	}
 }
 
-// F12: the last reply of A's acquire takes longer than the lease lives. Who does
-// as the article believes it, beside B; the others give back what they may have taken.
+// TestLateGrant delays the last reply of A's acquire for longer than the TTL (F12). A strategy that
+// accepts the late grant works alongside B. The others release whatever they may have acquired.
 func TestLateGrant(t *testing.T) {
 	type gets struct{ a, b bool }
 	both, onlyA, onlyB := gets{true, true}, gets{true, false}, gets{false, true}
 	want := map[string]gets{
-		"setnx-nottl":  onlyA, // it is not late, for it has not run out
+		"setnx-nottl":  onlyA, // never late, because the key does not expire
 		"setnx-expire": both, "setnx-del": both, "setnx-getdel": both, "setnx-driverid": both, "setnx-check": both, "setnx-getset": both,
 		"setnx-watch": onlyB, "setnx": onlyB, "setnx-fenced": onlyB,
 	}
@@ -148,39 +151,40 @@ func TestLateGrant(t *testing.T) {
 				a, b := s.actor(strategy), s.actor(strategy)
 				a.after(last, func() error { time.Sleep(simulatedTTL + time.Millisecond); return nil })
 				if got := (gets{a.tries(), b.tries()}); got != want[strategy] {
-					t.Errorf("A and B get it: %v, want %v", got, want[strategy])
+					t.Errorf("A and B get the lock: %v, want %v", got, want[strategy])
 				}
 			})
 		})
 	}
 }
 
-// A check finds what has happened before it.
+// TestCheck checks that a lock check reports a loss that happened before it.
 func TestCheck(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("setnx-check"), s.actor("setnx-check")
 		lease := a.lock()
 		check := func() error { return lease.(lock.Checker).Check(s.Context()) }
 		if err := check(); err != nil {
-			t.Errorf("the lock stands: %v", err)
+			t.Errorf("the lock is valid: %v", err)
 		}
 		time.Sleep(simulatedTTL + time.Millisecond)
 		if err := check(); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("it has run out: %v, want ErrLost", err)
+			t.Errorf("the lease has expired: %v, want ErrLost", err)
 		}
 		b.lock()
 		if err := check(); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("another client has it: %v, want ErrLost", err)
+			t.Errorf("another client has the lock: %v, want ErrLost", err)
 		}
 		a.diesBefore(1)
 		if err := check(); err == nil || errors.Is(err, lock.ErrLost) {
-			t.Errorf("Redis cannot be asked: %v, want what failed", err)
+			t.Errorf("Redis is unreachable: %v, want the cause", err)
 		}
 	})
 }
 
-// F9: a client whose clock is ahead takes a live lock; one whose clock was behind
-// when it stamped loses it early. Where Redis counts, clients' clocks count nothing.
+// TestClientClocks checks what happens if a client's clock is wrong (F9). With setnx-getset, a
+// client whose clock is ahead takes a valid lock, and a client whose clock is behind loses its own
+// too early. With setnx, only the clock of Redis counts.
 func TestClientClocks(t *testing.T) {
 	skew := func(by time.Duration) func(*lock.Env) {
 		return func(e *lock.Env) { e.Now = func() time.Time { return time.Now().Add(by) } }
@@ -198,7 +202,7 @@ func TestClientClocks(t *testing.T) {
 					a, b := s.actor(strategy, skew(tt.a)), s.actor(strategy, skew(tt.b))
 					a.lock()
 					if got := b.tries(); got != broken {
-						t.Errorf("B takes A's live lock: %v, want %v", got, broken)
+						t.Errorf("B takes A's valid lock: %v, want %v", got, broken)
 					}
 				})
 			})
@@ -206,7 +210,8 @@ func TestClientClocks(t *testing.T) {
 	}
 }
 
-// F10: B and C race to take over from A. B wins. C loses, but has moved B's stamp.
+// TestLoserMovesTheStamp lets B and C race to take over A's lock (F10). C loses the race, but has
+// already overwritten B's timestamp.
 func TestLoserMovesTheStamp(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
@@ -224,18 +229,18 @@ func TestLoserMovesTheStamp(t *testing.T) {
 		}
 		moved, _ = s.nodes[0].Get(theKey)
 		if set == "" || moved == set {
-			t.Errorf("B's stamp was %q and is %q, want another", set, moved)
+			t.Errorf("B's timestamp was %q and is %q, want a change", set, moved)
 		}
 	})
 }
 
-// The article's two questions. GET answers nil: the lock was released since the
-// SETNX. GETSET answers nil: it was released since the GET.
+// TestGetSetMeetsNil covers both cases in which setnx-getset gets a nil reply. GET returns nil if
+// the lock was released after the SETNX, and GETSET returns nil if it was released after the GET.
 func TestGetSetMeetsNil(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		at   int  // the command before which the lock is released
-		late bool // the stamp has passed by then
+		at   int  // the lock is released before this command
+		late bool // whether the timestamp has passed by then
 	}{
 		{"GET", 2, false},
 		{"GETSET", 3, true},
@@ -252,15 +257,15 @@ func TestGetSetMeetsNil(t *testing.T) {
 					t.Fatal("B does not get the free lock")
 				}
 				if c.tries() {
-					t.Error("C gets it, too")
+					t.Error("C gets the lock too")
 				}
 			})
 		})
 	}
 }
 
-// Two clients' stamps may be the same. One that got no answer must not take the
-// other's lock for its own.
+// TestGetSetSparesItsTwin gives two clients the same timestamp. A client that got no reply must not
+// mistake the other client's lock for its own.
 func TestGetSetSparesItsTwin(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
@@ -270,7 +275,7 @@ func TestGetSetSparesItsTwin(t *testing.T) {
 			t.Fatalf("B: %v, want its lost reply", err)
 		}
 		if c.tries() {
-			t.Error("C has A's live lock")
+			t.Error("C has A's valid lock")
 		}
 	})
 }

@@ -86,12 +86,17 @@ type actor struct {
 	lock.Locker
 	s *simulation
 
-	mu    sync.Mutex
-	n     int // commands so far
-	then  map[int]step
-	dead  bool // nothing is sent any more
-	conns []net.Conn
-	lost  error // what the client reports if no reply arrives
+	mu        sync.Mutex
+	n         int // commands so far
+	pending   int // commands that have not returned
+	then      map[int]step
+	every     step // stands in for the sending of every other command; nil if there is none
+	dead      bool // nothing is sent any more
+	refused   bool // nothing is sent any more, but the connections stay open
+	unplugged bool // no connection to ZooKeeper can be opened
+	muted     bool // nothing that is written to ZooKeeper arrives
+	conns     []net.Conn
+	lost      error // what the client reports if no reply arrives
 }
 
 // actor builds a locker whose scripts are loaded and whose connections are open.
@@ -265,16 +270,59 @@ func (a *actor) cut(off bool) {
 	a.conns = nil
 }
 
+// refuse makes all commands of the actor fail, or ends that. Its connections stay open, so ZooKeeper
+// keeps its session.
+func (a *actor) refuse(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused = on
+}
+
+// unplug closes the actor's connections to ZooKeeper and makes new ones fail, or ends that. The
+// client itself reports the error.
+func (a *actor) unplug(off bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unplugged = off
+	for _, c := range a.conns {
+		_ = c.Close()
+	}
+	a.conns = nil
+}
+
 // dial connects to ZooKeeper.
 func (a *actor) dial(string, string, time.Duration) (net.Conn, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.dead {
+	if a.dead || a.unplugged {
 		return nil, a.lost
 	}
 	conn, err := a.s.zookeeper.Dial()
 	a.conns = append(a.conns, conn)
-	return conn, err
+	return mutableConn{conn, a}, err
+}
+
+// mute makes the actor's messages to ZooKeeper disappear, or ends that. No connection breaks.
+func (a *actor) mute(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.muted = on
+}
+
+// mutableConn drops what its actor writes while the actor is muted.
+type mutableConn struct {
+	net.Conn
+	a *actor
+}
+
+func (c mutableConn) Write(p []byte) (int, error) {
+	c.a.mu.Lock()
+	muted := c.a.muted
+	c.a.mu.Unlock()
+	if muted {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
 }
 
 // around counts the commands of the strategy, and not those by which the client sets
@@ -298,8 +346,17 @@ func (a *actor) aroundEtcd(ctx context.Context, _ tap.Op, send func(context.Cont
 func (a *actor) call(ctx context.Context, send func(context.Context) error) error {
 	a.mu.Lock()
 	a.n++
-	do, dead := a.then[a.n], a.dead
+	a.pending++
+	do, dead := a.then[a.n], a.dead || a.refused
+	if do == nil {
+		do = a.every
+	}
 	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		a.pending--
+		a.mu.Unlock()
+	}()
 	switch {
 	case dead:
 		return a.lost

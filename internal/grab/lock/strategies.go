@@ -4,9 +4,9 @@ import (
 	"cmp"
 )
 
-// Strategies lists all strategies in the order in which they are taught: basic locks, mistakes with
-// SETNX, fencing, databases, consensus systems, handoff, and Redis reservations. It does not
-// include Peers and KnownBroken.
+// Strategies lists all strategies in teaching order: basic locks, mistakes with SETNX, fencing,
+// databases, consensus systems, handoff, and Redis reservations. It does not include Peers and
+// KnownBroken.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -60,7 +60,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base in which the fields that are set in own replace those of base.
+// variant returns a copy of base in which the fields set in own override those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

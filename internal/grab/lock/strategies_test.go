@@ -8,22 +8,22 @@ import (
 	"grablab/internal/order"
 )
 
-// TestRegistry: every entry says what a reader and the harness need of it.
+// TestRegistry checks that every entry has all fields that readers and the test harness need.
 func TestRegistry(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(Strategies, KnownBroken) {
 		if s.Name == "" || s.Title == "" || s.Family == "" || s.Source == "" || s.New == nil || s.Excludes == "" || len(s.Breaks) == 0 {
-			t.Errorf("%s leaves something out: %+v", s.Name, s)
+			t.Errorf("%s lacks a field: %+v", s.Name, s)
 		}
 		if (s.Waiter == "") != (s.Excludes == catalog.NoExclusion) {
-			t.Errorf("%s excludes %s, and a waiter %q", s.Name, s.Excludes, s.Waiter)
+			t.Errorf("%s excludes %s, but its waiter is %q", s.Name, s.Excludes, s.Waiter)
 		}
 		if seen[s.Name] {
-			t.Errorf("two are called %s", s.Name)
+			t.Errorf("two strategies are named %s", s.Name)
 		}
 		seen[s.Name] = true
 		if !slices.Contains(order.Guards, s.Guard) {
-			t.Errorf("%s: no guard %q", s.Name, s.Guard)
+			t.Errorf("%s has the unknown guard %q", s.Name, s.Guard)
 		}
 		if s.Guard.NeedsFence() && !s.Fences {
 			t.Errorf("%s has no tokens for guard %s", s.Name, s.Guard)
@@ -34,7 +34,7 @@ func TestRegistry(t *testing.T) {
 		}
 		for f := range s.Claims {
 			if !slices.Contains(catalog.RunFaults, f) {
-				t.Errorf("%s claims something under %q, which is no fault of a run", s.Name, f)
+				t.Errorf("%s has a claim for %q, which `run` cannot inject", s.Name, f)
 			}
 		}
 	}
@@ -48,22 +48,22 @@ func TestGuardedBy(t *testing.T) {
 		{setnx, "", order.Naive},
 		{setnx, order.Guarded, order.Guarded},
 		{setnxFenced, "", order.Fenced},
-		{mysqlCAS, order.Naive, order.Guarded}, // its guard is all that it is
+		{mysqlCAS, order.Naive, order.Guarded}, // without its guard, nothing would be left
 	} {
 		if got := tt.strategy.GuardedBy(tt.asked); got != tt.want {
-			t.Errorf("%s, asked for %q: %s, want %s", tt.strategy.Name, tt.asked, got, tt.want)
+			t.Errorf("%s with -guard %q: got %s, want %s", tt.strategy.Name, tt.asked, got, tt.want)
 		}
 	}
 }
 
-// TestNeeds: a lock that lacks its servers is refused before it is used.
+// TestNeeds checks that New refuses a lock whose servers are missing.
 func TestNeeds(t *testing.T) {
 	for _, s := range Strategies {
 		if s.Needs == 0 {
 			continue
 		}
 		if _, err := s.New(Env{TTL: 1e9}); err == nil {
-			t.Errorf("%s was built without any server", s.Name)
+			t.Errorf("%s was created without any server", s.Name)
 		}
 	}
 }

@@ -15,14 +15,14 @@ import (
 
 const troublesFile = "testdata/troubles.txt"
 
-// A trouble is what happens to one request. hangUp cancels the acquire.
+// A trouble is a failure of one request. hangUp cancels the acquire.
 type trouble struct {
 	name  string
-	lasts time.Duration // when the client has cleaned up
+	lasts time.Duration // how long the client needs until it has cleaned up
 	step  func(a *actor, hangUp context.CancelFunc) step
 }
 
-// late is how long a delayed request is on its way: longer than a client tries to clean up.
+// late is the delay of a delayed request. It exceeds the time for which a client tries to clean up.
 const late = 1500 * time.Millisecond
 
 var troubles = []trouble{
@@ -64,14 +64,15 @@ var troubles = []trouble{
 	}},
 }
 
-// troublePhases lists what a process may be doing when it has trouble.
+// troublePhases lists the phases in which a process can run into trouble.
 var troublePhases = []string{"acquire", "wait", "release"}
 
-// mostTroubled is how many requests of a phase have trouble, because a client that polls sends many.
+// mostTroubled limits how many requests of a phase run into trouble, because a polling client sends
+// many.
 const mostTroubled = 6
 
-// meetsTrouble lets A have trouble with the nth request of a phase. Afterwards, B tries to get the
-// lock. It returns false if the phase has fewer requests.
+// meetsTrouble makes A's nth request of a phase fail, then lets B try to get the lock. It returns
+// false if the phase has fewer requests.
 func (s *stage) meetsTrouble(phase string, n int, tr trouble) (struck bool) {
 	s.outcome = nil
 	ctx, hangUp := context.WithCancel(s.Context())
@@ -115,11 +116,12 @@ func (s *stage) meetsTrouble(phase string, n int, tr trouble) (struck bool) {
 	return struck
 }
 
-// TestTroubles lets a process have each kind of trouble with each request that it sends. Afterwards, another
-// process must get the lock, never beside the first. Nothing may stay on the servers, and no one may keep sending. What the two notice, and
-// when, is compared with a file: a line has the outcomes for the first request, the second, and so on.
+// TestTroubles injects each kind of trouble into each request that a process sends. Afterwards,
+// another process must get the lock, but never alongside the first. Nothing may stay on the
+// servers, and no process may keep sending requests. The test compares the observations and their
+// times with a file, in which a line has the outcomes for the first request, the second, and so on.
 func TestTroubles(t *testing.T) {
-	kept, _ := os.ReadFile(troublesFile) // it does not exist before the first -update
+	kept, _ := os.ReadFile(troublesFile) // missing until the first -update
 	known := strings.Split(string(kept), "\n")
 	var lines []string
 	for _, strategy := range []string{"setnx", "setnx-watch", "watchdog", "redlock", "redlock-miswired", "handoff", "zookeeper", "etcd"} {
@@ -135,9 +137,9 @@ func TestTroubles(t *testing.T) {
 					}
 					line := fmt.Sprintf("%s, %s, %s: %s", strategy, phase, tr.name, strings.Join(outcomes, " | "))
 					lines = append(lines, line)
-					parallel := strings.HasPrefix(strategy, "redlock") // the order of its requests varies
+					parallel := strings.HasPrefix(strategy, "redlock") // sends requests in varying order
 					if !*updateEpisodes && !parallel && !slices.Contains(known, line) {
-						t.Errorf("went differently: %s", line)
+						t.Errorf("unexpected outcome: %s", line)
 					}
 				}
 			}
@@ -150,8 +152,8 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestReleaseWakesOne lets several processes wait. When the lock is released, only the next of them may send
-// requests, because all of them together could overload a server.
+// TestReleaseWakesOne checks that a release makes only the next waiter send requests. If all
+// waiters did, they could overload the server.
 func TestReleaseWakesOne(t *testing.T) {
 	for _, strategy := range []string{"handoff", "zookeeper", "etcd"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -167,7 +169,7 @@ func TestReleaseWakesOne(t *testing.T) {
 					w := waiter{s.actor(strategy, long), make(chan lock.Lease, 1)}
 					waiters = append(waiters, w)
 					go func() { w.got <- w.lock() }()
-					time.Sleep(10 * time.Millisecond) // it is queued before the next one comes
+					time.Sleep(10 * time.Millisecond) // it joins the queue before the next one starts
 				}
 				for len(waiters) > 0 {
 					next, others := waiters[0], waiters[1:]

@@ -16,14 +16,14 @@ import (
 // data, A learns of the loss only at its next renewal.
 var watchdog = Strategy{
 	Name:     "watchdog",
-	Title:    "a lease that is renewed; waiters are notified of a release",
+	Title:    "a lease renewed in the background; each release notifies the waiters",
 	Family:   "redis",
 	Source:   "Redisson: RLock",
 	Needs:    Redis,
 	Guard:    order.Naive,
 	Claims:   catalog.ClaimsOf("watchdog"),
 	Excludes: catalog.Global,
-	Waiter:   "is notified, or tries again when the lease ends",
+	Waiter:   "is notified, or retries when the lease ends",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
 	Promises: Promises{WakeUp: 1}, // in TTLs: a waiter that missed a message waits for the end of the lease
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
@@ -31,7 +31,7 @@ var watchdog = Strategy{
 
 type watchdogLocker struct {
 	env      Env
-	keys     func(key string) []string // the key of the lock, and the key of its counter if it has one
+	keys     func(key string) []string // the lock's key, followed by its counter's key if it has a counter
 	notifier *notifier
 	renewers renewers
 }
@@ -81,8 +81,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries to take the lock whenever it may be free, until giveUp. left is how long the lease of
-// the current holder will last if it is not renewed.
+// await tries to take the lock whenever it may be free, until giveUp. left is the time until the
+// current holder's lease expires, unless it is renewed.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy

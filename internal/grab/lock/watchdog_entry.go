@@ -21,12 +21,12 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// An entry is a holder of a reentrant lock. Redis stores it as a field of a hash. A lock without
+// An entry is one holder of a reentrant lock. Redis stores it as a hash field. A lock without
 // entries is free.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
-	keys         []string // the key of the lock, and the key of its counter if it has one
+	keys         []string // the lock's key, followed by its counter's key if it has a counter
 	owner, token string
 }
 
@@ -34,7 +34,7 @@ type entry struct {
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
 // enter adds the entry to the lock. If another owner has the lock, it returns how long that owner's
-// lease will still last.
+// lease still lasts.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {

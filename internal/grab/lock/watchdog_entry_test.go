@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestReentrant: one owner may have several entries; the lock is free after the
-// last one has gone, and never another owner's meanwhile.
+// TestReentrant checks that one owner can have several entries. The lock is free only after the
+// last entry is gone, and no other owner gets it before that.
 func TestReentrant(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
@@ -26,10 +26,10 @@ func TestReentrant(t *testing.T) {
 	}
 	outer, inner := by("me", "outer"), by("me", "inner")
 	if !enters(outer) || !enters(inner) {
-		t.Fatal("an owner is refused beside itself")
+		t.Fatal("an owner cannot enter a second time")
 	}
 	if left, _, err := by("you", "once").enter(t.Context()); err != nil || left < time.Hour || left > time.Hour+time.Second {
-		t.Errorf("the other's lease has %v left, want an hour: %v", left, err)
+		t.Errorf("the other owner's lease has %v left, want an hour: %v", left, err)
 	}
 	if _, err := by("you", "once").renew(t.Context()); !errors.Is(err, ErrLost) {
 		t.Errorf("a stranger renews the lease: %v, want ErrLost", err)
@@ -39,7 +39,7 @@ func TestReentrant(t *testing.T) {
 	}
 	for _, other := range []string{"", "you"} {
 		if enters(by(other, other+" once")) {
-			t.Errorf("one entry is left, and %q got the lock", other)
+			t.Errorf("one entry is left, but %q got the lock", other)
 		}
 	}
 	if err := outer.leave(t.Context()); !errors.Is(err, ErrLost) {
@@ -49,13 +49,13 @@ func TestReentrant(t *testing.T) {
 		t.Error(err)
 	}
 	if keys := server.Keys(); len(keys) != 0 {
-		t.Errorf("left: %v", keys)
+		t.Errorf("keys are left: %v", keys)
 	}
 }
 
-// TestHeldLockIsNotFree checks that a lock that another client has is never taken for free,
-// whatever remaining time Redis reports: the last moment of a lease counts as 0 ms, and a key
-// without an expiry as -1.
+// TestHeldLockIsNotFree checks that a client never takes another client's lock, whatever remaining
+// time Redis reports. In the last moment of a lease, Redis reports 0 ms, and for a key without an
+// expiry, it reports -1.
 func TestHeldLockIsNotFree(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})

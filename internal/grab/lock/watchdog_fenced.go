@@ -10,7 +10,7 @@ import (
 // forever.
 var watchdogFenced = variant(watchdog, Strategy{
 	Name:   "watchdog-fenced",
-	Title:  "watchdog with a fencing token, raised before the read",
+	Title:  "watchdog with a fencing token, stored before the read",
 	Source: "Redisson: RFencedLock; Kleppmann 2016",
 	Guard:  order.Fenced,
 	Fences: true,

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// onMiniredis starts a watchdog on a Redis of its own, whose time stands still.
+// onMiniredis starts a watchdog on a new Redis server whose clock stands still.
 func onMiniredis(t *testing.T, wait time.Duration) (*miniredis.Miniredis, lock.Locker) {
 	t.Helper()
 	server := miniredis.RunT(t)
@@ -53,12 +53,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after 10s", what)
+			t.Fatalf("%s: not within 10s", what)
 		}
 	}
 }
 
-// TestSameTokenAgain: asking twice with one token is asking once (F25).
+// TestSameTokenAgain checks that a repeated request with the same token changes nothing (F25).
 func TestSameTokenAgain(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := conformtest.NewClient(server.Addr())
@@ -71,12 +71,12 @@ func TestSameTokenAgain(t *testing.T) {
 		t.Errorf("the second of two releases: %v", err)
 	}
 	if keys := server.Keys(); len(keys) != 0 {
-		t.Errorf("left: %v", keys)
+		t.Errorf("keys are left: %v", keys)
 	}
 }
 
-// twice sends every command twice and returns the second reply, as a client does
-// that has lost the first.
+// twice sends every command twice and returns the second reply, like a client that retries after a
+// lost reply.
 var twice = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	if err := send(ctx); err != nil {
 		return err
@@ -84,13 +84,13 @@ var twice = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(
 	return send(ctx)
 })
 
-// subscribers of the channel of a lock.
+// subscribers returns how many subscribers a lock's channel has.
 func subscribers(server *miniredis.Miniredis, key string) int {
 	return server.PubSubNumSub(key + ":free")[key+":free"]
 }
 
-// TestOneMessageWakesOne: a release makes one of a process's waiters look, and
-// not all.
+// TestOneMessageWakesOne checks that a release makes only one of a process's waiters check the
+// lock.
 func TestOneMessageWakesOne(t *testing.T) {
 	const waiters = 8
 	server, holder := onMiniredis(t, 0)
@@ -101,7 +101,7 @@ func TestOneMessageWakesOne(t *testing.T) {
 	env := conformtest.EnvOf(client)
 	env.TTL, env.Wait = time.Minute, time.Minute
 	contender := start(t, "watchdog", env)
-	mustRelease(t, mustAcquire(t, t.Context(), contender, "another")) // the scripts are loaded now
+	mustRelease(t, mustAcquire(t, t.Context(), contender, "another")) // loads the scripts
 	looks.Store(0)
 
 	held := mustAcquire(t, t.Context(), holder, "k")
@@ -110,7 +110,8 @@ func TestOneMessageWakesOne(t *testing.T) {
 	for range waiters {
 		all.Go(func() { leases <- mustAcquire(t, t.Context(), contender, "k") })
 	}
-	// Each looks before it subscribes, and when the subscription stands.
+	// Each waiter checks the lock before it subscribes, and again once the subscription is
+	// confirmed.
 	eventually(t, "waiting", func() bool { return looks.Load() == 2*waiters })
 	for range waiters {
 		mustRelease(t, held)
@@ -118,14 +119,14 @@ func TestOneMessageWakesOne(t *testing.T) {
 	}
 	mustRelease(t, held)
 	all.Wait()
-	// Then each has looked once more, and released.
+	// After that, each waiter has checked the lock once more and released it.
 	if got := looks.Load(); got != 4*waiters {
 		t.Errorf("%d calls, want %d", got, 4*waiters)
 	}
 	eventually(t, "unsubscribed", func() bool { return subscribers(server, "k") == 0 })
 }
 
-// counting counts calls of scripts.
+// counting returns a hook that counts script calls.
 func counting(calls *atomic.Int32) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		err := send(ctx)
@@ -136,8 +137,8 @@ func counting(calls *atomic.Int32) redis.Hook {
 	})
 }
 
-// TestReconnectWakes: what was published while the subscription was broken is
-// made up for when it stands again (F16).
+// TestReconnectWakes checks that a waiter misses no release if its subscription breaks: it checks
+// the lock again after the reconnect (F16).
 func TestReconnectWakes(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newCutter(t, server.Addr())
@@ -180,8 +181,8 @@ func TestNoSubscriptionNoHang(t *testing.T) {
 	}
 }
 
-// listeningAt starts a watchdog whose subscriptions go to another address than
-// its commands. It also counts its calls.
+// listeningAt starts a watchdog that subscribes at one address and sends its commands to another.
+// It also counts the watchdog's calls.
 func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) (lock.Locker, *atomic.Int32) {
 	t.Helper()
 	calls := new(atomic.Int32)
@@ -191,7 +192,7 @@ func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) (lock.L
 	env := conformtest.EnvOf(listening{client, listener})
 	env.TTL, env.Wait = time.Hour, time.Minute
 	l := start(t, "watchdog", env)
-	mustRelease(t, mustAcquire(t, t.Context(), l, "another")) // the scripts are loaded now
+	mustRelease(t, mustAcquire(t, t.Context(), l, "another")) // loads the scripts
 	calls.Store(0)
 	return l, calls
 }
@@ -205,14 +206,14 @@ func (l listening) Subscribe(ctx context.Context, channels ...string) *redis.Pub
 	return l.at.Subscribe(ctx, channels...)
 }
 
-// TestLateCleanup: the token of a try that was undone is not used again.
+// TestLateCleanup checks that a token is not reused after its attempt was undone.
 func TestLateCleanup(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog"} {
 		t.Run(strategy, func(t *testing.T) {
 			server := miniredis.RunT(t)
 			client := conformtest.NewClient(server.Addr())
 			defer client.Close()
-			var first sync.Once // its reply comes after the lease has run out
+			var first sync.Once // this reply arrives after the lease has expired
 			client.AddHook(redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 				err := send(ctx)
 				first.Do(func() { time.Sleep(60 * time.Millisecond) })
@@ -234,8 +235,8 @@ func TestLateCleanup(t *testing.T) {
 	}
 }
 
-// TestFailedLookPassesOn: a waiter that was woken, and whose look at the lock fails, has
-// the next one look.
+// TestFailedLookPassesOn checks that a woken waiter wakes the next one if its own check of the lock
+// fails.
 func TestFailedLookPassesOn(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("watchdog"), s.actor("watchdog", func(e *lock.Env) { e.Wait = time.Hour })
@@ -250,14 +251,14 @@ func TestFailedLookPassesOn(t *testing.T) {
 				got <- lease
 			}()
 		}
-		time.Sleep(time.Millisecond) // both have looked, and wait to be woken
+		time.Sleep(time.Millisecond) // both have checked the lock, and wait to be woken
 		b.at(1, func(context.Context, func(context.Context) error) error { return errLostReply })
 		released := time.Now()
 		s.release(held)
 		for range 2 {
 			if lease := <-got; lease != nil {
 				if took := time.Since(released); took > time.Second {
-					t.Errorf("the next one had it after %v", took)
+					t.Errorf("the next waiter got the lock after %v", took)
 				}
 				s.release(lease)
 			}

@@ -62,7 +62,7 @@ var errExpired = errors.New("lock: the ZooKeeper session expired")
 type zkLocker struct {
 	env      Env
 	session  *ZooKeeperSession
-	expiries atomic.Int64 // the number of sessions that have expired
+	expiries atomic.Int64 // the number of expired sessions
 	renewers renewers
 	sweeping sync.WaitGroup
 	ctx      context.Context // ends when the locker is closed
@@ -82,7 +82,7 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired records that the session has expired, and that all its leases are lost.
+// expired records that the session has expired, and marks all its leases as lost.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
@@ -124,8 +124,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 	return n, nil
 }
 
-// A zkNode is this client's node in the queue of a lock. The client whose node is first holds the
-// lock.
+// A zkNode is this client's node in a lock's queue. The client whose node is first holds the lock.
 type zkNode struct {
 	*renewer
 	l       *zkLocker
@@ -138,7 +137,7 @@ type zkNode struct {
 	deleted atomic.Bool
 }
 
-// prefix returns the unique beginning of the node's name. If the reply to the creation is lost, the
+// prefix returns the unique start of the node's name. If the create request's reply is lost, the
 // client uses it to find its node.
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
@@ -168,8 +167,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoreErrors(err, zk.ErrNodeExists)
 }
 
-// await waits until the client holds the lock. It continues after a broken connection, because the
-// node exists as long as the session.
+// await waits until the client holds the lock. A broken connection does not end the wait, because
+// the node exists for as long as the session. It fails once the locker is closed.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -177,7 +176,7 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case broken && time.Now().Before(giveUp):
+		case broken && time.Now().Before(giveUp) && n.l.ctx.Err() == nil:
 			Sleep(ctx, reconnectPause)
 		case held || err != nil:
 			return err
@@ -280,8 +279,8 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error or a disconnect, because all clients behind the node
-// would otherwise wait for it. If that takes too long, it continues in the background.
+// abandon deletes the node after an error or a disconnect, because all clients behind it would
+// otherwise wait for it. If the deletion takes too long, it continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -356,7 +355,7 @@ func (n *zkNode) Release(ctx context.Context) error {
 	}
 	n.abandon(ctx)
 	select {
-	case <-n.Lost(): // report the loss, because it matters more than the error of the delete
+	case <-n.Lost(): // report the loss, because it matters more than the delete error
 		return ErrLost
 	default:
 		return err

@@ -16,7 +16,7 @@ import (
 // the lower tokens, so no order is granted twice.
 var zooKeeperFenced = variant(zooKeeper, Strategy{
 	Name:     "zookeeper-fenced",
-	Title:    "zookeeper with the czxid as fencing token, raised before the read",
+	Title:    "zookeeper with the czxid as fencing token, stored before the read",
 	Source:   "ZooKeeper: recipes and solutions; Kleppmann 2016",
 	Guard:    order.Fenced,
 	Claims:   catalog.ClaimsOf("consensus").Fenced(),

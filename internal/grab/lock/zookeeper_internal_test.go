@@ -12,7 +12,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// A session lasts for one timeout after a request was sent, however late the reply is.
+// TestZooKeeperLeaseCountsFromTheRequest checks that a session lasts for one timeout from the
+// request, however late the reply is.
 func TestZooKeeperLeaseCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease, delay = 10 * time.Second, 8 * time.Second
@@ -29,7 +30,8 @@ func TestZooKeeperLeaseCountsFromTheRequest(t *testing.T) {
 	})
 }
 
-// If the session expires, every holder is told immediately, and not at its next renewal.
+// TestZooKeeperExpiredSessionEndsAllLeases checks that a session expiry is reported to every holder
+// immediately, and not only at its next renewal.
 func TestZooKeeperExpiredSessionEndsAllLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = time.Minute
@@ -51,16 +53,17 @@ func TestZooKeeperExpiredSessionEndsAllLeases(t *testing.T) {
 	})
 }
 
-// A session closes although its connection ends while requests come that are too late. The
-// client answers such a request up to three times, and has room for two answers if the
-// caller has left: which happens to every second one, so that there are some.
+// TestSessionClosesUnderRequests checks that a session closes even if its connection breaks while
+// requests still arrive. The ZooKeeper client answers such a late request up to three times, but
+// has room for only two answers once the caller has gone. About half of the callers have gone by
+// then, so both cases occur.
 func TestSessionClosesUnderRequests(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			asked := make(chan struct{})
 			client, server := net.Pipe()
 			e := Ensemble{
-				Servers: []string{"127.0.0.1:2181"}, // a literal, which is not looked up
+				Servers: []string{"127.0.0.1:2181"}, // an IP address, which needs no DNS lookup
 				Dial: func(string, string, time.Duration) (net.Conn, error) {
 					return &endingConn{Conn: client, until: asked}, nil
 				},
@@ -75,7 +78,7 @@ func TestSessionClosesUnderRequests(t *testing.T) {
 				s.Close(true)
 				close(closed)
 			}()
-			synctest.Wait() // the end of the session is being written
+			synctest.Wait() // the client is writing the session's end
 			for range 8 {
 				go s.Conn.Get("/an-order")
 			}
@@ -90,8 +93,8 @@ func TestSessionClosesUnderRequests(t *testing.T) {
 	}
 }
 
-// endingConn writes one message, swallows the second once until is closed, and fails from
-// then on.
+// endingConn sends the first message, drops the second when until is closed, and fails every later
+// write.
 type endingConn struct {
 	net.Conn
 	until  <-chan struct{}
@@ -110,7 +113,7 @@ func (c *endingConn) Write(p []byte) (int, error) {
 	}
 }
 
-// acceptSession answers a request for a session, and nothing that comes after.
+// acceptSession accepts a session, but answers no later request.
 func acceptSession(t *testing.T, conn net.Conn) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(conn, head); err != nil {
@@ -123,7 +126,7 @@ func acceptSession(t *testing.T, conn net.Conn) {
 	}
 	const timeout, session, password = 1000, 7, 16
 	answer := binary.BigEndian.AppendUint32(nil, 4+4+8+4+password)
-	answer = binary.BigEndian.AppendUint32(answer, 0) // version of the protocol
+	answer = binary.BigEndian.AppendUint32(answer, 0) // protocol version
 	answer = binary.BigEndian.AppendUint32(answer, timeout)
 	answer = binary.BigEndian.AppendUint64(answer, session)
 	answer = binary.BigEndian.AppendUint32(answer, password)

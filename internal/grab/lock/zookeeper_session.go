@@ -23,8 +23,8 @@ type Ensemble struct {
 	Around  Around   // wraps every call to ZooKeeper, with the path of the node
 	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
-	// Buffer limits the size of requests and replies, in bytes. 0 means the defaults of the
-	// ZooKeeper client.
+	// Buffer limits the size of requests and replies, in bytes. 0 means the ZooKeeper client's
+	// defaults.
 	Buffer int
 }
 
@@ -41,8 +41,8 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves returns an error if the server at addr is not part of a quorum. The status of such a
-// server has no line "Mode:".
+// serves returns an error if the server at addr is not part of a quorum. In that case, its status
+// has no line "Mode:".
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -61,7 +61,7 @@ func serves(ctx context.Context, addr string) error {
 }
 
 // A ZooKeeperSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the
-// client starts a new session, but the nodes of the old session are gone.
+// client starts a new session, but the old session's nodes are gone.
 type ZooKeeperSession struct {
 	Conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
@@ -108,11 +108,11 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	}
 }
 
-// list returns its arguments as a slice. The caller need not name the element type, which another
-// package may not export.
+// list returns its arguments as a slice, without naming the element type, which another package may
+// not export.
 func list[T any](elements ...T) []T { return elements }
 
-// Close ends the session. If nodes is true, the nodes of the session disappear at once. Otherwise,
+// Close ends the session. If nodes is true, the session's nodes disappear immediately. Otherwise,
 // they stay until the session times out, because a node may be a lock that must not end early.
 func (s *ZooKeeperSession) Close(nodes bool) {
 	s.silent.Store(!nodes)
@@ -161,7 +161,7 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the log of the ZooKeeper client at debug level, because callers get the same
+// A zkLog writes the ZooKeeper client's log at debug level, because callers get the same
 // information as errors.
 type zkLog struct{ *slog.Logger }
 
@@ -174,8 +174,7 @@ func (l zkLog) Printf(format string, args ...any) {
 // Lease returns how long the session lasts without a message from the client.
 func (s *ZooKeeperSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the reply took longer than a lease lasts, so that the lock may already be
-// lost.
+// errLate means that the reply took longer than a lease lasts, so the lock may already be lost.
 var errLate = errors.New("lock: the server did not answer for a whole lease")
 
 type reply[T any] struct {

@@ -34,8 +34,8 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOff lets two processes wait for one lock in turn: an operation is
-// one acquisition that had to wait for the other's release.
+// BenchmarkHandOff lets two processes take turns with one lock. An operation is one acquire that
+// had to wait for the other process's release.
 func BenchmarkHandOff(b *testing.B) {
 	at := serversOf(b, stacktest.With(b, needs))
 	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "zookeeper", "etcd"} {
@@ -72,7 +72,7 @@ func BenchmarkHandOff(b *testing.B) {
 					}
 					next <- lease
 				}()
-				time.Sleep(20 * time.Millisecond) // so that it waits
+				time.Sleep(20 * time.Millisecond) // so that it has to wait
 				released := time.Now()
 				must(b, held.Release(b.Context()))
 				gap += (<-at).Sub(released)

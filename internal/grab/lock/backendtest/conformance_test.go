@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	_ "grablab/internal/grab/lock/peers" // as lock.Peers
+	_ "grablab/internal/grab/lock/peers" // fills lock.Peers
 	"grablab/internal/order"
 	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack/stacktest"
@@ -21,21 +21,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// sameLocks differ from their siblings in the guard alone, of which a lock by
-// itself knows nothing.
+// sameLocks lists strategies that differ from their siblings only in the guard, so that the lock
+// tests would only repeat themselves.
 var sameLocks = []string{"zookeeper-fenced", "etcd-fenced"}
 
-// ofUnits decide on the units of an order: no check of a lock applies to them, and
-// package grab has their tests.
+// ofUnits lists strategies that reserve units instead of locking an order. No lock test applies to
+// them, so package grab tests them instead.
 var ofUnits = []string{"redis-stock", "redis-stock-returned"}
 
-// TestConformance holds every strategy that needs more than Redis to its
-// contract; those of sameLocks when GRABLAB_PROVE is 1.
+// TestConformance runs the conformance tests for strategies that need more than Redis. It includes
+// sameLocks only if GRABLAB_PROVE is 1.
 func TestConformance(t *testing.T) {
 	st := stacktest.With(t, needs)
 	at := serversOf(t, st)
 	db := connect(t, at.DSN)
-	_, err := db.Create(t.Context(), suiteOrders, 1) // so that all up to that one are there
+	_, err := db.Create(t.Context(), suiteOrders, 1) // creates all orders up to this one
 	must(t, err)
 	ensemble := dialZooKeeper(t, at.ZooKeeper)
 	cluster := dialEtcd(t, at.Etcd)
@@ -75,7 +75,7 @@ func TestConformance(t *testing.T) {
 	conformtest.Conform(t, all...)
 }
 
-// dropName ends the session that has the named lock.
+// dropName ends the session that holds the named lock.
 func dropName(db *order.SQL) func(context.Context, string) error {
 	return func(ctx context.Context, key string) error {
 		id, err := usedBy(ctx, db, key)
@@ -96,7 +96,7 @@ func dropName(db *order.SQL) func(context.Context, string) error {
 	}
 }
 
-// usedBy returns the session that has the named lock, if there is one.
+// usedBy returns the session that holds the named lock, if there is one.
 func usedBy(ctx context.Context, db *order.SQL, key string) (id sql.NullInt64, err error) {
 	err = db.DB().QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", key).Scan(&id)
 	return id, err
@@ -127,7 +127,7 @@ func leftRow(db *order.SQL) func(context.Context, string) ([]string, error) {
 	}
 }
 
-// zooKeeper looks at an ensemble from beside the locks.
+// zooKeeper inspects an ensemble through a separate connection, bypassing the locks.
 type zooKeeper struct{ *zk.Conn }
 
 type silent struct{}
@@ -166,7 +166,7 @@ func (z zooKeeper) left(_ context.Context, key string) ([]string, error) {
 	return names, err
 }
 
-// etcd looks at a cluster from beside the locks.
+// etcd inspects a cluster through a separate client, bypassing the locks.
 type etcd struct{ *clientv3.Client }
 
 func dialEtcd(t testing.TB, endpoints []string) etcd {
@@ -177,7 +177,7 @@ func dialEtcd(t testing.TB, endpoints []string) etcd {
 	return etcd{client}
 }
 
-// drop revokes the leases on which the keys hang.
+// drop revokes the leases that keep the keys alive.
 func (e etcd) drop(ctx context.Context, key string) error {
 	got, err := e.Get(ctx, key+"/", clientv3.WithPrefix())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// consensus are the locks over a server that agrees with itself.
+// consensus lists the locks on consensus systems.
 var consensus = []string{"zookeeper", "etcd"}
 
 func forEachConsensus(t *testing.T, test func(t *testing.T, name string, b *bed)) {
@@ -28,8 +28,7 @@ func forEachConsensus(t *testing.T, test func(t *testing.T, name string, b *bed)
 	}
 }
 
-// bed is one of these locks over the shared servers, with clients that pass
-// through a tap.
+// A bed runs one of these locks on the shared servers, with clients whose calls pass through a tap.
 type bed struct {
 	strategy string
 	stack    *stack.Stack
@@ -48,7 +47,7 @@ func newBed(t *testing.T, strategy string) *bed {
 	return b
 }
 
-// locker has a client of its own, as a process would have.
+// locker returns a locker with a separate client, as in a separate process.
 func (b *bed) locker(t *testing.T, ttl, wait time.Duration, through tap.Tap) lock.Locker {
 	t.Helper()
 	env := lock.Env{TTL: ttl, Wait: wait}
@@ -71,7 +70,7 @@ func (b *bed) mustBeFree(t *testing.T, key string) {
 	}
 }
 
-// trying acquires in the background.
+// trying acquires the lock in the background.
 func trying(t *testing.T, l lock.Locker, key string) (got <-chan lock.Lease, giveUp context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	leases := make(chan lock.Lease, 1)
@@ -86,7 +85,7 @@ func trying(t *testing.T, l lock.Locker, key string) (got <-chan lock.Lease, giv
 	return leases, cancel
 }
 
-// queued returns once n have a place in the queue of key.
+// queued waits until n clients are in the key's queue.
 func (b *bed) queued(t *testing.T, key string, n int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -101,7 +100,8 @@ func (b *bed) queued(t *testing.T, key string, n int) {
 	}
 }
 
-// A token is above those of all who held before, whichever process they were.
+// TestFencesGrow checks that each token is higher than all earlier ones, even if another process
+// held the lock.
 func TestFencesGrow(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, _ string, b *bed) {
 		lockers := []lock.Locker{b.locker(t, 10*time.Second, 0, nil), b.locker(t, 10*time.Second, 0, nil)}
@@ -118,7 +118,8 @@ func TestFencesGrow(t *testing.T) {
 	})
 }
 
-// Two goroutines of one locker, which may share a session, never both hold (F28).
+// TestOneLockerTwoGoroutines checks that two goroutines never hold the lock at once, even though
+// they share a locker and perhaps a session (F28).
 func TestOneLockerTwoGoroutines(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, _ string, b *bed) {
 		l := b.locker(t, 10*time.Second, 0, nil)
@@ -132,7 +133,7 @@ func TestOneLockerTwoGoroutines(t *testing.T) {
 		for i, lease := range leases {
 			if lease != nil {
 				held++
-				// The one that gave up does not free the other's lock.
+				// The goroutine that gave up must not free the other's lock.
 				if _, err := l.Acquire(t.Context(), "two"); !errors.Is(err, lock.ErrBusy) {
 					t.Errorf("while it is held: %v", err)
 				}
@@ -149,8 +150,8 @@ func TestOneLockerTwoGoroutines(t *testing.T) {
 	})
 }
 
-// Only the one before is watched: when a waiter in the middle goes, the one
-// behind it does not take that for its turn.
+// TestWaiterInTheMiddleGoes checks that a waiter does not take the lock just because the client
+// ahead of it has left the middle of the queue.
 func TestWaiterInTheMiddleGoes(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, _ string, b *bed) {
 		var lockers []lock.Locker
@@ -166,25 +167,26 @@ func TestWaiterInTheMiddleGoes(t *testing.T) {
 
 		hangUp()
 		if lease := <-second; lease != nil {
-			t.Fatal("who hung up has the lock")
+			t.Fatal("a disconnected client has the lock")
 		}
 		b.queued(t, "middle", 2)
 		select {
 		case <-third:
-			t.Fatal("the third got it, or gave up, while the first held")
+			t.Fatal("the third client got the lock or gave up while the first one held it")
 		case <-time.After(100 * time.Millisecond):
 		}
 		must(t, a.Release(t.Context()))
 		lease := <-third
 		if lease == nil {
-			t.Fatal("the third gave up")
+			t.Fatal("the third client gave up")
 		}
 		must(t, lease.Release(t.Context()))
 		b.mustBeFree(t, "middle")
 	})
 }
 
-// The servers have bounds of their own, and a locker tells what they granted.
+// TestLease checks that a locker reports the TTL that the server granted, because servers limit and
+// round TTLs.
 func TestLease(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
@@ -207,7 +209,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A server that does not answer is told when the locker is made.
+// TestUnreachable checks that New reports a server that does not respond.
 func TestUnreachable(t *testing.T) {
 	line, err := newLine("127.0.0.1:1")
 	must(t, err)
@@ -229,9 +231,9 @@ func TestUnreachable(t *testing.T) {
 	both.Wait()
 }
 
-// The server is killed under a holder for longer than the lease. The holder is notified, and B gets
-// the lock once the server is back. If A writes anyway, that is a second grab (F29), which the
-// guard of the fenced strategy refuses.
+// TestServerKilledUnderAHolder kills the server for longer than the lease while A holds the lock. A
+// must be notified, and B gets the lock once the server is back. If A writes anyway, that is a
+// second grab (F29), which the fenced strategy's guard refuses.
 func TestServerKilledUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = time.Second
@@ -303,8 +305,8 @@ func guardOf(t *testing.T, strategy string) order.Guard {
 	return st.Guard
 }
 
-// A server that comes back within the lease, and remembers, costs no holder its
-// lock, and no waiter its place.
+// TestServerRestartedUnderAHolder checks that a restart within the lease, without data loss, costs
+// no holder its lock and no waiter its place.
 func TestServerRestartedUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = 30 * time.Second
@@ -330,8 +332,8 @@ func TestServerRestartedUnderAHolder(t *testing.T) {
 	})
 }
 
-// release gives a lease back that must still be ours. The client may not have
-// found the server again: then the release says so, and is tried until it has.
+// release releases a lease, which must not be lost. It accepts other errors, because the client may
+// not have reconnected yet and then retries the release.
 func release(t *testing.T, lease lock.Lease) {
 	t.Helper()
 	select {
@@ -344,8 +346,8 @@ func release(t *testing.T, lease lock.Lease) {
 	}
 }
 
-// gate lets calls pass but for the first that is chosen, which waits until it
-// is opened, whatever becomes of its caller.
+// A gate holds back the first chosen call until it is opened, even if the caller has given up. All
+// other calls pass.
 type gate struct {
 	chosen  func(tap.Op) bool
 	once    sync.Once
@@ -368,7 +370,8 @@ func (g *gate) tap(ctx context.Context, op tap.Op, send func(context.Context) er
 	return send(ctx)
 }
 
-// A create that is sent after its caller has gone is taken back (F30, F14).
+// TestLateCreateIsTakenBack checks that a create request is undone if it is sent after its caller
+// has gone (F30, F14).
 func TestLateCreateIsTakenBack(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		key := "late-create"
@@ -379,15 +382,15 @@ func TestLateCreateIsTakenBack(t *testing.T) {
 		got, hangUp := trying(t, l, key)
 		<-g.reached
 		hangUp()
-		if name == "zookeeper" { // whose calls wait beside their caller
+		if name == "zookeeper" { // its calls run in the background
 			if <-got != nil {
-				t.Fatal("who hung up has the lock")
+				t.Fatal("a disconnected client has the lock")
 			}
 			close(g.opened)
 		} else {
 			close(g.opened)
 			if <-got != nil {
-				t.Fatal("who hung up has the lock")
+				t.Fatal("a disconnected client has the lock")
 			}
 		}
 		b.mustBeFree(t, key)
@@ -395,7 +398,8 @@ func TestLateCreateIsTakenBack(t *testing.T) {
 	})
 }
 
-// A locker that closes releases no lease: its session is left to run out.
+// TestCloseReleasesNoLease checks that closing a locker releases no lease, but lets its session
+// expire instead.
 func TestCloseReleasesNoLease(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		st, err := lock.Find(name)
@@ -416,7 +420,8 @@ func TestCloseReleasesNoLease(t *testing.T) {
 	})
 }
 
-// The folder of a lock goes some time after the last who wanted it.
+// TestZooKeeperKeepsNoEmptyLocks checks that the server deletes a lock's parent node some time
+// after its last use.
 func TestZooKeeperKeepsNoEmptyLocks(t *testing.T) {
 	b := newBed(t, "zookeeper")
 	must(t, acquire(t, b.locker(t, 10*time.Second, 0, nil), "empty").Release(t.Context()))
@@ -428,12 +433,12 @@ func TestZooKeeperKeepsNoEmptyLocks(t *testing.T) {
 		}
 		must(t, err)
 		if time.Now().After(end) {
-			t.Fatal("it is still there")
+			t.Fatal("the node still exists")
 		}
 	}
 }
 
-// calls remembers what has gone through its tap.
+// calls records the calls that pass through its tap.
 type calls struct {
 	mu  sync.Mutex
 	ops []tap.Op
@@ -447,7 +452,7 @@ func (c *calls) tap(ctx context.Context, op tap.Op, send func(context.Context) e
 	return send(ctx)
 }
 
-// of returns the calls for an order, by phase and number in the phase.
+// of returns an order's calls, by phase and number within the phase.
 func (c *calls) of(order int64) (phases []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -461,13 +466,13 @@ func (c *calls) of(order int64) (phases []string) {
 	return phases
 }
 
-// Every call of an acquisition passes the tap and knows its grab: also those
-// that keep the lease.
+// TestCallsAreTapped checks that every call of an acquisition passes through the tap with its grab,
+// even the lease renewals.
 func TestCallsAreTapped(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		var c calls
 		l := b.locker(t, time.Second, 0, c.tap)
-		must(t, acquire(t, l, "tapped").Release(t.Context())) // a folder for it is made
+		must(t, acquire(t, l, "tapped").Release(t.Context())) // creates the parent node
 
 		scope := tap.Scope{Order: 7, Driver: 42}
 		ctx, end := scope.Enter(t.Context(), tap.Acquire)

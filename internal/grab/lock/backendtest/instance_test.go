@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// startInstance runs one within this process and returns its URL.
+// startInstance runs an instance in this process and returns its URL.
 func startInstance(t *testing.T, args ...string) string {
 	t.Helper()
 	cfg, err := instance.Parse(append([]string{"-addr", "127.0.0.1:0", "-work", "0", "-strategy", "none", "-ttl", "1500ms"}, args...))
@@ -40,7 +40,7 @@ func startInstance(t *testing.T, args ...string) string {
 	return strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
 }
 
-// call returns the status and fills in what out points to.
+// call sends a request, decodes the response into out, and returns the status.
 func call(t *testing.T, method, url, body string, out any) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -52,8 +52,8 @@ func call(t *testing.T, method, url, body string, out any) int {
 	return resp.StatusCode
 }
 
-// An instance with all servers grabs under every one of these strategies, and
-// tells how long a lease lives there.
+// TestInstance checks that an instance with all servers can grab with each of these strategies, and
+// reports how long a lease lasts.
 func TestInstance(t *testing.T) {
 	st := stacktest.With(t, needs)
 	url := startInstance(t, "-db", st.DSN, "-zk", strings.Join(st.ZooKeeper, ","), "-etcd", strings.Join(st.Etcd, ","))
@@ -87,7 +87,8 @@ func TestInstance(t *testing.T) {
 	}
 }
 
-// What SQLite cannot do, an instance refuses before any grab, and says what to do.
+// TestInstanceOnSQLite checks that an instance refuses strategies that SQLite does not support
+// before any grab, and says what to do.
 func TestInstanceOnSQLite(t *testing.T) {
 	url := startInstance(t, "-db", "sqlite:"+filepath.Join(t.TempDir(), "t.db"))
 	for strategy, want := range map[string]int{"mysql-getlock": 400, "mysql-forupdate": 400, "mysql-cas": 200, "mysql-unique": 200} {

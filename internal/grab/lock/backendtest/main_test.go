@@ -1,5 +1,4 @@
-// Package backendtest tests the locks that live in a database, in ZooKeeper and
-// in etcd, on real servers.
+// Package backendtest tests the database, ZooKeeper and etcd locks on real servers.
 package backendtest
 
 import (
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const needs = lock.SQL | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
-// servers is where a test finds them; as JSON, the spec of an Opener.
+// servers contains the server addresses for a test. Encoded as JSON, it is an Opener's spec.
 type servers struct {
 	DSN       string   `json:",omitempty"`
 	ZooKeeper []string `json:",omitempty"`
@@ -68,8 +67,8 @@ func connect(tb testing.TB, dsn string) *order.SQL {
 	return db
 }
 
-// open connects one process. Its disconnect breaks every connection to the
-// database, as the end of a process does: a pool would wait for those in use.
+// open connects one process. disconnect breaks all its database connections, as if the process had
+// died, because closing a pool would wait for the connections in use.
 func open(spec string) (env lock.Env, disconnect func(), err error) {
 	var at servers
 	if err := json.Unmarshal([]byte(spec), &at); err != nil {
@@ -120,7 +119,7 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 	return env, disconnect, nil
 }
 
-// replies lets the suite act between the reply of a server and the lock. It implements tap.Tap.
+// replies lets the suite intervene between a server's reply and the lock. It implements tap.Tap.
 func replies(ctx context.Context, _ tap.Op, send func(context.Context) error) error {
 	err := send(ctx)
 	if lost := conformtest.Replied(ctx); lost != nil {
@@ -129,13 +128,13 @@ func replies(ctx context.Context, _ tap.Op, send func(context.Context) error) er
 	return err
 }
 
-// line leads to a server, and can be cut.
+// A line is a connection to a server that a test can cut.
 type line struct {
 	net.Listener
 	to string
 
 	mu    sync.Mutex
-	conns []net.Conn // nil: cut
+	conns []net.Conn // nil after a cut
 	ends  sync.WaitGroup
 }
 
@@ -204,10 +203,10 @@ func find(name string) (lock.Strategy, error) {
 	return st, err
 }
 
-// suiteOrders is how many orders the keys of the suite are spread over.
+// suiteOrders is the number of orders to which the suite's keys are mapped.
 const suiteOrders = 100_000
 
-// orderOf returns the order that stands for a key of the suite.
+// orderOf returns the order for a key in the suite.
 func orderOf(key string) int64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, key)
@@ -227,10 +226,10 @@ func (b byOrder) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	return b.Locker.Acquire(ctx, fmt.Sprintf("locktest:{%d}", orderOf(key)))
 }
 
-// noticing is how long a server may take to notice that a client has gone.
+// noticing limits how long a server may take to notice that a client is gone.
 const noticing = 10 * time.Second
 
-// soon looks until nothing is left, for as long as noticing.
+// soon calls look until nothing is left, but stops after noticing.
 func soon(look func() ([]string, error)) ([]string, error) {
 	for end := time.Now().Add(noticing); ; time.Sleep(10 * time.Millisecond) {
 		left, err := look()
@@ -242,7 +241,7 @@ func soon(look func() ([]string, error)) ([]string, error) {
 
 var errNoHolder = errors.New("the lock has no holder")
 
-// must ends the test if something went wrong.
+// must fails the test if err is not nil.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

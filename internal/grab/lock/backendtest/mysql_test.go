@@ -17,8 +17,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// database returns a pool of connections to the shared server. Those beyond the
-// first are opened when needed.
+// database returns a connection pool for the shared server, limited to conns connections.
 func database(t *testing.T, conns int) *order.SQL {
 	t.Helper()
 	at := serversOf(t, stacktest.With(t, needs))
@@ -49,7 +48,7 @@ func acquire(t *testing.T, l lock.Locker, key string) lock.Lease {
 	return lease
 }
 
-// newOrder opens one and returns the key of its lock.
+// newOrder opens an order and returns its lock's key.
 func newOrder(t *testing.T, db *order.SQL) (id int64, key string) {
 	t.Helper()
 	id, err := db.Create(t.Context(), 1, 1)
@@ -60,7 +59,7 @@ func newOrder(t *testing.T, db *order.SQL) (id int64, key string) {
 // keyOf returns the key of an order's lock.
 func keyOf(id int64) string { return fmt.Sprintf("grab:backendtest:{%d}", id) }
 
-// rowsOf returns the Rows through which a critical section under the lease writes.
+// rowsOf returns the Rows through which the lease's holder writes.
 func rowsOf(db *order.SQL, lease lock.Lease) order.Rows {
 	if tx, ok := lease.(lock.TxLease); ok {
 		return tx.Rows()
@@ -74,7 +73,7 @@ func claim(ctx context.Context, rows order.Rows, id, driver int64, lease lock.Le
 	}, g)
 }
 
-// winners returns the drivers in the ledger of an order.
+// winners returns the drivers in an order's ledger.
 func winners(t *testing.T, db *order.SQL, id int64) (drivers []int64) {
 	t.Helper()
 	grabs, err := db.Ledger(t.Context(), id, 1)
@@ -85,14 +84,14 @@ func winners(t *testing.T, db *order.SQL, id int64) (drivers []int64) {
 	return drivers
 }
 
-// killSessions ends every session of a pool on the server.
+// killSessions makes the server end every session in a pool.
 func killSessions(t *testing.T, by *order.SQL, ids ...int64) {
 	t.Helper()
 	for _, id := range ids {
 		_, err := by.DB().ExecContext(t.Context(), fmt.Sprint("KILL ", id))
 		must(t, err)
 	}
-	for _, id := range ids { // until it is gone, and with it what it had locked
+	for _, id := range ids { // wait until the session and its locks are gone
 		_, err := soon(func() (left []string, err error) {
 			var one int64
 			err = by.DB().QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE id = ?", id).Scan(&one)
@@ -105,7 +104,7 @@ func killSessions(t *testing.T, by *order.SQL, ids ...int64) {
 	}
 }
 
-// sessionsBeside lists the sessions on the server but for those of the named pools.
+// sessionsBeside lists the server's sessions, except for the known ones.
 func sessionsBeside(t *testing.T, known map[int64]bool, db *order.SQL) (ids []int64) {
 	t.Helper()
 	rows, err := db.DB().QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID()")
@@ -122,8 +121,8 @@ func sessionsBeside(t *testing.T, known map[int64]bool, db *order.SQL) (ids []in
 	return ids
 }
 
-// The server drops the session under which A holds; B locks and writes; then A
-// writes. Over its session, A cannot; over another connection it does (F32).
+// TestSessionDropped lets the server drop A's session. B locks and writes, and then A writes. A's
+// write fails in its own session, but succeeds on another connection (F32).
 func TestSessionDropped(t *testing.T) {
 	for strategy, want := range map[string][]int64{
 		"mysql-getlock": {2}, "mysql-forupdate": {2}, "mysql-getlock-pooled": {2, 1}, "mysql-getlock-split": {2, 1},
@@ -161,7 +160,8 @@ func TestSessionDropped(t *testing.T) {
 	}
 }
 
-// One connection serves two requests of a process, and both hold (F31).
+// TestPooledConnectionServesTwo shows that two requests in a process both hold the lock if they use
+// the same pooled connection (F31).
 func TestPooledConnectionServesTwo(t *testing.T) {
 	for strategy, both := range map[string]bool{"mysql-getlock": false, "mysql-getlock-split": false, "mysql-getlock-pooled": true} {
 		t.Run(strategy, func(t *testing.T) {
@@ -181,14 +181,15 @@ func TestPooledConnectionServesTwo(t *testing.T) {
 	}
 }
 
-// The release goes over a connection that has no lock, and the lock stays (F31).
+// TestPooledReleaseElsewhere shows that the lock stays if the release uses a different connection
+// (F31).
 func TestPooledReleaseElsewhere(t *testing.T) {
 	for strategy, leaks := range map[string]bool{"mysql-getlock": false, "mysql-getlock-split": false, "mysql-getlock-pooled": true} {
 		t.Run(strategy, func(t *testing.T) {
 			db, other := database(t, 4), database(t, 4)
 			_, key := newOrder(t, other)
 			a := acquire(t, newLocker(t, strategy, lock.Env{Orders: db}), key)
-			// The next to ask gets the one connection that is idle.
+			// The next caller gets the only idle connection.
 			busy, err := db.DB().Conn(t.Context())
 			must(t, err)
 			defer busy.Close()
@@ -207,8 +208,8 @@ func TestPooledReleaseElsewhere(t *testing.T) {
 	}
 }
 
-// Databases count waits in whole seconds; a lock that is wanted for less is
-// given up after less.
+// TestWaitOfLessThanASecond checks that a client can wait for less than a second, although
+// databases wait in whole seconds.
 func TestWaitOfLessThanASecond(t *testing.T) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -217,7 +218,7 @@ func TestWaitOfLessThanASecond(t *testing.T) {
 			a := acquire(t, newLocker(t, strategy, lock.Env{Orders: db}), key)
 			b := newLocker(t, strategy, lock.Env{Orders: db, Wait: 200 * time.Millisecond})
 			least := time.Hour
-			for range 3 { // the machine may be slow, but not each time
+			for range 3 { // retry, because the machine may be slow
 				began := time.Now()
 				if _, err := b.Acquire(t.Context(), key); !errors.Is(err, lock.ErrBusy) {
 					t.Fatalf("%v, want %v", err, lock.ErrBusy)
@@ -232,8 +233,8 @@ func TestWaitOfLessThanASecond(t *testing.T) {
 	}
 }
 
-// A waiter in the database is woken by the release and does not wait for the
-// end of its second.
+// TestHandedOnInTheDatabase checks that a release wakes a waiter in the database immediately, and
+// not only at the end of its second.
 func TestHandedOnInTheDatabase(t *testing.T) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -263,8 +264,8 @@ func TestHandedOnInTheDatabase(t *testing.T) {
 	}
 }
 
-// More want locks than there are sessions: some get theirs, the others are told
-// that it is busy, and the pool has connections left for all else.
+// TestMoreAcquirersThanSessions lets more clients want locks than there are sessions. Some get
+// their locks, the others get ErrBusy, and the pool keeps connections for everything else.
 func TestMoreAcquirersThanSessions(t *testing.T) {
 	const acquirers, conns = 1000, 8
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
@@ -327,7 +328,8 @@ func TestMoreAcquirersThanSessions(t *testing.T) {
 	}
 }
 
-// Where the database has no locks, that is said at once, and what to do.
+// TestNoSessionsToLockIn checks that New reports immediately if the database has no locks, and says
+// what to do.
 func TestNoSessionsToLockIn(t *testing.T) {
 	db := connect(t, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
 	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "mysql-getlock-pooled", "mysql-getlock-split"} {

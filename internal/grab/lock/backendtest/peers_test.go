@@ -20,11 +20,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// mended is said when a library no longer does what docs/libraries.md tells of it.
+// mended is the message for a library that no longer shows a problem described in
+// docs/libraries.md.
 const mended = "it does so no longer: take it out of docs/libraries.md, and out of its entry"
 
-// go-zookeeper's Lock leaves its node behind when a reply is lost. Then no client gets the lock
-// until that session ends (F30).
+// TestZKLockLeavesItsNode shows that go-zookeeper's Lock leaves its node behind after a lost reply,
+// so no client gets the lock until that session ends (F30).
 func TestZKLockLeavesItsNode(t *testing.T) {
 	servers := serversOf(t, stacktest.With(t, needs)).ZooKeeper
 	var cut atomic.Bool
@@ -59,8 +60,8 @@ func zkLockOf(t *testing.T, servers []string, cut *atomic.Bool) lock.Locker {
 	return l
 }
 
-// cutConn breaks once, when cut is set, behind a request for the children of a node: it
-// arrives, and its reply does not.
+// cutConn closes the connection once, if cut is set, after sending a request for a node's children.
+// The request arrives, but its reply is lost.
 type cutConn struct {
 	net.Conn
 	cut *atomic.Bool
@@ -75,8 +76,9 @@ func (c cutConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// etcd's Mutex does not clean up when its context is cancelled while the first request of
-// Lock is under way, although Lock says that it tries: the key stays as long as the session.
+// TestEtcdMutexLeavesItsKey shows that etcd's Mutex does not clean up if its context is cancelled
+// during the first request of Lock, although Lock claims to try. The key stays until the session
+// ends.
 func TestEtcdMutexLeavesItsKey(t *testing.T) {
 	endpoints := serversOf(t, stacktest.With(t, needs)).Etcd
 	ctx, cancel := context.WithCancel(t.Context())

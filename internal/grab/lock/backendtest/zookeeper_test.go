@@ -13,13 +13,14 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// about returns a function that chooses the calls about one node.
+// about returns a function that selects the calls about one node.
 func about(node string) func(tap.Op) bool {
 	return func(op tap.Op) bool { return slices.Contains(op.Keys, node) }
 }
 
-// The node ahead disappears between a waiter's look at the queue and its request to watch that node.
-// The waiter must look at the queue again, because another client may be first.
+// TestZooKeeperNodeAheadGoesBeforeItIsWatched deletes the node ahead after a waiter has read the
+// queue, but before it watches that node. The waiter must read the queue again, because another
+// client may be first.
 func TestZooKeeperNodeAheadGoesBeforeItIsWatched(t *testing.T) {
 	const key = "gone-before-watch"
 	b := newBed(t, "zookeeper")
@@ -59,8 +60,8 @@ func bySequence(a, b string) int {
 	return strings.Compare(number(a), number(b))
 }
 
-// A holder cannot renew in time and gives up its lease, but its session lives on. Its node must go,
-// so that the next client gets the lock.
+// TestZooKeeperDeletesTheNodeOfALostLease lets a holder miss its renewals and give up its lease,
+// while its session lives on. Its node must disappear, so that the next client gets the lock.
 func TestZooKeeperDeletesTheNodeOfALostLease(t *testing.T) {
 	const key = "lost-lease"
 	b := newBed(t, "zookeeper")
@@ -83,8 +84,9 @@ func TestZooKeeperDeletesTheNodeOfALostLease(t *testing.T) {
 	must(t, lease.Release(t.Context()))
 }
 
-// A create is executed, but fails at the client after its caller has hung up. The client does not
-// know the name of the node, and must look for it.
+// TestZooKeeperDeletesTheNodeOfAFailedCreate lets a create request succeed on the server, but fail
+// at the client after its caller has disconnected. The client does not know the node's name, so it
+// must look for the node.
 func TestZooKeeperDeletesTheNodeOfAFailedCreate(t *testing.T) {
 	const key = "failed-create"
 	b := newBed(t, "zookeeper")

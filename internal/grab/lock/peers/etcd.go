@@ -15,17 +15,17 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// etcdMutex is the Mutex of etcd's own concurrency package. The client with the oldest key under
+// etcdMutex is the Mutex from etcd's own concurrency package. The client with the oldest key under
 // the lock's prefix holds the lock. A session keeps that key alive.
 //
-// Two acquisitions with the same session would both succeed. Therefore, each acquisition has its
-// own session, as in the examples of the package.
+// If two acquisitions shared a session, both would succeed. Therefore, each acquisition has its own
+// session, as in the package's examples.
 //
 // The lock can fail if A's session ends just after A has checked it. B then locks and writes, and A
-// writes too. If the work hangs, the session lasts as long as the process lives.
+// writes too. If the work hangs, the session lasts for as long as the process lives.
 var etcdMutex = lock.Strategy{
 	Name:         "etcd-mutex",
-	Title:        "etcd's concurrency.Mutex, with a new session for each acquire",
+	Title:        "etcd's concurrency.Mutex with a new session for each acquire",
 	Family:       "consensus",
 	Source:       "https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency",
 	Module:       "go.etcd.io/etcd/client/v3",
@@ -36,8 +36,8 @@ var etcdMutex = lock.Strategy{
 	Excludes:     catalog.Global,
 	Waiter:       "watches the key just before its own",
 	Breaks:       []string{"F15", "F28", "F29", "F41"},
-	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s). The client keeps the lease alive",
-	Unexplorable: "goroutines of its client renew its leases and continue from one schedule to the next, so a search cannot control them",
+	Lease:        "the session's WithTTL, in whole seconds (60 s by default). The client keeps the lease alive",
+	Unexplorable: "its client renews leases in goroutines that outlive a schedule, so a search cannot control them",
 	New:          newEtcdMutex,
 }
 
@@ -71,8 +71,8 @@ type etcdLocker struct {
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session starts an etcd session that continues after ctx has ended. It returns an error if the
-// context waiting ends first.
+// session starts an etcd session that outlives ctx. It returns an error if the context waiting ends
+// first.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

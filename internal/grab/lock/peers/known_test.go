@@ -17,11 +17,13 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// mended is said when a library no longer does what docs/libraries.md tells of it.
-const mended = "it does so no longer: take it out of docs/libraries.md, and out of its entry"
+// mended is the message for a library that no longer shows a problem described in
+// docs/libraries.md.
+const mended = "this no longer happens: remove it from docs/libraries.md and from the entry"
 
-// rueidislock keeps no lock alive at an interval: its script to extend changes the key that
-// it has read, so that Redis tells it of its own change, upon which it extends again.
+// TestRueidislockExtendsWithoutPause shows that rueidislock does not wait for its interval between
+// extensions. The script that extends a lease changes a tracked key, so Redis notifies the client
+// of its own change, and the client extends again.
 func TestRueidislockExtendsWithoutPause(t *testing.T) {
 	for _, tt := range []struct {
 		noLoop   bool
@@ -39,16 +41,16 @@ func TestRueidislockExtendsWithoutPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Second) // four times its ExtendInterval
+		time.Sleep(2 * time.Second) // four ExtendIntervals
 		scripts := scriptsOf(t, addr)
 		release()
 		l.Close()
-		t.Logf("%+v: %d scripts for a lock that was held for four intervals", tt, scripts)
+		t.Logf("%+v: %d scripts for a lock held for four intervals", tt, scripts)
 		if !tt.noLoop && scripts < 1000 {
 			t.Errorf("%+v: %d scripts: %s", tt, scripts, mended)
 		}
 		if tt.noLoop && scripts > 100 {
-			t.Errorf("%+v: %d scripts, also with NoLoopTracking", tt, scripts)
+			t.Errorf("%+v: %d scripts, even with NoLoopTracking", tt, scripts)
 		}
 	}
 }
@@ -67,8 +69,9 @@ func scriptsOf(t *testing.T, addr string) (n int) {
 	return n
 }
 
-// The lease of rueidislock counts from the request of an acquire, and its first extension
-// from the reply: a reply that takes more than half a lease ends it while its holder lives.
+// TestRueidislockExtendsALateGrantTooLate shows that a slow reply can end a live holder's lease.
+// The lease counts from the acquire request, but the first extension counts from the reply. A reply
+// that takes more than half a lease therefore comes too late.
 func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
 	for _, s := range []lock.Strategy{rueidislockThree, rueidislockOne} {
 		var slow sync.Once
@@ -90,7 +93,7 @@ func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		early, err := l.Acquire(t.Context(), "early") // the scripts are known from now on
+		early, err := l.Acquire(t.Context(), "early") // loads the scripts
 		if err == nil {
 			err = early.Release(t.Context())
 		}
@@ -104,12 +107,13 @@ func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
 		select {
 		case <-lease.Lost():
 		case <-time.After(env.TTL):
-			t.Errorf("%s: a grant that came after 0.7 leases is kept: %s", s.Name, mended)
+			t.Errorf("%s: a grant that took 0.7 leases is still held: %s", s.Name, mended)
 		}
 	}
 }
 
-// redislock hands out a lock whose ttl has passed, to a caller whose context lasts longer.
+// TestRedislockHandsOutWhatIsOver shows that redislock grants a lock whose ttl has already passed,
+// if the caller's context lasts longer.
 func TestRedislockHandsOutWhatIsOver(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	env, disconnect, err := conformtest.OpenRedis(addr)
@@ -124,7 +128,7 @@ func TestRedislockHandsOutWhatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		deadline time.Duration // of the caller's context; 0: it has none
+		deadline time.Duration // of the caller's context; 0 means none
 		granted  bool
 	}{{0, false}, {time.Minute, true}} {
 		ctx := context.Background()
@@ -146,7 +150,7 @@ func TestRedislockHandsOutWhatIsOver(t *testing.T) {
 	}
 }
 
-// lateReply delays replies, as a network does.
+// lateReply delays replies, as a slow network does.
 type lateReply struct{ by time.Duration }
 
 func (lateReply) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -1,10 +1,10 @@
 // Package peers wraps third-party lock libraries in lock.Locker, so that tests and benchmarks can
-// compare them with the locks of this project.
+// compare them with this project's locks.
 //
 // Each wrapper calls the library as its documentation shows, and adds nothing. It passes Env.TTL as
-// an option, and limits the wait through the context. All other options keep their defaults. The
-// wrapper converts the library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails
-// lists the conformance tests that a library does not pass.
+// an option, and limits the wait through the context, but keeps all other defaults. It converts the
+// library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails lists the conformance
+// tests that a library fails.
 //
 // Start with the Strategies table. Each library has one file. A program that imports this package
 // also finds the table in lock.Peers. The service must not import this package.
@@ -28,7 +28,7 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists libraries that poll, with pauses of only 5 ms. Benchmarks use them to show how
+// WithOptions lists polling libraries with pauses of only 5 ms. Benchmarks use them to show how
 // much of the cost comes from the default pauses.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
@@ -42,7 +42,7 @@ const (
 	longestWait = 10 * time.Second // for libraries that count attempts instead of time
 )
 
-// A lease adapts a lock from a library to the interface lock.Lease.
+// A lease adapts a library's lock to the interface lock.Lease.
 type lease struct {
 	token   string
 	fence   uint64
@@ -55,7 +55,7 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire to an error of package lock. taken means that
+// notAcquired converts a failed acquire's error to an error of package lock. taken means that
 // another client has the lock. waiting is ctx with a deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
@@ -68,7 +68,8 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// limited returns a context that ends after wait. If wait is 0, it has only the deadline of ctx.
+// limited returns a context with the timeout wait. If wait is 0, the context has only the deadline
+// of ctx.
 func limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	if wait <= 0 {
 		return context.WithCancel(ctx)

@@ -16,7 +16,7 @@ import (
 // not notice that a lease has expired.
 var redislockOnce = lock.Strategy{
 	Name:   "redislock",
-	Title:  "bsm/redislock, which does not wait for a taken lock",
+	Title:  "bsm/redislock without retries",
 	Family: "redis",
 	Source: "https://github.com/bsm/redislock#examples",
 	Module: "github.com/bsm/redislock",
@@ -25,12 +25,12 @@ var redislockOnce = lock.Strategy{
 	Claims: catalog.ClaimsOf("check"),
 	InSearch: []lock.SearchClaim{{
 		Faults: []catalog.Fault{catalog.Latency}, As: catalog.NoFault,
-		Why: "in a search, the callers of the library have no deadline, so the library gives up after one lease. In `run`, each request to an instance has a deadline",
+		Why: "in a search, the library's callers have no deadline, so the library gives up after one lease. In `run`, each request to an instance has a deadline",
 	}},
 	Excludes: catalog.Global,
-	Waiter:   "is refused at once",
+	Waiter:   "fails immediately",
 	Breaks:   []string{"F11", "F12", "F17", "F22", "F25", "F38", "F39", "F40"},
-	Lease:    "the ttl of Obtain, which the library never extends",
+	Lease:    "Obtain's ttl, which the library never extends",
 	Promises: lock.Promises{TriesOnce: true},
 	Fails: map[string]string{
 		"busy":                    waitsNot,
@@ -38,8 +38,8 @@ var redislockOnce = lock.Strategy{
 		"expiry frees the key":    waitsNot,
 		"cancelled while waiting": waitsNot,
 		"cancelled in the middle": handedOver,
-		"lost reply":              "a key whose reply was lost stays for a whole ttl",
-		"late reply":              "a grant counts as a lock even if it took longer than the ttl",
+		"lost reply":              "after a lost reply, the key stays for a full ttl",
+		"late reply":              "a grant counts even if it took longer than the ttl",
 	},
 	New: newRedislock(nil),
 }
@@ -48,14 +48,14 @@ const waitsNot = "by default, it does not retry"
 
 var redislock5ms = func() lock.Strategy {
 	s := redislockOnce
-	s.Name, s.Title, s.Waiter = "redislock-5ms", "bsm/redislock; tries every 5 ms", "tries again after 5 ms"
+	s.Name, s.Title, s.Waiter = "redislock-5ms", "bsm/redislock with a retry every 5 ms", "retries after 5 ms"
 	s.Promises.TriesOnce = false
 	s.New = newRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })
 	return s
 }()
 
-// newRedislock returns a constructor for locks with the given retry strategy. If retry is nil, they
-// never try again.
+// newRedislock returns a constructor for locks with the given retry strategy. If retry is nil, the
+// locks never retry.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

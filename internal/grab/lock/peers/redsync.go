@@ -16,11 +16,11 @@ import (
 // redsyncOne is go-redsync with a single node, as in its README. The lock is a key with an expiry.
 // It is extended only if the program calls Extend, which the wrapper does not do.
 //
-// The lock can fail if A works longer than its lease lasts, because nothing signals the end of the
-// lease. B then locks and writes, and A writes too. If the context of an acquire ends too early,
-// the cleanup fails and the key stays until it expires.
+// The lock can fail if A's work outlasts its lease, because nothing signals the end of the lease. B
+// then locks and writes, and A writes too. If an acquire's context ends too early, the cleanup
+// fails and the key stays until it expires.
 //
-// With five nodes, this library is the redlock strategy of package lock.
+// With five nodes, this library is the redlock strategy in package lock.
 var redsyncOne = lock.Strategy{
 	Name:     "redsync",
 	Title:    "go-redsync with one node; 32 tries, 50 to 250 ms apart",
@@ -31,9 +31,9 @@ var redsyncOne = lock.Strategy{
 	Guard:    order.Naive,
 	Claims:   catalog.ClaimsOf("setnx"),
 	Excludes: catalog.Global,
-	Waiter:   "tries again after 50 to 250 ms",
+	Waiter:   "retries after 50 to 250 ms",
 	Breaks:   []string{"F11", "F17", "F22", "F38", "F39", "F40"},
-	Lease:    "WithExpiry (its default is 8 s). The library never extends the lease",
+	Lease:    "WithExpiry (8 s by default). The library never extends the lease",
 	Fails: map[string]string{
 		"cancelled in the middle": handedOver,
 	},
@@ -41,17 +41,17 @@ var redsyncOne = lock.Strategy{
 }
 
 // handedOver is the reason why these locks fail the tests in which the caller disconnects.
-const handedOver = "a caller that disconnects while the lock is granted still gets it, and must check its context"
+const handedOver = "a caller that disconnects during the grant still gets the lock, so it must check its context"
 
 var redsync5ms = func() lock.Strategy {
 	s := redsyncOne
-	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync over one node; tries every 5 ms", "tries again after 5 ms"
+	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync with one node; a try every 5 ms", "retries after 5 ms"
 	s.New = newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))
 	return s
 }()
 
 // newRedsync returns a constructor for locks that create a redsync mutex for each acquire. With a
-// shared mutex, one caller could release the lock of another.
+// shared mutex, one caller could release another caller's lock.
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

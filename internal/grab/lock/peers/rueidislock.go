@@ -24,11 +24,11 @@ import (
 )
 
 // rueidislockThree is rueidislock with its default options. A client needs two of three keys in one
-// Redis server, and the library extends them. Redis notifies waiters and the holder when a key has
-// gone, through CLIENT TRACKING. The lock ends when the context of its acquire ends.
+// Redis server, and the library extends them. When a key is gone, CLIENT TRACKING notifies the
+// waiters and the holder. The lock ends when its acquire's context ends.
 //
-// The expiry of a key is a time on the client's clock. If that clock is behind the server's by more
-// than the lease, the keys expire immediately.
+// A key expires at a time on the client's clock. If that clock is behind the server's by more than
+// the lease, the keys expire immediately.
 var rueidislockThree = lock.Strategy{
 	Name:         "rueidislock",
 	Title:        "rueidislock: two of three keys in one Redis; leases are extended, waiters are notified",
@@ -39,13 +39,13 @@ var rueidislockThree = lock.Strategy{
 	Guard:        order.Naive,
 	Claims:       catalog.ClaimsOf("rueidislock"),
 	Excludes:     catalog.Global,
-	Waiter:       "is notified, and tries again",
+	Waiter:       "is notified, then retries",
 	Breaks:       []string{"F9", "F11", "F12", "F13", "F17", "F19", "F38", "F39", "F40"},
-	Lease:        "KeyValidity (its default is 5 s). The library extends the lease whenever half of this time has passed",
+	Lease:        "KeyValidity (5 s by default). The library extends the lease each time half of it has passed",
 	Unexplorable: "its own client uses sockets, so a search cannot control its steps",
 	Fails: map[string]string{
-		"unconfirmed renewals": "one extension without an answer ends the lock",
-		"two processes":        "the lock ends with the context of its acquire, before the release",
+		"unconfirmed renewals": "a single extension without a response ends the lock",
+		"two processes":        "the lock ends when the acquire's context ends, before the release",
 	},
 	Flaky: map[string]string{
 		"contention":     "a waiter needs two of three keys, so waiters with one key each block each other. On a loaded machine, none of 20 waiters got the lock for 5 s",
@@ -54,7 +54,7 @@ var rueidislockThree = lock.Strategy{
 	New: newRueidislock(0),
 }
 
-const untold = "a waiter tries again only after a tracking message about the key. On a loaded machine, a waiter got no such message within 2 s after the release"
+const untold = "a waiter retries only after a tracking message about the key. On a loaded machine, no such message arrived within 2 s of the release"
 
 // rueidislockOne uses a single key, as the library's README recommends for a single Redis server.
 var rueidislockOne = func() lock.Strategy {
@@ -158,8 +158,8 @@ type rueidisClient struct {
 	releasing *sync.Map
 }
 
-// Do runs a script of the library through Env.AroundRedis, and shifts the deadline in the script by
-// the clock error of Env. Other commands run unchanged.
+// Do runs a library script through Env.AroundRedis, and shifts the script's deadline by the clock
+// error in Env. Other commands run unchanged.
 func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
 	args := slices.Clone(cmd.Commands())
 	if len(args) < 6 || args[0] != "EVALSHA" && args[0] != "EVAL" {
@@ -191,13 +191,13 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 	return resp
 }
 
-// ofLease is the key of a context value that identifies commands of acquires and renewals.
+// ofLease is a context key that marks the commands of acquires and renewals.
 type ofLease struct{}
 
 // releaseOf returns the release to which a script belongs, or nil for a script of an acquire or a
 // renewal.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
-	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the key's number
+	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the lock's name follows the key number
 	r, ok := c.releasing.Load(key)
 	if !ok || ctx.Value(ofLease{}) != nil {
 		return nil

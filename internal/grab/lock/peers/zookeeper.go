@@ -33,10 +33,10 @@ var zkLock = lock.Strategy{
 	Excludes:     catalog.Global,
 	Waiter:       "watches the node before its own",
 	Breaks:       []string{"F15", "F29", "F30", "F41"},
-	Lease:        "the session timeout, within the limits of the server. The client keeps the session alive while it is connected",
-	Unexplorable: "its connection has no hook for single calls, so a search cannot control its steps",
+	Lease:        "the session timeout, within the server's limits. The client keeps the session alive while it is connected",
+	Unexplorable: "its connection has no hook for individual calls, so a search cannot control its steps",
 	Fails: map[string]string{
-		"loss is known": "it does not check its node, and only the end of the session is reported",
+		"loss is known": "it does not check its node, and reports only the end of the session",
 		"lost reply":    leavesNode,
 		"recovers":      leavesNode,
 	},
@@ -44,7 +44,7 @@ var zkLock = lock.Strategy{
 }
 
 // leavesNode is the reason why the lock fails the tests in which a reply is lost.
-const leavesNode = "an error during the acquire leaves its node until the session ends"
+const leavesNode = "after an error during the acquire, its node stays until the session ends"
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
 	if env.ZooKeeper == nil {
@@ -88,7 +88,7 @@ func (l *zkLocker) current() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits if it should try only once. It cannot be 0, because the
+// oneTry is how long an acquire that should try only once waits. It cannot be 0, because the
 // library always waits.
 const oneTry = time.Second
 
@@ -109,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that cannot be cancelled, and returns its error. It stops waiting when the
-// context until ends. If the function succeeds after that, call runs undo.
+// call runs a function that cannot be cancelled, and returns its error. When the context until
+// ends, call stops waiting. If the function succeeds after that, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	done := make(chan error)
 	l.left.Go(func() {
