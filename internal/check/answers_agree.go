@@ -17,14 +17,14 @@ func answersAgree(e Evidence) Verdict {
 	phantom, unacknowledged := CompareAnswers(e.Told, e.Ledger)
 	if len(phantom) > 0 {
 		p := phantom[0]
-		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %d",
-			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
+		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %s",
+			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, e.OrderText(p.Order))
 	}
-	// Ignore a ledger row whose client got no answer, because nothing was promised to that client.
+	// If a client got no answer, nothing was promised to it, so ignore its ledger row.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
-		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %d, but this driver was told that it had not won",
-			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, p.Order)
+		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %s, but this driver was told that it had not won",
+			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, e.OrderText(p.Order))
 	}
 	return pass("%s in the ledger", Plural(len(e.Told), "promised grab is", "promised grabs are"))
 }
@@ -39,8 +39,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns a sorted copy of pairs without those in leaveOut. Each pair in leaveOut removes
-// only one copy, because one lost answer explains only one row.
+// subtract returns a sorted copy of pairs without those in leaveOut. One lost answer explains only
+// one row, so each pair in leaveOut removes only one copy.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

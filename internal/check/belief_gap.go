@@ -8,8 +8,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// BeliefGap returns the longest time for which a client believed that it held the lock although
-// another client had got it. ok is false if that never happened.
+// BeliefGap returns the longest time for which a client still believed that it held the lock after
+// another client had acquired it. If that never happened, ok is false.
 func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
 	if excludes == catalog.NoExclusion {
 		return 0, false

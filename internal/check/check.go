@@ -1,22 +1,23 @@
 // Package check judges what happened to a set of orders. Its input is the [Evidence]: the ledger,
-// the answers to the clients, and the [Record] of the instances' events, which a [Scan] makes. Its
-// output is a [Verdict] for each property that a run can check: pass, fail or unknown. A property
-// never passes if the evidence is incomplete.
+// the answers to the clients, and a [Record] of the instances' events, made by a [Scan]. Its output
+// is a [Verdict] for each property that a run can check: pass, fail or unknown. A property never
+// passes if the evidence is incomplete.
 //
-// Start reading at [Judge]. CountGrabs, CompareAnswers and Overlaps calculate the figures for
-// tables as well as verdicts, so that both always agree. [Explain] makes the timeline of an order
-// whose property was violated.
+// Start reading at [Judge]. Tables and verdicts always agree, because both get their figures from
+// CountGrabs, CompareAnswers and Overlaps. If an order violates a property, [Explain] makes a
+// timeline of it.
 package check
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
-// Result is the result of checking a property: pass, fail or unknown.
+// Result says whether a property holds: pass, fail or unknown.
 type Result string
 
 // These are the possible results.
@@ -28,12 +29,12 @@ const (
 
 // Verdict is the result for one property.
 type Verdict struct {
-	Property string `json:"checker"` // the name of the property in package catalog
+	Property string `json:"checker"` // the property's name in package catalog
 	Result   Result `json:"result"`
 	Why      string `json:"why"` // the reason for the result, as a sentence
 }
 
-// checkers lists the functions that check the properties, with the most important property first.
+// checkers lists the functions that check the properties, most important property first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -48,8 +49,11 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the given properties, or all properties if none are given.
+// Judge checks the given properties. If none are given, it checks all of them.
 func Judge(e Evidence, properties ...string) []Verdict {
+	if e.OrderText == nil {
+		e.OrderText = func(number int64) string { return strconv.FormatInt(number, 10) }
+	}
 	var verdicts []Verdict
 	for _, c := range checkers {
 		if len(properties) == 0 || slices.Contains(properties, c.property) {
@@ -61,34 +65,36 @@ func Judge(e Evidence, properties ...string) []Verdict {
 	return verdicts
 }
 
-// Pair stands for one driver's attempt to grab one order.
+// Pair is one driver's attempt to grab one order.
 type Pair struct{ Order, Driver int64 }
 
 // Evidence is everything that we know about a set of orders after the load has ended.
 type Evidence struct {
 	Ledger []order.Grab // sorted by the time of the write
-	// NoLedger is the error that occurred when the ledger was read, or nil.
+	// NoLedger is the error from reading the ledger, or nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger. The winners are then those in Told.
+	// FromAnswers means that there is no ledger, so the winners are those in Told.
 	FromAnswers bool
-	// Foreign means that the ledger was read with the user's own query. A JOIN in that query may
-	// repeat rows.
+	// Foreign means that the ledger comes from the user's own query, which may repeat rows, for
+	// example because of a JOIN.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
-	Unsure []Pair // the attempts whose outcome is unknown
+	Unsure []Pair // attempts with an unknown outcome
 
 	Record   *Record           // the events that the instances recorded; nil if they recorded none
 	Excludes catalog.Exclusion // the scope within which the lock excludes other clients
 	Guard    order.Guard       // the guard that checked the writes
-	Units    int               // the number of units of each order; 0 means 1
-	// UntilClaim means that writing the winner also releases the lock.
+	Units    int               // units per order; 0 means 1
+	// UntilClaim means that the write of the winner also releases the lock.
 	UntilClaim bool
 
-	Stuck []int64 // the orders for which the final test grab was answered neither grabbed nor taken
-	// NoProbe is the error because of which the final test grabs showed nothing, or nil if they
-	// were conclusive.
+	Stuck []int64 // orders for which the final test grab was answered neither grabbed nor taken
+	// NoProbe says why the final test grabs were inconclusive. If they were conclusive, it is nil.
 	NoProbe error
+
+	// OrderText returns the service's ID of an order. If it is nil, the number is the ID.
+	OrderText func(number int64) string
 }
 
 func (e Evidence) units() int { return max(e.Units, 1) }
@@ -103,8 +109,8 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the result "unknown" for a property that seems to hold, because lost events
-// could have shown a violation.
+// eventsLost returns the result "unknown" for a property that seems to hold. The lost events could
+// have shown a violation.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -52,6 +53,7 @@ func countsInGrammar(text string) bool {
 
 func TestVerdicts(t *testing.T) {
 	p := func(order, driver int64) check.Pair { return check.Pair{Order: order, Driver: driver} }
+	hex := func(number int64) string { return fmt.Sprintf("%#x", number) }
 	for _, tt := range []struct {
 		name    string
 		checker string
@@ -116,6 +118,11 @@ func TestVerdicts(t *testing.T) {
 		{"foreign", "answers-agree", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Unknown, "no ledger"},
 
 		{"all answered", "stuck", check.Evidence{}, check.Pass, ""},
+		{"a lock that never lets go, of a service", "stuck", check.Evidence{Stuck: []int64{4}, OrderText: hex}, check.Fail, "1 order is stuck, because a new driver got no answer; for example, order 0x4"},
+		{"a winner without a row, of a service", "answers-agree", check.Evidence{Told: []check.Pair{p(10, 2)}, OrderText: hex}, check.Fail,
+			"1 grab was promised that the ledger does not have; for example, driver 2 was told that it had won order 0xa"},
+		{"two winners, of a service", "one-winner", check.Evidence{Ledger: rows(p(11, 1), p(11, 2)), OrderText: hex}, check.Fail,
+			"1 order was grabbed more than once; for example, order 0xb has 2 rows"},
 		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders are stuck, because a new driver got no answer; for example, order 4"},
 		{"not probed", "stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
 		{"some stuck, some not probed", "stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order is stuck"},
@@ -125,8 +132,8 @@ func TestVerdicts(t *testing.T) {
 			{Span: check.Span{Order: 1, Driver: 1, Instance: "A", From: 10 * time.Millisecond, To: 40 * time.Millisecond}},
 			{Span: check.Span{Order: 1, Driver: 2, Instance: "B", From: 15 * time.Millisecond, To: 50 * time.Millisecond}},
 		}}}, check.Fail, "driver 2 (instance B) entered 25ms before driver 1 (instance A) left"},
-		{"foreign, no record", "holders-exclusive", check.Evidence{Excludes: catalog.NoExclusion, Foreign: true}, check.Unknown, "the lock of the service is not visible"},
-		{"no record", "holders-exclusive", check.Evidence{Excludes: catalog.Global}, check.Unknown, "not recorded"},
+		{"foreign, no record", "holders-exclusive", check.Evidence{Excludes: catalog.NoExclusion, Foreign: true}, check.Unknown, "the service's lock is not visible"},
+		{"no record", "holders-exclusive", check.Evidence{Excludes: catalog.Global}, check.Unknown, "do not say who held the lock"},
 
 		{"lower than two that were got before", "fence", check.Evidence{Record: &check.Record{Holds: []check.Hold{
 			{Span: check.Span{Order: 1, Driver: 1, Instance: "A", Fence: 7, From: 1}},

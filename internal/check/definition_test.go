@@ -227,7 +227,7 @@ func TestStaleWriteNames(t *testing.T) {
 		{Span: check.Span{Order: 3, Driver: 2, From: 3, To: 4, Fence: 5}, Sure: true},
 	}}
 	v := verdict(t, catalog.StaleWrite, check.Evidence{Record: &rec, Guard: order.FenceWrite})
-	want := "the claim of driver 2 on order 3 was written with token 5 when the database had seen 9"
+	want := "driver 2 wrote order 3 with token 5 after the database had seen token 9"
 	if v.Result != check.Fail || v.Why != want {
 		t.Errorf("%s: %q, want %q", v.Result, v.Why, want)
 	}

@@ -24,14 +24,14 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// lowerToken finds a fencing token that is not higher than an earlier token of the same order. It
-// ignores calls that ran at the same time, because either of them may have been first.
+// lowerToken finds a fencing token that is not higher than an earlier token for the same order. It
+// ignores concurrent calls, because either of them may have been first.
 func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Asked, b.Asked))
 	})
-	var highest Hold // the holder with the highest token of the order so far
+	var highest Hold // the holder with the order's highest token so far
 	next := 0
 	for _, h := range byCall {
 		for ; next < len(byReturn) && earlier(byReturn[next], h); next++ {
@@ -46,13 +46,13 @@ func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	return firstRepeat(byReturn)
 }
 
-// earlier reports whether holder a had got the lock before holder b asked for it. It also returns
+// earlier reports whether holder a acquired the lock before holder b asked for it. It also returns
 // true if a belongs to an earlier order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }
 
-// firstRepeat finds two holders that got the same fencing token for the same order.
+// firstRepeat finds two holders with the same fencing token for the same order.
 func firstRepeat(holds []Hold) (before, after Hold, found bool) {
 	type token struct {
 		order int64

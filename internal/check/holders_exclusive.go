@@ -11,14 +11,14 @@ import (
 func holdersExclusive(e Evidence) Verdict {
 	switch {
 	case e.Foreign && e.Record == nil:
-		return unknown("the lock of the service is not visible")
+		return unknown("the service's lock is not visible")
 	case e.Excludes == catalog.NoExclusion:
 		return unknown("the strategy has no lock")
 	case e.Record == nil:
-		return unknown("it was not recorded who held the lock")
+		return unknown("the events do not say who held the lock")
 	}
-	// If events are missing, the end of a hold may be missing too. Use only holds with a recorded
-	// end, because the others cannot prove an overlap.
+	// If events are missing, the end of a hold may be missing too. A hold without a recorded end
+	// cannot prove an overlap, so ignore it.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -37,12 +37,12 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a pair of periods in which the second began before the first had ended.
+// Overlap is a pair of periods, the second of which began before the first had ended.
 type Overlap struct{ First, Second Span }
 
-// Overlaps returns an entry for every hold that began while another client held the lock of the
-// same order. n simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], it compares
-// only holds of the same instance.
+// Overlaps returns an entry for every hold that began while another client held the lock for the
+// same order. n simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], only holds
+// of the same instance can overlap.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
@@ -69,8 +69,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup returns 0 if two periods must not overlap. It compares their orders and, if the lock
-// works only within a process, also their instances.
+// compareGroup returns 0 if two periods must not overlap. It compares their orders and, for a lock
+// that works only within a process, their instances.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

@@ -47,8 +47,8 @@ func linearizable(e Evidence) Verdict {
 // linearizeTimeout limits the time for each order.
 var linearizeTimeout = 2 * time.Second
 
-// grabUnits returns a model for porcupine in which the first drivers get one unit each, until no
-// units are left. The state is the number of sold units.
+// grabUnits returns a porcupine model in which each driver gets one unit until none are left. Its
+// state is the number of units sold.
 func grabUnits(units int) porcupine.NondeterministicModel {
 	return porcupine.NondeterministicModel{
 		Init: func() []any { return []any{0} },
@@ -79,8 +79,8 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize looks for a sequence of grabs that fits the model. It skips the search if there are
-// more winners than units, because then no sequence can fit.
+// linearize looks for a sequence of grabs that fits the model. If there are more winners than
+// units, no sequence can fit, so it skips the search.
 func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal

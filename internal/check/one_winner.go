@@ -22,26 +22,25 @@ func oneWinner(e Evidence) Verdict {
 	}
 	c := CountGrabs(e.Ledger, e.Units)
 	if e.Foreign && c.DoubleGrabs > 0 && CountGrabs(e.WithoutRepeats(1), e.Units).DoubleGrabs == 0 {
-		return unknown("every surplus row repeats an order and its driver, for example %[2]d rows of order %[1]d: the query may double rows, or the service may write them twice", c.Most, c.MostRows)
+		return unknown("every surplus row repeats an order and its driver, for example %[2]d rows of order %[1]s: the query may double rows, or the service may write them twice", e.OrderText(c.Most), c.MostRows)
 	}
 	if e.Units > 1 {
 		return oversold(e, c, "sold")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s grabbed more than once; for example, order %d has %d rows", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+		return fail("%s grabbed more than once; for example, order %s has %d rows", Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
 	}
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold checks that the answers promise each order to only one driver. It does not need the
-// ledger.
+// oneWinnerTold checks without the ledger that the answers promise each order to only one driver.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
 		return oversold(e, c, "promised")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s promised more than once; for example, order %d was promised to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+		return fail("%s promised more than once; for example, order %s was promised to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
 	}
 	// A client whose outcome is unknown may have won too.
 	winners := map[int64]int{}
@@ -49,9 +48,9 @@ func oneWinnerTold(e Evidence) Verdict {
 		switch winners[p.Order]++; {
 		case winners[p.Order] <= e.units():
 		case e.Units > 1:
-			return unknown("order %d (%d units) may have another winner, because an answer was lost", p.Order, e.Units)
+			return unknown("order %s (%d units) may have another winner, because an answer was lost", e.OrderText(p.Order), e.Units)
 		default:
-			return unknown("order %d may have a second winner, whose answer was lost", p.Order)
+			return unknown("order %s may have a second winner, whose answer was lost", e.OrderText(p.Order))
 		}
 	}
 	if e.Units > 1 {
@@ -60,22 +59,22 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict for orders with several units. done is the word for its message,
-// such as "sold".
+// oversold returns the verdict for orders with several units. done is a word for the message, such
+// as "sold".
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
-		return fail("%s %s too often; for example, order %d has %d units, but was %s %d times",
-			Plural(c.OrdersDouble, "order was", "orders were"), done, c.Most, e.Units, done, c.MostRows)
+		return fail("%s %s too often; for example, order %s has %d units, but was %s %d times",
+			Plural(c.OrdersDouble, "order was", "orders were"), done, e.OrderText(c.Most), e.Units, done, c.MostRows)
 	}
 	return pass("%s %s, and no order was %s more than %d times", Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
 }
 
-// Pairs returns the attempts that wrote the rows of a ledger.
+// Pairs returns the attempts that wrote a ledger's rows.
 func Pairs(ledger []order.Grab) []Pair {
 	return catalog.Map(ledger, func(g order.Grab) Pair { return Pair{g.Order, g.Driver} })
 }
 
-// Rows returns the ledger rows that should exist according to the answers "grabbed".
+// Rows returns the ledger rows that the answers "grabbed" promise.
 func Rows(told []Pair) []order.Grab {
 	return catalog.Map(told, func(p Pair) order.Grab { return order.Grab{Order: p.Order, Driver: p.Driver} })
 }
@@ -104,15 +103,15 @@ func RowsByOrder(ledger []order.Grab) map[int64]int {
 type Grabs struct {
 	Rows         int
 	Orders       int // the number of orders with at least one row
-	DoubleGrabs  int // the number of rows that exceed the units of their order
+	DoubleGrabs  int // the number of rows in excess of their order's units
 	OrdersDouble int // the number of orders with more rows than units
 
-	Most     int64 // the order with the most rows; if several, the first of them; 0 if the ledger is empty
+	Most     int64 // the first order with the highest number of rows; 0 if the ledger is empty
 	MostRows int
 }
 
-// CountGrabs counts the grabs and double-grabs in a ledger. Each order has the given number of
-// units, where 0 means 1.
+// CountGrabs counts the grabs and double-grabs in a ledger. units is the number of units per order,
+// where 0 means 1.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

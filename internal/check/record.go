@@ -16,38 +16,38 @@ type Span struct {
 	From, To        time.Duration // by CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen stands for the end of a period if the real end was not recorded.
+// endUnseen is the end of a period whose real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
 
-// compare sorts spans by the ids of their orders, and then by the times at which they begin.
+// compare sorts spans by order ID, and then by start time.
 func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
 
-// Hold is a period in which a client certainly held the lock. It begins when acquire returns and
-// ends when release is called.
+// Hold is a period during which a client certainly held the lock. It begins when acquire returns
+// and ends when release is called.
 type Hold struct {
 	Span
-	Asked  time.Duration // a time at which the acquire had not yet been called, or had just been called; 0 if unknown
+	Asked  time.Duration // the time of the acquire call or an earlier time; 0 if unknown
 	Closed bool          // whether its end was recorded; otherwise, To is the latest possible end
 	Read   time.Duration // when the read returned; 0 if the read did not succeed
 	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it never did
 }
 
-// Effect is a write that happened or may have happened, together with its time.
+// Effect is a write that happened or may have happened, with its time.
 type Effect struct {
 	Span
 	Sure bool // whether the write certainly happened
 }
 
-// Outcome says what a grab tells us about its order.
+// Outcome is what a grab tells us about its order.
 type Outcome string
 
-// These are the possible outcomes. A grab is not recorded if it shows nothing about the order.
+// These are the possible outcomes. A grab that shows nothing about the order is not recorded.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -64,14 +64,14 @@ type Op struct {
 type Record struct {
 	Holds   []Hold
 	Effects []Effect
-	// Ops contains all grabs that may have won, and the first grab that failed because the order
-	// was taken.
+	// Ops contains all grabs that may have won, and the first grab that found the order taken.
 	Ops           []Op
-	NearMisses    map[int64]int // for each order, the number of stale or second writes that a guard or a fencing token refused
+	NearMisses    map[int64]int // the number of stale or second writes that a guard or a fencing token refused, by order
 	MissingEvents int           // the number of events that are known to be missing or incomplete
 }
 
-// CountNearMisses returns how many stale or second writes the database refused, over all orders.
+// CountNearMisses returns how many stale or second writes the database refused, for all orders
+// together.
 func (r *Record) CountNearMisses() (n int) {
 	for _, of := range r.NearMisses {
 		n += of

@@ -8,39 +8,38 @@ import (
 	"grablab/internal/history"
 )
 
-// Scan reads events one by one, so that the history need not fit in memory. The events of one
-// instance must arrive in the order of their sequence numbers. Events of different instances may be
-// interleaved.
+// Scan reads events one by one, so that the history need not fit in memory. Each instance's events
+// must arrive in sequence order, but events of different instances may be interleaved.
 //
-// A new incarnation means that the process was restarted. So does a sequence number that is not
-// higher than the one before. The holds of the old process end with its last event.
+// A new incarnation means that the process was restarted, and so does a sequence number that does
+// not increase. The old process's holds end with its last event.
 type Scan struct {
-	// Since maps each instance to the sequence number of its last event before this record. If an
-	// instance has no entry, any first number is accepted.
+	// Since maps each instance to the sequence number of its last event before this record. Without
+	// an entry, any first number is valid.
 	Since map[string]uint64
-	// UntilClaim means that writing the winner also releases the lock.
+	// UntilClaim means that the write of the winner also releases the lock.
 	UntilClaim bool
 
 	record Record
-	holds  pending[int] // the index in record.Holds of each hold whose release has not returned
+	holds  pending[int] // indexes into record.Holds: holds whose release has not returned
 	claims pending[Effect]
-	grabs  pending[Op]    // the grabs without an answer; the key contains no token, because a grab begins before it has one
-	taken  map[int64]Span // the first grab of each order with the answer taken
+	grabs  pending[Op]    // unanswered grabs; their keys contain no token, because a grab begins before it has one
+	taken  map[int64]Span // each order's first grab with the answer taken
 	last   map[string]history.Event
 	end    time.Duration
 }
 
-// attempt identifies a driver's attempt to grab an order. If two calls have the same key, we assume
-// that they end in the order in which they began.
+// attempt identifies a driver's attempt to grab an order. Calls with the same key are assumed to
+// end in the order in which they began.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending contains the calls of each attempt that have not returned yet, oldest first.
+// pending holds each attempt's unfinished calls, oldest first.
 type pending[T any] map[attempt][]T
 
-// pop removes and returns the oldest call of an attempt. ok is false if there is none.
+// pop removes and returns an attempt's oldest call. ok is false if there is none.
 func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	if len(p[a]) == 0 {
 		return oldest, false
@@ -81,13 +80,13 @@ func (s *Scan) Add(e history.Event) {
 	s.hold(a, e)
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
-		s.record.MissingEvents++ // old records contain no codes, so it is unknown why the operation failed
+		s.record.MissingEvents++ // old records have no codes, so the reason of the failure is unknown
 	case isNearMiss(e):
 		s.record.NearMisses[e.Order]++
 	}
 }
 
-// sequence counts how many events of the instance are missing directly before e.
+// sequence counts how many of the instance's events are missing directly before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation
@@ -95,7 +94,7 @@ func (s *Scan) sequence(e history.Event) {
 		before.Seq, known = s.Since[e.Instance]
 	}
 	switch {
-	case anew, known && e.Seq <= before.Seq: // the event comes from a new process of the instance
+	case anew, known && e.Seq <= before.Seq: // the instance has a new process
 		s.record.MissingEvents += int(e.Seq - min(e.Seq, 1))
 		s.abandon(e.Instance, before.T)
 	case known:
@@ -152,12 +151,11 @@ func (s *Scan) close(a attempt, t time.Duration) {
 		}
 	}
 	if !s.UntilClaim {
-		s.record.MissingEvents++ // the acquire of this lease is missing from the record
+		s.record.MissingEvents++ // this lease's acquire is missing from the record
 	}
 }
 
-// claim records the write of a winner. If it is unknown whether the write happened, claim records a
-// possible write.
+// claim records a winner's write. If the outcome is unknown, it records a possible write.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -173,8 +171,8 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records the result of a grab. It ignores failures other than "taken", because they show
-// nothing about the order.
+// grab records the result of a grab. It ignores failures other than "taken", which show nothing
+// about the order.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
@@ -189,7 +187,7 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	case e.Kind == history.OK:
 		op.To, op.Outcome = e.T, Won
 		s.record.Ops = append(s.record.Ops, op)
-	case e.Kind == history.Info: // the write of this attempt may still take effect
+	case e.Kind == history.Info: // this attempt's write may still take effect
 		s.record.Ops = append(s.record.Ops, op)
 	case e.Code == history.Taken:
 		op.To = e.T
@@ -199,8 +197,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the holds of a process that has died. Its unfinished writes and grabs stay open,
-// because they may take effect later.
+// abandon ends a dead process's holds. Its unfinished writes and grabs stay open, because they may
+// take effect later.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
@@ -211,8 +209,8 @@ func (s *Scan) abandon(instance string, at time.Duration) {
 	s.record.Ops = append(s.record.Ops, s.grabs.of(instance)...)
 }
 
-// Record returns the summary of all events so far. A hold without a recorded end lasts until its
-// process restarted, or until the end of the record.
+// Record summarizes all events so far. A hold without a recorded end lasts until its process
+// restarted, or until the end of the record.
 func (s *Scan) Record() *Record {
 	r := s.record
 	r.Holds, r.Effects, r.Ops, r.NearMisses = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops), maps.Clone(r.NearMisses)
@@ -235,8 +233,8 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// isNearMiss reports whether the database prevented a wrong write, because the fencing token was
-// old or the order was taken.
+// isNearMiss reports whether the database prevented a wrong write, because of an old fencing token
+// or a taken order.
 func isNearMiss(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard records the fencing token before the read

@@ -23,7 +23,7 @@ func staleWrite(e Evidence) Verdict {
 		switch {
 		case effect.Fence >= fence:
 		case effect.Sure:
-			return fail("the claim of driver %d on order %d was written with token %d when the database had seen %d",
+			return fail("driver %d wrote order %d with token %d after the database had seen token %d",
 				effect.Driver, effect.Order, effect.Fence, fence)
 		default:
 			doubt = &effect
@@ -41,7 +41,8 @@ func staleWrite(e Evidence) Verdict {
 	}
 }
 
-// lowerTokenInLedger finds a row with a lower fencing token than an earlier row of the same order.
+// lowerTokenInLedger finds a ledger row with a lower fencing token than an earlier row for the same
+// order.
 func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	highest := map[int64]order.Grab{}
 	for _, g := range ledger {
@@ -59,8 +60,8 @@ type sighting struct {
 	fence uint64
 }
 
-// seenFences returns, for each order, the fencing tokens that the database has seen, and the times
-// of its replies.
+// seenFences returns the fencing tokens that the database has seen, by order, with the times of its
+// replies.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
 	for _, e := range r.Effects {
@@ -78,7 +79,7 @@ func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	return seen
 }
 
-// highestBefore returns the highest fencing token that was seen before t, or 0 if there was none.
+// highestBefore returns the highest fencing token seen before t, or 0 if there was none.
 func highestBefore(seen []sighting, t time.Duration) (fence uint64) {
 	for _, s := range seen {
 		if s.t < t {

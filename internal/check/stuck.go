@@ -5,8 +5,8 @@ import "slices"
 func stuckOrder(e Evidence) Verdict {
 	switch {
 	case len(e.Stuck) > 0: // this determines the verdict even if other test grabs were inconclusive
-		return fail("%s stuck, because a new driver got no answer; for example, order %d",
-			Plural(len(e.Stuck), "order is", "orders are"), slices.Min(e.Stuck))
+		return fail("%s stuck, because a new driver got no answer; for example, order %s",
+			Plural(len(e.Stuck), "order is", "orders are"), e.OrderText(slices.Min(e.Stuck)))
 	case e.NoProbe != nil:
 		return unknown("the orders could not be probed: %v", e.NoProbe)
 	default:

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Case describes an order, and the violation of a property that its timeline should explain.
+// Case describes an order, and the property violation that its timeline should explain.
 type Case struct {
 	Order    int64
 	Property string        // the name of the property in package catalog
@@ -25,22 +25,21 @@ type Case struct {
 	UntilClaim bool
 	Breaks     []string
 
-	Units int // the units of the order; 0 means 1
+	Units int // the order's number of units; 0 means 1
 }
 
 func (c Case) units() int { return max(c.Units, 1) }
 
-// Timeline is the shortest part of the recorded history that explains what went wrong with an
-// order.
+// Timeline explains what went wrong with an order, using as few recorded events as possible.
 type Timeline struct {
 	Order    int64  `json:"order"`
 	Property string `json:"property"`               // the property that was violated; empty if a late write was refused
 	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the violation
-	Name     string `json:"name,omitempty"`         // the name of the failure mode
+	Name     string `json:"name,omitempty"`         // the failure mode's name
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// These fields are needed only to draw a diagram of the order.
+	// These fields are needed only for the order's diagram.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
@@ -55,8 +54,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents limits the number of events in a timeline. Twenty drivers that try once cause about a
-// third of that.
+// mostEvents is the maximum number of events in a timeline. Twenty drivers that try once cause
+// about a third of that.
 const mostEvents = 480
 
 // Step is one fact in a timeline.
@@ -69,8 +68,8 @@ type Step struct {
 	True     string  `json:"true"`     // what is true after this step, according to the record and the ledger
 }
 
-// Explain makes a timeline for an order from its events and the ledger. ok is false if too few
-// events were recorded.
+// Explain makes an order's timeline from its events and the ledger. ok is false if too few events
+// were recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event
@@ -111,8 +110,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept selects the events to store, and returns how many others it has left out. If there are too
-// many events, it prefers those of the drivers in shown.
+// kept selects the events to store, and returns how many it has left out. If there are too many, it
+// prefers events of the drivers in shown.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -137,11 +136,11 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder collects the recorded events of one order and picks those that explain the failure.
+// builder collects an order's events and picks those that explain the failure.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
-	writes []history.Event // the claims whose rows are in the ledger
+	writes []history.Event // the claims with a ledger row
 	holds  []Hold
 }
 
@@ -166,8 +165,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event that wrote a ledger row: the reply to the write if it was recorded, and
-// otherwise the call.
+// writeOf returns the event that wrote a ledger row. This is the reply to the write or, if no reply
+// was recorded, the call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -186,8 +185,7 @@ func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
 
 func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
 
-// tooManyWinners returns the events of the shortest period in which more drivers win than there are
-// units.
+// tooManyWinners returns the events of the shortest period with more winners than units.
 func (b *builder) tooManyWinners() (shortest []history.Event) {
 	for i := b.units(); i < len(b.writes); i++ {
 		begin, winners := b.writes[i].T, []actor{}
@@ -202,8 +200,8 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// beginOf returns when an attempt got the lock, or when it read the order if the strategy has no
-// lock.
+// beginOf returns when an attempt acquired the lock. If the strategy has no lock, it returns when
+// the attempt read the order.
 func (b *builder) beginOf(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -215,8 +213,8 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	return e.T
 }
 
-// lastBefore returns when the driver of e last called op in the same attempt. ok is false if that
-// was not recorded.
+// lastBefore returns when e's driver last called op in the same attempt. ok is false if that was
+// not recorded.
 func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at time.Duration, ok bool) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == op && x.Kind == kind {
@@ -226,8 +224,8 @@ func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at 
 	return at, ok
 }
 
-// eventsBetween returns the events of the drivers in who, between a time and the event last. It
-// omits events after a driver's write, and adds releases that freed these drivers' locks by
+// eventsBetween returns the events of the drivers in who, from a given time to the event last. It
+// omits events after a driver's write, and adds other drivers' releases that freed these locks by
 // mistake.
 func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
@@ -260,7 +258,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// isShown returns false for events that do not help to explain a failure, such as renewals.
+// isShown reports whether an event helps to explain a failure. For example, renewals do not.
 func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -274,7 +272,7 @@ func (b *builder) isShown(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls removes the start of a call if the very next event is the end of that call.
+// withoutEmptyCalls removes the start of a call if the very next event is that call's end.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -286,8 +284,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the events from the moment at which one driver gets the lock until another
-// driver gets it too early.
+// twoHolders returns the events from one driver's acquire to another driver's acquire that came too
+// early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -300,8 +298,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.eventsBetween(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns the events of the driver that may still hold the lock. It adds the first and the
-// last failed attempt of another driver to get the lock.
+// stuck returns the events of the driver that may still hold the lock, plus the first and the last
+// failed attempt of another driver.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.lastUnreleased()
 	if !ok {
@@ -316,8 +314,8 @@ func (b *builder) stuck() []history.Event {
 	}))
 }
 
-// lastUnreleased returns the event with which a driver got a lock that it never released. If there
-// is none, it returns the first event of a grab that never ended.
+// lastUnreleased returns the acquire of a lock that was never released. If there is none, it
+// returns the first event of a grab that never ended.
 func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -343,8 +341,8 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps converts events to the rows of a timeline. Each row shows what the driver believed at that
-// time and what was true.
+// steps converts events to timeline rows. Each row shows what the driver believed and what was
+// true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}
@@ -373,7 +371,7 @@ func describe(e history.Event) string {
 	return text
 }
 
-// descriptions maps the operation and the kind of an event to its description in a timeline.
+// descriptions maps an event's operation and kind to its description in a timeline.
 var descriptions = map[string]string{
 	"grab invoke":  "asks for the order",
 	"acquire ok":   "gets the lock",

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows the events of an order, and keeps track of who has the lock, who has won, and what
-// each driver knows.
+// state follows an order's events, and tracks who has the lock, who has won, and what each driver
+// knows.
 type state struct {
 	*builder
 	inside  []insider
@@ -19,12 +19,12 @@ type state struct {
 	beliefs map[actor]string
 }
 
-// insider is a driver that has got the lock and has not released it yet.
+// insider is a driver that has acquired the lock and has not released it yet.
 type insider struct {
 	actor
 	until       time.Duration // when its lease ends; 0 if unknown
-	incarnation int           // how often its process had started
-	lost        bool          // whether another driver has got the lock in the meantime
+	incarnation int           // how many times its process had started
+	lost        bool          // whether another driver has acquired the lock in the meantime
 	leaves      bool          // whether it has called release, but the call has not returned
 	died        bool
 }
@@ -60,7 +60,7 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what a driver believes after event e, or "" if it learns nothing new.
+// belief returns what a driver believes after event e, or "" if e tells it nothing new.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -89,8 +89,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a driver believes after it has read the order. Old records do not say
-// whether the order was open, so it checks whether the driver wrote later.
+// readBelief returns what a driver believes after reading the order. Old records do not say whether
+// the order was open, so readBelief checks whether the driver wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -113,7 +113,7 @@ func (b *builder) writesAfter(e history.Event) bool {
 	})
 }
 
-// truth describes who really has the lock, and who has won according to the ledger.
+// truth describes who really has the lock, and who has won by the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -134,7 +134,7 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// leaseEnd returns when the lease that e grants or renews will end, or 0 if that is unknown.
+// leaseEnd returns the end of the lease that e grants or renews, or 0 if it is unknown.
 func (s *state) leaseEnd(e history.Event) time.Duration {
 	switch {
 	case e.Lease > 0:
@@ -146,8 +146,7 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 	}
 }
 
-// holders returns a description of the drivers that have the lock, those that continue without it,
-// and those that died with it.
+// holders describes which drivers have the lock, continue without it, or died with it.
 func (s *state) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {

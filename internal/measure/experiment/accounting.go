@@ -15,13 +15,13 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers of the service while the load runs. To save memory, it keeps
-// details only of wins and of orders that are not finished.
+// accounting counts the service's responses while the load runs. To save memory, it keeps details
+// only of wins and unfinished orders.
 type accounting struct {
 	drivers int
-	units   int               // units that each order has for sale
-	partial bool              // only some drivers of each order are counted, so per-order state is not kept
-	names   map[string]string // name of each instance by its URL; instances of this program name themselves in each answer instead
+	units   int               // units for sale per order
+	partial bool              // only some of each order's drivers are counted, so per-order state is not kept
+	names   map[string]string // instance names by URL; instances of this program name themselves in each response instead
 	shape   *target.Shape
 	began   time.Time
 
@@ -29,55 +29,55 @@ type accounting struct {
 	outcomes map[grab.Outcome]int
 	errors   map[string]int
 	servedBy map[string]int
-	competed map[string]bool // instances on which at least one request got far enough to ask for the lock
+	competed map[string]bool // instances on which at least one request got as far as asking for the lock
 
 	scheduled, sent load.Histogram
 	series          *load.Series
 	lastEnd         time.Time
 	lastDue         time.Time
 	lastSeq         uint64         // sequence number of the request that was due last
-	served          load.Histogram // time from the start of the load to each answer of a request that got far enough to ask for the lock
+	served          load.Histogram // time from the start of the load to each response whose request got as far as asking for the lock
 
-	open       map[int64]*orderState // orders that still wait for the answers of some drivers
+	open       map[int64]*orderState // orders for which some drivers still wait for a response
 	contended  int
 	tried      int            // orders for which at least one driver got the lock
-	unclaimed  []int64        // orders that the service reported as taken, without telling any driver that it won
+	unclaimed  []int64        // orders that the service reported as taken without telling any driver that it won
 	told       []check.Pair   // drivers that were told that they won
-	unsure     []check.Pair   // drivers that may have won, although they were not told that they won
-	probeWins  int            // how many wins in told come from test requests after the load
+	unsure     []check.Pair   // drivers that may have won without being told
+	probeWins  int            // how many wins in told come from probes
 	winnerless []int64        // orders that the service reports as taken although the ledger has no winner
-	busy       map[int64]bool // orders for which the test requests after the load were answered with "busy" until the end
+	busy       map[int64]bool // orders whose probes were answered "busy" until the end
 
 	// These fields are used only if orders have several units to sell.
-	refusedLast []int64         // orders for which a driver was refused after the last sale
+	refusedLast []int64         // orders that refused a driver after their last sale
 	soldOut     int             // orders whose units were all confirmed as sold
-	soldOutBy   time.Time       // when the last of these orders was sold out
-	sales       []time.Duration // time from the beginning of the load until each sale was confirmed
+	soldOutBy   time.Time       // when the last of these orders sold out
+	sales       []time.Duration // time from the start of the load to each confirmed sale
 	inOrder     int             // units that went to the drivers who came first
 
-	first *orderState // the first order for which all drivers have their answers; nil until then
-	// unreadable means that the answers do not show who won, because the service gives winners and
-	// losers the same answer.
+	first *orderState // first order whose drivers all have their responses; nil until then
+	// unreadable means that the responses do not show who won, because the service sends the same
+	// response to winners and losers.
 	unreadable bool
-	texts      int               // winning answers that have a body
-	hiding     map[string]int    // answers that may hide a win, by kind of answer
-	samples    map[string]string // one example of each kind of answer
+	texts      int               // winning responses that have a body
+	hiding     map[string]int    // responses that may hide a win, by kind
+	samples    map[string]string // one example of each kind of response
 }
 
-// orderState tracks one order until every driver that asked for it has an answer.
+// orderState tracks one order until all its drivers have their responses.
 type orderState struct {
 	id      int64
 	left    int
 	spans   []span
 	grabbed int
 	taken   int
-	unsure  int // number of drivers whose answer, or lack of one, may hide a win
-	refused int // number of answers that say for certain that the driver did not win
+	unsure  int // drivers whose response, or lack of one, may hide a win
+	refused int // responses that say for certain that the driver did not win
 
-	// These fields are used only if the order has several units to sell.
+	// These fields are used only if the order has several units.
 	arrivals            []arrival
 	sales               []time.Time
-	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
+	lastSale, lastNever time.Time // when the last buyer learned that it got a unit, and when the last loser learned that it never will
 }
 
 // arrival records when a driver asked for a unit and whether it got one.
@@ -107,7 +107,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts the result of one request. due is the time at which the load plan wanted to send it.
+// add counts the result of one request. due is when the load plan wanted to send it.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -159,16 +159,16 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. The driver sent its request at came,
-// and got the answer at answered. limited means that the driver already has as many units as it may
-// have.
+// addSale counts a response for an order with several units. The driver sent its request at came
+// and got the response at answered. limited means that the driver already has as many units as it
+// may have.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
 	case m.Outcome == grab.Grabbed:
 		f.sales = append(f.sales, answered)
 		f.lastSale = latest(f.lastSale, answered)
-	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // the driver may try again, or was never served
+	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // the driver may retry, or was never served
 	default:
 		f.lastNever = latest(f.lastNever, answered)
 	}
@@ -181,7 +181,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds the figures of a finished order to the totals, if orders have several units.
+// closeSale adds a finished order's figures to the totals if orders have several units.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -202,13 +202,13 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached reports whether a request with this outcome got far enough to ask for the lock.
+// reached reports whether a request with this outcome got as far as asking for the lock.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify decides whether a driver won, lost or may have won. A request without an answer may have
-// won, unless the service refused the connection.
+// classify decides whether a driver won, lost or may have won. A request without a response may
+// have won, unless the service refused the connection.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -224,8 +224,8 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field returns a string field of a JSON answer, or "" if there is no such field. It searches the
-// raw text, because decoding every answer would take twice as long.
+// field returns a string field of a JSON response, or "" if there is no such field. It searches the
+// raw text, because decoding every response would take twice as long.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	value, _, ok := bytes.Cut(rest, []byte{'"'})
@@ -235,7 +235,7 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder counts an answer for its order, and finishes the order after the last answer.
+// addToOrder counts a response for its order, and finishes the order after the last response.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
@@ -264,8 +264,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order. It creates the state when the first answer for the order
-// arrives.
+// stateOf returns an order's state, and creates it when the first response for the order arrives.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -291,15 +290,15 @@ func (a *accounting) close(f *orderState) {
 	}
 }
 
-// finish closes all orders that still lack answers, for example because the load was interrupted.
+// finish closes all orders that still lack responses, for example because the load was interrupted.
 func (a *accounting) finish() {
 	for _, f := range a.open {
 		a.close(f)
 	}
 }
 
-// distrust checks whether the service seems to give winners and losers the same answer. If so, it
-// marks every win as uncertain and returns true.
+// distrust checks whether the service seems to send the same response to winners and losers. If so,
+// it marks every win as uncertain and returns true.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

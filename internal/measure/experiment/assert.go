@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// Every error of ParseAssert wraps one of these errors.
+// Every ParseAssert error wraps one of these errors.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
@@ -24,8 +24,8 @@ var (
 //	[strategy[/fault]:]figure OP number    double_grabs==0   setnx:latency_ms.p99<50
 //	[strategy[/fault]:]expected            every verdict is the expected one, the order's and the lock's
 //
-// It must hold for every result that it selects, and it must select at least one. A result without
-// the figure violates the claim. Results with the verdict n/a are skipped.
+// The claim must select at least one result, and hold for every result that it selects. A result
+// without the figure violates the claim, and results with the verdict n/a are skipped.
 type Assert struct {
 	Strategy string        // empty means all strategies
 	Fault    catalog.Fault // empty means all faults
@@ -60,8 +60,8 @@ const allExpected = "expected"
 // Foreign is the strategy name for a user's own service, whose locking strategy is unknown.
 const Foreign = fleet.ForeignStrategy
 
-// ParseAssert parses an assertion. It returns ErrNoFigure if there is no figure with that name, and
-// ErrAssert for any other mistake.
+// ParseAssert parses an assertion. It returns ErrNoFigure for an unknown figure, and ErrAssert for
+// any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
 	// A colon usually follows the name of a strategy, but it can also be part of an instance's

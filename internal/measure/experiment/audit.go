@@ -20,11 +20,11 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// auditTimeout limits each step of the checks that follow the load.
+// auditTimeout is the timeout for each step of the checks after the load.
 const auditTimeout = 30 * time.Second
 
-// auditor finds out who won the orders of a load. It needs the ledger, the events of the instances,
-// and a few more requests.
+// auditor finds out who won the orders of a load. For this, it reads the ledger and the instances'
+// events, and sends a few probes.
 type auditor struct {
 	cfg      Config
 	fleet    *fleet.Fleet
@@ -38,13 +38,13 @@ func (w *worker) auditor() *auditor {
 	return &auditor{w.cfg, w.fleet, w.orders, w.store, w.ledger, w.progress}
 }
 
-// audit checks the outcome of the load. It reads the ledger and the recorded events, and sends one
-// more request for each order. drained means that no request of the load is running any more.
+// audit checks the outcome of the load. It reads the ledger and the recorded events, and probes
+// each order once more. drained means that no request of the load is still running.
 func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measured, first int64, drained bool, back *takeBacks) {
 	a, e := m.accounting, &m.evidence
 	*e = check.Evidence{
 		Units: au.cfg.units(), FromAnswers: !au.ledger, Foreign: !au.fleet.Ours && !au.fleet.Known(),
-		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
+		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard, OrderText: au.fleet.Shape.OrderText,
 	}
 	var rows []order.Grab
 	if au.ledger {
@@ -97,12 +97,11 @@ func (au *auditor) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// These limits apply after the load, while the program waits for ledger rows that the service
-// writes late.
+// These limits apply after the load, while the program waits for rows that the service writes late.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // if the ledger keeps changing, the program waits for this much longer
-	promisedRows = 5 * time.Second  // how long after an answer its row may appear in the ledger
+	promisedRows = 5 * time.Second  // how long after a response its row may appear in the ledger
 )
 
 // settleFor returns how long the ledger must stay unchanged before the program counts its rows.
@@ -110,15 +109,15 @@ func (au *auditor) settleFor(c *Cell) time.Duration {
 	return max(cmp.Or(au.cfg.Settle, max(au.cfg.lease(c), minSettle)), au.cfg.Target.Compensation)
 }
 
-// settleInterval returns a random pause between two readings of the ledger. With regular pauses,
-// the readings could miss changes that repeat with the same period.
+// settleInterval returns a random pause between two ledger reads. With regular pauses, the reads
+// could miss changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it stops changing, and returns its rows. It waits because a service
-// may write a row late. If trusted is true, one unchanged reading is enough.
+// settle reads the ledger until it stops changing, because a service may write a row late, and
+// returns its rows. If trusted is true, one unchanged read is enough.
 func (au *auditor) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, au.settleFor(c), cmp.Or(au.cfg.settleLimit, settleLimit)
@@ -163,8 +162,8 @@ func (au *auditor) settle(ctx context.Context, c *Cell, a *accounting, first int
 	return rows, context.Cause(ctx)
 }
 
-// count counts the wins in the ledger or, if there is no ledger, in the answers. A win of a test
-// request after the load counts only if the order had already been sold out.
+// count counts the wins in the ledger or, if there is no ledger, in the responses. A probe's win
+// counts only if the order had already sold out.
 func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if au.cfg.Target.Idempotent {
@@ -206,9 +205,9 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 }
 
-// promises returns the answers "grabbed" for which the ledger must have a row. The user's service may
-// tell a driver again that it has won. Such an answer counts only if the driver may have another unit,
-// or if the ledger repeats its row.
+// promises returns the "grabbed" responses for which the ledger must have a row. The user's service
+// may tell a driver again that it has won. The repeated response counts only if the driver may have
+// another unit, or if the ledger repeats its row.
 func (au *auditor) promises(told []check.Pair, rows []order.Grab) []check.Pair {
 	if au.fleet.Ours || au.fleet.Known() {
 		return told
@@ -251,17 +250,17 @@ func (au *auditor) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error
 	return nil
 }
 
-// probes contains the results of the test requests that follow the load.
+// probes contains the results of the test requests after the load.
 type probes struct {
-	stuck   []int64 // orders whose test request got no clear answer
-	refused []int64 // orders whose test request got the answer "taken"
+	stuck   []int64 // orders whose probe got no clear response
+	refused []int64 // orders whose probe was answered "taken"
 	won     []check.Pair
-	lost    bool           // whether any test request got the answer "taken" or "busy"
-	busy    map[int64]bool // orders whose test requests got only the answer "busy"
+	lost    bool           // whether any probe was answered "taken" or "busy"
+	busy    map[int64]bool // orders whose probes were only answered "busy"
 }
 
-// probeAll sends a request of a new driver for each order after the load. If an order is reported
-// as taken but the ledger has no row for it, it tries again, because a reservation may expire.
+// probeAll probes each order with a new driver after the load. If an order is reported as taken but
+// has no ledger row, it tries again, because a reservation may expire.
 func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

@@ -96,6 +96,21 @@ func TestWorst(t *testing.T) {
 	}
 }
 
+// A point is not safe if the service has promised a grab of one of its orders, but has not written it.
+func TestPointsWithMissingRows(t *testing.T) {
+	in := &injection{w: &worker{}, cell: &Cell{}}
+	told := []check.Pair{{Order: 1, Driver: 1}, {Order: 2, Driver: 1}}
+	for n, name := range []string{"written", "missing"} {
+		in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
+	}
+	for name, want := range map[string]catalog.Verdict{"written": catalog.Safe, "missing": catalog.Unknown} {
+		p := in.row(name, check.Evidence{Foreign: true, Told: told, Ledger: check.Rows(told[:1])}, nil)
+		if p.Verdict != want {
+			t.Errorf("%s: %s, want %s", name, p.Verdict, want)
+		}
+	}
+}
+
 // An order has failed where it has more rows than units, whatever their number.
 func TestFailureOf(t *testing.T) {
 	setnx, err := lock.Find("setnx")

@@ -18,8 +18,8 @@ var (
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
-// bounded tests a strategy under a fault. It stops early if the time for this test or for the whole
-// run is used up.
+// bounded tests a strategy under a fault. It stops early if the budget for this test or for the
+// whole run runs out.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // always found, because unknown faults were refused earlier
 	end, why := time.Now().Add(w.cfg.Budget), errBudget
@@ -41,15 +41,15 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver returns a message such as "ended early, because -budget-total 5m was used up".
+// budgetOver returns a message such as "ended early, because -budget-total 5m ran out".
 func (cfg Config) budgetOver(what string) string {
-	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
+	return fmt.Sprintf("%s, because -budget-total %v ran out", what, cfg.BudgetTotal)
 }
 
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
 // orderByRisk moves the tests that are most likely to fail to the front, so that only low-risk
-// tests are skipped if the time runs out. It then prints the new order.
+// tests are skipped if time runs out. It then prints the new order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -59,11 +59,10 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 		return n
 	}
 	slices.SortStableFunc(cells, func(a, b *cellSpec) int { return cmp.Compare(risk(b), risk(a)) })
-	r.progress.say("the tests, with those of the highest risk first: %s", catalog.Join(cells, ", ", (*cellSpec).String))
+	r.progress.say("tests, highest risk first: %s", catalog.Join(cells, ", ", (*cellSpec).String))
 }
 
-// leaveOut adds an empty result for each test that was skipped because the run had used up its
-// time.
+// leaveOut adds an empty result for each test that was skipped because the run had no time left.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

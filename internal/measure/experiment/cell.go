@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -26,7 +27,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 		if rate == 0 {
 			break
 		}
-		w.progress.say("%s: the targets are too slow for %.0f requests/s, so the load is repeated with %.0f", s.Name, size.Rate, rate)
+		w.progress.say("%s: the targets are too slow for %.0f requests/s, so the load is repeated at %.0f", s.Name, size.Rate, rate)
 		size.Rate = rate
 		c, m = w.load(ctx, s, size)
 	}
@@ -35,7 +36,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// load opens new orders, sends the load, waits for the last answers, and checks the outcome.
+// load opens new orders, sends the load, waits for the last responses, and checks the outcome.
 func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, m measured) {
 	c = w.blank(s, catalog.NoFault, size)
 	m = w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -60,6 +61,9 @@ func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, 
 
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
+	if c.Verdict == catalog.Unknown && !strings.Contains(c.Reason, "http ") {
+		c.Reason += m.unmatched()
+	}
 	c.Exclusive = judgeLock(*c, m)
 }
 
@@ -68,11 +72,11 @@ type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
 	send   func(ctx context.Context, first int64) (*accounting, error)
-	hung   int  // how many requests will never end; known only after the load
+	hung   int  // number of requests that will never end; known only after the load
 	killed bool // whether the instance that served the unanswered requests was killed
 }
 
-// blank returns a result with the settings of the test, but without figures.
+// blank returns a result with the test's settings but without figures.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -93,7 +97,7 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
-	invalid     string         // the first reason not to trust the figures; empty if there is none
+	invalid     string         // first reason not to trust the figures; empty if there is none
 	vacuous     string         // why this test could not have revealed a broken lock; empty if it could have
 	missed      string         // why the fault hit no driver; empty if unknown
 	note        string         // text to append to the sentence about orders that were won too often
@@ -160,7 +164,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		m.invalid = doubt
 	}
 	if again := m.accounting.probeWins; again > 0 {
-		m.note += fmt.Sprintf("; for %d of them, a new driver still won after all others had their answers", again)
+		m.note += fmt.Sprintf("; for %d of them, a new driver still won after all others had their responses", again)
 	}
 	if why := w.fleet.Unreadable(); why != "" {
 		m.invalidate(errors.New(why), unreadable)
@@ -180,8 +184,7 @@ func (m *measured) invalidate(err error, what string) {
 	}
 }
 
-// lease returns how long a lease lasts. If the instances do not report it, lease returns the
-// configured TTL.
+// lease returns the lease duration that the instances report, or else the configured TTL.
 func (cfg Config) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
 		return cfg.TTL
@@ -189,8 +192,8 @@ func (cfg Config) lease(c *Cell) time.Duration {
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare starts the instances with these settings and selects the strategy. It records the
-// duration of a lease as the instances report it, because some lock servers round the TTL.
+// prepare starts the instances with these settings and selects the strategy. It records the lease
+// duration that the instances report, because some lock servers round the TTL.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -202,8 +205,8 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends the requests and counts every answer. It also calls the function answered with each
-// answer, unless that function is nil.
+// send sends the requests and counts every response. If answered is not nil, send calls it with
+// each response.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -226,11 +229,11 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
-// answers fills in the figures that can be computed from the answers of the service.
+// answers fills in the figures that can be computed from the service's responses.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
-	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program chooses when drivers arrive, so figures about the sale would mean nothing
+	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program chooses when drivers arrive, so sale figures would mean nothing
 		c.Sale.sold(a, c.Orders)
 	}
 	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
@@ -242,8 +245,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count stores how much the counters of the instances have grown during the load. The figures stay
-// nil if an instance has no counters or has restarted.
+// count stores how much the instances' counters grew during the load. The figures stay nil if an
+// instance has no counters or has restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

@@ -13,26 +13,26 @@ import (
 )
 
 // takeBacks watches the ledger of a service that may undo a second win within a time limit. Because
-// it can only poll the ledger, it knows just a minimum and a maximum for how long such a win
+// it can only poll the ledger, it knows just a lower and an upper bound on how long such a win
 // lasted.
 type takeBacks struct {
 	within    time.Duration
-	interval  time.Duration // between two readings
+	interval  time.Duration // between two reads
 	units     int
-	perDriver int // the most rows of one driver that count; 0 counts all
+	perDriver int // maximum number of rows that count per driver; 0 counts all
 
-	clean time.Time                  // when the last reading began
-	seen  map[check.Pair]bool        // every row that any reading has found
+	clean time.Time                  // when the last read began
+	seen  map[check.Pair]bool        // every row that any read has found
 	over  map[int64]overbooking      // orders that now have too many rows
-	ended map[int64][2]time.Duration // orders that had too many rows for a while, with the shortest and the longest possible duration
+	ended map[int64][2]time.Duration // orders that had too many rows for a while, with the shortest and longest possible duration
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup
-	failed   error // error of the last reading
+	failed   error // error of the last read
 }
 
-// overbooking records when an order had more ledger rows than units. before is the last reading
-// without an extra row, first is the first reading with one, and last is the most recent one.
+// overbooking records when an order had more ledger rows than units. before is the last read
+// without an extra row, first is the first read with one, and last is the most recent one.
 type overbooking struct{ before, first, last time.Time }
 
 // watchTakeBacks starts to watch the ledger of the given orders. It returns nil if the service may
@@ -56,7 +56,7 @@ func (au *auditor) watchTakeBacks(ctx context.Context, first int64, count int) *
 		for watch.Err() == nil {
 			asked := time.Now()
 			var rows []order.Grab
-			if rows, t.failed = au.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this reading, the bounds only get wider
+			if rows, t.failed = au.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this read, the bounds only get wider
 				t.note(asked, time.Now(), rows)
 			}
 			wait.For(watch, t.interval)
@@ -73,8 +73,7 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note processes the rows of one ledger query, which was sent at asked and returned the rows at
-// answered.
+// note processes the rows of one ledger query, which was sent at asked and answered at answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -106,8 +105,8 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 }
 
 // settle stops watching and returns the rows that count, including wins that the service undid too
-// late. It returns an error if it is uncertain whether a win was undone in time, or if the row of
-// an announced winner never appeared.
+// late. It returns an error if it cannot tell whether a win was undone in time, or if an announced
+// winner's row never appeared.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {
@@ -146,7 +145,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 		}
 		if !t.seen[p] {
 			err = fmt.Errorf("driver %d was told that it had won order %s, but the ledger never showed its row: the service may have deleted the row between two reads. "+
-				"Keep a row for at least %v before it is taken back, which is twice the interval of the reads, or mark it instead of deleting it", p.Driver, a.shape.OrderText(p.Order), 2*t.interval)
+				"Keep each row for at least %v, which is twice the read interval, before you take it back. Or mark it instead of deleting it", p.Driver, a.shape.OrderText(p.Order), 2*t.interval)
 		}
 		return true
 	})

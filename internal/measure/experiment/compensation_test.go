@@ -74,7 +74,7 @@ func TestTakeBacks(t *testing.T) {
 		if len(rows) != tt.counted || len(a.told) != tt.told || value(c.LongestCompensationMS) != tt.longest || (err != nil) != tt.undecided {
 			t.Errorf("%s: %d rows, %d told, %v ms, %v", tt.name, len(rows), len(a.told), value(c.LongestCompensationMS), err)
 		}
-		remedy := map[string]string{"too few readings": "use a longer -compensation", "between two readings": "Keep a row for at least 100ms before it is taken back"}[tt.name]
+		remedy := map[string]string{"too few readings": "use a longer -compensation", "between two readings": "Keep each row for at least 100ms, which is twice the read interval"}[tt.name]
 		if err != nil && (!strings.Contains(err.Error(), "order o-1") || !strings.Contains(err.Error(), remedy)) {
 			t.Errorf("%s: %v; want order o-1, and …%s…", tt.name, err, remedy)
 		}

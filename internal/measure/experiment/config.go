@@ -1,12 +1,11 @@
-// Package experiment tests locking strategies under load and faults, and judges the results. A cell
-// is the test of one strategy under one fault, and the result table has one cell for each such
-// pair.
+// Package experiment tests locking strategies under load and faults, and judges the results. Each
+// cell of the result table is the test of one strategy under one fault.
 //
-// A grab is a request with which a driver tries to win an order. A fault is injected while a grab is
-// stopped at a point, such as before or after one remote call. The driver of this grab is called the
-// affected driver. The other drivers of its order are the contenders. A claim is the write that
-// records the winner, and a trail lists the remote calls of a grab. A probe is a test grab after the
-// load. A double-grab is a grab in excess of the units of an order.
+// A grab is a request with which a driver tries to win an order. A fault is injected while a grab
+// is stopped at a point, such as before or after one remote call. The driver of this grab is the
+// affected driver, and the other drivers of its order are the contenders. A claim is the write that
+// records the winner, and a trail lists a grab's remote calls. A probe is a test grab after the
+// load. A double-grab is a grab beyond the number of units that the order has.
 //
 // Start reading at Execute. Continue with subject for the instances under test, worker.cell for the
 // load, injection for the faults, and judge for the verdicts.
@@ -47,16 +46,15 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked records which settings the user chose. A test with a fault may adjust only the other
-	// settings.
+	// Asked records which settings the user chose, because a test with a fault may adjust only the
+	// others.
 	Asked Asked
-	// ClockOffset changes the wall clock of the second instance: it is set ahead if the offset is
-	// positive, and back if it is negative.
+	// ClockOffset shifts the second instance's wall clock: ahead if positive, back if negative.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
-	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
+	Exe       string // path of this program, which also runs as an instance and as the clean-up process after a crash
 
 	// Target describes the instances under test. If it lists addresses, the run starts no servers
 	// of its own.
@@ -72,34 +70,34 @@ type Config struct {
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
 	// Inspected receives the findings from a few test requests to the user's service. If it returns
-	// an error, the run ends. If it is nil, there are no test requests.
+	// an error, the run ends. If it is nil, no test requests are sent.
 	Inspected func(Preflight) error
-	// Warmup is how long to send requests that are not counted before each measurement.
+	// Warmup is how long to send uncounted requests before each measurement.
 	Warmup time.Duration
 
 	// Shard selects the part of the load that this process sends. If it is nil, the process sends
 	// the whole load.
 	Shard *shard.Shard
-	// Merge contains the answers that several processes have recorded. If it is not nil, the run
-	// sends no load and only judges these answers.
+	// Merge contains the responses that several processes have recorded. If it is not nil, the run
+	// sends no load and only judges these responses.
 	Merge *shard.Merge
 
 	// Repeat is how often to run each test without a fault. The default is once.
 	Repeat int
-	// Budget limits the time for one test with a fault, or for one search for the highest rate.
+	// Budget is the time limit for one test with a fault, or for one search for the highest rate.
 	Budget time.Duration
-	// BudgetTotal limits the time for the whole run, with 0 for no limit. If it is set, the tests
+	// BudgetTotal is the time limit for the whole run; 0 means no limit. If it is set, the tests
 	// that are most likely to fail run first.
 	BudgetTotal time.Duration
-	deadline    time.Time // when BudgetTotal is used up
-	// Workers is how many tests with a fault run in parallel, each with servers of its own. The
+	deadline    time.Time // when BudgetTotal runs out
+	// Workers is how many tests with a fault run in parallel, each with its own servers. The
 	// default is 1.
 	Workers int
-	// Resume is an unfinished run with the same settings, or nil. Tests that it has finished do not
-	// run again.
+	// Resume is an unfinished run with the same settings, or nil. Its finished tests do not run
+	// again.
 	Resume *Run
 
-	OTLP  string // URL of the collector for the traces of our instances; empty for no traces
+	OTLP  string // trace collector URL for our instances; empty for no traces
 	Seed  uint64
 	Args  []string  // the command-line flags, recorded in the result
 	Out   string    // the result folder, which must exist
@@ -116,7 +114,7 @@ type Load = load.Config
 
 // PeakConfig configures the search for the highest rate.
 type PeakConfig struct {
-	P99 time.Duration // upper limit for the 99th percentile of the latency, which is measured from the time at which a request was due
+	P99 time.Duration // upper limit for the p99 latency, measured from when a request was due
 }
 
 // Scenario is a named load with suitable default settings.
@@ -160,7 +158,7 @@ func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
-// asRunning replaces the settings by those that the running instances report.
+// asRunning replaces the settings with those that the running instances report.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

@@ -31,9 +31,9 @@ func (r *Run) contradicts(c Cell) error {
 	case c.Interrupted && r.Complete:
 		return errors.New("it was interrupted, although the run is complete")
 	case c.Sale != nil && c.Sale.Stock != max(r.Config.Stock, 1):
-		return fmt.Errorf("its orders have %d units, but those of the run have %d", c.Sale.Stock, max(r.Config.Stock, 1))
+		return fmt.Errorf("its orders have %d units, but the run's orders have %d", c.Sale.Stock, max(r.Config.Stock, 1))
 	case len(c.Repetitions) > max(r.Config.Repeat, 1):
-		return fmt.Errorf("it has %d repetitions, but the run has %d of them", len(c.Repetitions), max(r.Config.Repeat, 1))
+		return fmt.Errorf("it has %d repetitions, but the run has %d", len(c.Repetitions), max(r.Config.Repeat, 1))
 	default:
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/wait"
 )
@@ -45,15 +47,15 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends the test of an order, because the service reconnected too late for other drivers to
-// compete. The paused driver may continue, but no other driver starts, because it could win with an
-// expired lock.
+// giveUp ends an order's test, because the service reconnected too late for contenders to compete.
+// The paused driver may continue, but no contender starts, because it could win with an expired
+// lock.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
 	if c.atOther {
-		late = "code that runs when the service starts was not tested: the start took too long for a lock that expires after %v"
+		late = "start-up code was not tested, because the service took too long to start for a lock that expires after %v"
 	}
-	advice := "set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock"
+	advice := "set a longer lease, or pass {ttl_ms} to the service as its lock TTL"
 	if service := s.in.w.cfg.Service; service != nil && service.Uses("ttl_ms") {
 		advice = "set a longer -ttl"
 	}
@@ -62,16 +64,16 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether the paused driver's lease ends before others can compete for the lock,
-// for example because a server restarted too slowly.
+// isTooLate reports whether the paused driver's lease ends before contenders can compete for the
+// lock, for example because a server restarted too slowly.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.lease()*9/10
 }
 
-// awaitExpiry waits until the leases of the paused drivers have expired. It does nothing if the
-// strategy itself makes other drivers wait for that.
+// awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
+// itself makes contenders wait for that.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.lease()*11/10) {
@@ -80,8 +82,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more request for every order, once all servers are reachable again. Its answer
-// shows whether the order can still be won.
+// sendLate sends one more request for every order once all servers are reachable again. The
+// response shows whether the order can still be won.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -91,7 +93,7 @@ func (s *strike) sendLate(ctx context.Context) error {
 }
 
 // sendLast sends one more request for each unit that may still be unsold, and waits for the
-// answers.
+// responses.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -103,13 +105,13 @@ func (s *strike) sendLast(ctx context.Context) error {
 }
 
 // awaitRecovery waits until the instance that the fault does not hit has reconnected to its
-// servers. It gives up after half a lease, because other drivers could simply win once the lease
-// has expired.
+// servers. It gives up after half a lease, because contenders could simply win once the lease has
+// expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
 	}
-	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.lease()/2); err != nil && ctx.Err() == nil {
+	if err := s.in.awaitGrab(ctx, s.in.other, s.in.lease()/2); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
 			if err := s.giveUp(ctx, c); err != nil {
 				return err
@@ -119,8 +121,32 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long other drivers compete while the fault lasts. At one step of a
-// service, it is twice as long, because the service may remove old locks only from time to time.
+// awaitGrab waits until an instance answers grabs. If requests for the spare order get no answer, for
+// example because its lock was never released, it continues with a new order and one request at a time.
+func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within time.Duration) error {
+	err := at.AwaitGrab(ctx, in.spare, within/2)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return at.AwaitGrab(ctx, in.spare, within/2)
+	}
+	if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
+		return err
+	}
+	rest, cancel := context.WithTimeout(ctx, within/2)
+	defer cancel()
+	_ = until(rest, within/2, func() (bool, error) {
+		_, err = at.Grab(rest, in.spare, 0)
+		return err == nil, nil
+	})
+	return err
+}
+
+// contendFor returns how long contenders compete while the fault lasts. Where bothOrders applies
+// and the affected driver writes last, it is twice as long, because the service may remove old
+// locks only from time to time.
 func (s *strike) contendFor() time.Duration {
 	d := time.Duration(s.in.fault.ContendFor * float64(s.in.lease()))
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return !c.affectedFirst && s.in.bothOrders(c.point) }) {
@@ -129,8 +155,8 @@ func (s *strike) contendFor() time.Duration {
 	return d
 }
 
-// awaitContenders waits until the other drivers have won every unit, have stopped before they
-// write, or have run out of time. If the service refuses drivers at once, it sends new ones.
+// awaitContenders waits until the contenders have won every unit, have stopped before they write,
+// or have run out of time. If the service refuses drivers at once, it sends new ones.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
@@ -166,8 +192,8 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.in.responses.isPending(r) })
 }
 
-// noteEarly records which of the drivers that the fault hit have finished before the end of their
-// leases. If an order of such a driver has two winners, an expired lease is not the cause.
+// noteEarly records which affected drivers finished before their leases ended. If such a driver's
+// order has two winners, an expired lease is not the cause.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.lease()
@@ -176,7 +202,7 @@ func (s *strike) noteEarly(claimed func(load.Request) bool) {
 }
 
 // sendAgain sends one more request for the order, shortly after all other drivers have their
-// answers.
+// responses.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -194,14 +220,14 @@ func (s *strike) sendFresh(c *contest) {
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets the other drivers write as soon as the driver that the fault hit has written
-// or has its answer. It does not wait until their own leases expire.
+// freeContenders lets the contenders write as soon as the affected driver has written or has its
+// response. It does not wait until their own leases expire.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
 	seen := time.Now()
 	if slices.ContainsFunc(s.contests, unknown) {
-		s.claimed(ctx) // records whether the drivers that the fault hit have written by now
+		s.claimed(ctx) // records whether the affected drivers have written by now
 	}
 	for _, c := range s.contests {
 		if len(held[c]) == 0 {
@@ -216,7 +242,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		over := s.mayFreeContenders(c, claimed)
 		limit := s.in.lease() * 2 / 3
 		if c.affectedFirst {
-			limit = s.in.lease() / 2 // the other drivers must still have time to write before their leases end
+			limit = s.in.lease() / 2 // the contenders must still have time to write before their leases end
 		}
 		if !over && time.Since(c.contenderHeldSince) < limit {
 			continue
@@ -232,11 +258,11 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// cancelUnlessFirst discards the injection if the driver that the fault hit should have written
-// first but has not.
+// cancelUnlessFirst discards the injection if the affected driver should have written first but has
+// not.
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
-		why := "the driver that the fault hit did not write before the others"
+		why := "the affected driver did not write before the others"
 		if c.affectedFirst {
 			why += fmt.Sprintf(", who waited %v for it: if its work takes longer, set a longer lease", s.in.lease()/2)
 		}
@@ -244,15 +270,15 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 	}
 }
 
-// mustClaimFirst reports whether the driver that the fault hits must write first to reveal a bug.
-// If it wrote later, the database could refuse the write because of its older fencing token.
+// mustClaimFirst reports whether the affected driver must write first to reveal a bug. If it wrote
+// later, the database could refuse the write because of its older fencing token.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// mayFreeContenders reports whether the other drivers may write now. Usually, they must wait until
-// the driver that the fault hit has written or has its answer.
+// mayFreeContenders reports whether the contenders may write now. Usually, they must wait until the
+// affected driver has written or has its response.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
@@ -260,8 +286,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.affected) || s.in.responses.isAnswered(c.affected)
 }
 
-// awaitQuiet waits until all drivers have their answers, or until the time is over. It sends
-// further drivers to orders for which too few drivers have competed.
+// awaitQuiet waits until all drivers have their responses, or until time runs out. It sends more
+// drivers to orders for which too few have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -280,15 +306,15 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 // settings, ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// These times are for an outage in which other drivers compete. It is short, because some clients try
-// to reconnect after one second and then only a minute later.
+// These times are for an outage during which contenders compete. The outage is short, because some
+// clients try to reconnect after one second and then only a minute later.
 const (
 	contendInOutage = 300 * time.Millisecond
-	failsWithin     = 4 * time.Second // how long a client may repeat a call before the first contender has an answer
+	failsWithin     = 4 * time.Second // how long a client may retry a call before the first contender has a response
 )
 
-// awaitFailedTries keeps an outage going until a contender of each order has won or has its answer,
-// which shows what the service does without its lock.
+// awaitFailedTries keeps an outage going until one contender of each order has won or has its
+// response, which shows what the service does without its lock.
 func (s *strike) awaitFailedTries(ctx context.Context) error {
 	return until(ctx, failsWithin, func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -299,7 +325,7 @@ func (s *strike) awaitFailedTries(ctx context.Context) error {
 }
 
 // awaitFailedRelease keeps an outage going until the client has given up releasing its lock.
-// Otherwise, the client could still release the lock, and the order would not get stuck.
+// Otherwise, the client could still succeed, and the order would not get stuck.
 func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Lasts {
 		return nil
@@ -335,7 +361,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
 	}
-	if s.in.traits.unknownLock && !wait.For(ctx, s.in.lease()*11/10) { // a service may refuse its drivers at once instead of letting them wait
+	if s.in.traits.unknownLock && !wait.For(ctx, s.in.lease()*11/10) { // a service may refuse its drivers at once instead of making them wait
 		return context.Cause(ctx)
 	}
 	for _, c := range s.contests {

@@ -11,37 +11,37 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest is the test of one order, for which several drivers compete. The fault hits only one of
+// contest is the test of one order. Several drivers compete for it, but the fault hits only one of
 // them, which is called the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
-	calls int // how many parallel calls are stopped where the fault hits
-	// affectedFirst means that the affected driver must write before its competitors may write.
+	calls int // how many parallel calls to stop where the fault hits
+	// affectedFirst means that the affected driver must write before the contenders may.
 	affectedFirst bool
 	// atOther means that the affected driver is stopped at one instance, while the other instance
-	// is killed and started again.
+	// is killed and restarted.
 	atOther bool
-	// inOutage means that the other drivers compete during an outage, while the affected driver stays
+	// inOutage means that the contenders compete during an outage, while the affected driver stays
 	// stopped in its work.
 	inOutage bool
 
-	// These fields contain the requests of the drivers, in the order in which they are sent.
+	// These fields contain the drivers' requests, in the order in which they are sent.
 	holder      *load.Request  // the driver that has the lock before the affected one, at the other instance; may be nil
 	affected    load.Request   // the driver that the fault hits
 	waiter      *load.Request  // the driver that waits for the affected driver's lock, at the other instance; may be nil
 	contenders  []load.Request // sent once the fault is active; those for the other instance come first
 	lateDriver  load.Request   // sent to the other instance once the fault has ended
-	lastDrivers []load.Request // sent after all others have their answers, if there are several units
+	lastDrivers []load.Request // sent after all others have their responses, if there are several units
 
-	// These fields record what has happened to the holder and to the driver that the fault hits.
+	// These fields record what has happened to the holder and the affected driver.
 	holderReleased bool
-	lastCallAt     time.Time // when the program first saw that the waiting driver had made its last call before the wait
+	lastCallAt     time.Time // when the program first saw that the waiter had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
 	struck         bool      // whether the fault hit the driver where it should
-	repeated       bool      // whether the fault missed the driver, so that it was injected again with another order
+	repeated       bool      // whether the fault missed the driver and was injected again with another order
 	missed         string    // why the injection does not count although the driver had stopped for it
-	hangs          bool      // whether the driver will never be answered
+	hangs          bool      // whether the driver will never get a response
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
 	openUntil      time.Time // when the driver was last known not to have written
@@ -54,8 +54,8 @@ type contest struct {
 	retriedAt          time.Time // when the wait before the next driver began; zero if there is no such wait
 }
 
-// contest assigns the drivers of the nth order to their roles. The assignment is random, but the
-// same for each run with the same seed.
+// contest assigns roles to the nth order's drivers. The assignment is random, but each run with the
+// same seed repeats it.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -82,8 +82,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// If the program cannot tell drivers apart, the fault would hit all drivers at this instance.
-	// Send the other drivers to the other instance.
+	// If the program cannot tell drivers apart, the fault would hit all drivers at this instance,
+	// so send the other drivers to the other instance.
 	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -107,7 +107,7 @@ func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key by which requests to the instance under fault come last.
+// place returns a sort key that puts requests to the instance under fault last.
 func (in *injection) place(r load.Request) int {
 	if r.Target == in.struck.URL {
 		return 1
@@ -128,8 +128,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver has probably joined the lock's queue. This is
-// assumed some time after its last call.
+// hasQueued reports whether the waiter has probably joined the lock's queue. The program assumes so
+// some time after the waiter's last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()
@@ -137,7 +137,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike removes an injection that could not have revealed a failure from the counts, and
+// cancelStrike drops an injection that could not have revealed a failure from the counts, and
 // records the reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {

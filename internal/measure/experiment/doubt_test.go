@@ -246,10 +246,10 @@ func TestServicesOfOthers(t *testing.T) {
 		{"no lock", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
 		{"no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
 
-		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "for 5 of them, a new driver still won after all others had their answers"}},
-		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once; for 5 of them, a new driver"}},
+		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "for 5 of them, a new driver still won after all others had their responses"}},
+		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, for example order 101; for 5 of them, a new driver"}},
 		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
-		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the answers"}},
+		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the responses"}},
 		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
 
 		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
@@ -271,7 +271,7 @@ func TestServicesOfOthers(t *testing.T) {
 					w.WriteHeader(http.StatusConflict)
 				}
 			}
-		}()}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once; ", "answers may hide more of them"}},
+		}()}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once, for example order 10", "answers may hide more of them"}},
 		{"says taken to the winner", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusConflict) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open"}},
 
 		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},
@@ -288,12 +288,12 @@ func TestServicesOfOthers(t *testing.T) {
 			return s
 		}(), target.Spec{}, "", nil, catalog.Unknown, []string{"asked again", "-open-orders"}},
 		{"fresh orders, and winners that are told again, by the ledger", &shop{repeats: true}, target.Spec{}, wins, nil, catalog.Safe, nil},
-		{"the ledger has rows before", &shop{}, target.Spec{}, wins, func(c *Config) { c.Target.FirstOrder = 99 }, catalog.Unknown, []string{"the ledger has 1 row of orders 99 to 103 before the load"}},
+		{"the ledger has rows before", &shop{}, target.Spec{}, wins, func(c *Config) { c.Target.FirstOrder = 99 }, catalog.Unknown, []string{"the ledger has 1 row for orders 99 to 103 before the load"}},
 		{"there are no such orders", &shop{before: func(w http.ResponseWriter, _, _ int64) bool {
 			w.WriteHeader(404)
 			fmt.Fprint(w, "no such order")
 			return true
-		}}, target.Spec{}, "", nil, catalog.Unknown, []string{"the answers are http 404", "(no such order)", "-path"}},
+		}}, target.Spec{}, "", nil, catalog.Unknown, []string{"the responses are http 404", "(no such order)", "-path"}},
 
 		{"serves a tenth of the load", &shop{racy: true, each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, "", func(c *Config) { c.Orders, c.Rate, c.Together = 20, 1000, true }, catalog.Unknown, []string{"half of the requests were served only after", "were due within", "-warmup"}},
 		{"serves a tenth of the load, and opens more orders", &shop{each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, wins, func(c *Config) {
@@ -315,11 +315,11 @@ func TestServicesOfOthers(t *testing.T) {
 			return false
 		}}, target.Spec{}, wins, nil, catalog.Unknown, []string{"served 10 of 100 requests"}},
 
-		{"200 to everything", &shop{answer: coded}, target.Spec{}, "", nil, catalog.Unknown, []string{"every answer was 200", "-grabbed 'json:.code==0'"}},
+		{"200 to everything", &shop{answer: coded}, target.Spec{}, "", nil, catalog.Unknown, []string{"every response was 200", "-grabbed 'json:.code==0'"}},
 		{"200 to everything, and the user says that it means a win", &shop{answer: coded}, target.Spec{Grabbed: "200"}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
-		{"200 to everything, in words", &shop{answer: words}, target.Spec{}, "", nil, catalog.Unknown, []string{"every answer was 200"}},
-		{"200 to everything, in XML", &shop{answer: xml}, target.Spec{}, "", nil, catalog.Unknown, []string{"every answer was 200"}},
-		{"200 to everything, in words, by the ledger", &shop{answer: words}, target.Spec{}, wins, nil, catalog.Unknown, []string{"every answer was 200"}},
+		{"200 to everything, in words", &shop{answer: words}, target.Spec{}, "", nil, catalog.Unknown, []string{"every response was 200"}},
+		{"200 to everything, in XML", &shop{answer: xml}, target.Spec{}, "", nil, catalog.Unknown, []string{"every response was 200"}},
+		{"200 to everything, in words, by the ledger", &shop{answer: words}, target.Spec{}, wins, nil, catalog.Unknown, []string{"every response was 200"}},
 		{"200 to everything, in words, and a race by the ledger", &shop{racy: true, work: 100 * time.Millisecond, answer: words}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
 		{"words where a field is wanted", &shop{answer: words}, rules, "", nil, catalog.Unknown, []string{"http 200", "you have"}},
 		{"XML where a field is wanted", &shop{answer: xml}, rules, "", nil, catalog.Unknown, []string{"http 200", "<won>"}},
@@ -332,7 +332,7 @@ func TestServicesOfOthers(t *testing.T) {
 		{"knows its drivers, and the user names some", knows(&shop{}), target.Spec{}, wins, func(c *Config) { c.Target.ProbeDrivers = 501 }, catalog.Safe, nil},
 		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
 
-		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the answers: more drivers were told that they had won than the ledger names", "keep only one of them"}},
+		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the responses: more drivers were told that they had won than the ledger names", "keep only one of them"}},
 		{"a ledger that has not all", &shop{loses: true}, target.Spec{}, wins, nil, catalog.Unknown, []string{"5 grabs were promised that the ledger does not have"}},
 		{"a ledger that fails", &shop{}, target.Spec{}, "SELECT order_id, driver_id / 0, FROM wins WHERE order_id BETWEEN ? AND ?", nil, "", nil},
 	} {
@@ -374,7 +374,7 @@ func TestServicesOfOthers(t *testing.T) {
 			if c.Verdict != tc.verdict {
 				t.Errorf("%s: %q; want %s", c.Verdict, c.Reason, tc.verdict)
 			}
-			if strings.Contains(c.Reason, "every answer was 200") && (c.Outcomes[grab.Grabbed] > 0 || value(c.PhantomGrabs) > 0) {
+			if strings.Contains(c.Reason, "every response was 200") && (c.Outcomes[grab.Grabbed] > 0 || value(c.PhantomGrabs) > 0) {
 				t.Errorf("answers that say nothing count as wins: %v, phantom grabs %d", c.Outcomes, value(c.PhantomGrabs))
 			}
 			for _, want := range tc.reasons {

@@ -9,10 +9,11 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/order"
 )
 
-// lateWrite marks an order that only the database has saved, by refusing a write after the end of
-// the lease. No property failed.
+// lateWrite marks an order that only the database saved, by refusing a write after the lease had
+// ended. No property failed.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates. If the order is fine, the property is
@@ -36,7 +37,7 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns how many wins an order has beyond the number of its units.
+// doubleGrabs returns how many more wins than units an order has.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
 // onlyRepeats reports whether every surplus ledger row of an order repeats an earlier row of the
@@ -51,15 +52,17 @@ func onlyRepeats(e check.Evidence, id int64) bool {
 
 func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
 
-func grabsOf(e check.Evidence, id int64) int {
-	rows := e.Ledger
+func grabsOf(e check.Evidence, id int64) int { return check.RowsByOrder(rowsOf(e))[id] }
+
+// rowsOf returns the ledger or, if only the answers count, the rows that it should have.
+func rowsOf(e check.Evidence) []order.Grab {
 	if e.FromAnswers {
-		rows = check.Rows(e.Told)
+		return check.Rows(e.Told)
 	}
-	return check.RowsByOrder(rows)[id]
+	return e.Ledger
 }
 
-// overlapsOf returns the pairs of drivers that held the lock of an order at the same time.
+// overlapsOf returns the pairs of drivers that held an order's lock at the same time.
 func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	if e.Record == nil || s.Excludes == catalog.NoExclusion {
 		return nil
@@ -95,8 +98,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the recorded events of a test, and the timeline that best explains its verdict. It
-// returns the timelines of all failed orders.
+// keep stores a test's recorded events, and the timeline that best explains its verdict. It returns
+// the timelines of all failed orders.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -124,7 +127,7 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 // worstOf selects the failed order whose timeline is shown. Two winners are worse than a stuck
 // order, which is worse than two lock holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil && c.Fault == catalog.NoFault { // no single one of so many drivers explains the oversell
+	if c.Sale != nil && c.Fault == catalog.NoFault { // with so many drivers, no single one explains the oversell
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -170,20 +173,20 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	m.missed = in.whyMissed()
 	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
-	switch { // tell if the lock fails only in one kind of injection
+	switch { // mention if the lock fails in only one kind of injection
 	case len(doubled) == 0:
 	case !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.inOutage }):
 		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
 	case !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.atOther }):
-		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and started again, and another driver won meanwhile: code that runs when an instance starts must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
+		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
 	}
 	for _, p := range in.points {
 		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
 	}
 }
 
-// whyMissed says why the fault hit no driver, as an appendix to the reason. It returns "" if this is
-// unknown.
+// whyMissed returns text that says why the fault hit no driver, to append to the reason. It returns
+// "" if the cause is unknown.
 func (in *injection) whyMissed() string {
 	for _, c := range in.contests {
 		switch {
@@ -197,8 +200,8 @@ func (in *injection) whyMissed() string {
 	return ""
 }
 
-// modeOf returns the id of the known failure mode that fits an order, or "" if none fits. Without a
-// timeline, it infers the failure mode from the fault. The end of a lease explains nothing for a
+// modeOf returns the ID of the known failure mode that fits an order, or "" if none fits. Without a
+// timeline, it infers the failure mode from the fault. An expired lease explains nothing for a
 // service whose grabs create no Redis key with a TTL.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
@@ -220,6 +223,10 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
 	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
+	var missing []check.Pair // grabs that the user's service has promised, but not written
+	if e.Foreign && !e.FromAnswers {
+		missing, _ = check.CompareAnswers(e.Told, e.Ledger)
+	}
 	for _, c := range in.contests {
 		if c.point.String() != name {
 			continue
@@ -243,6 +250,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if e.Record != nil {
 			misses += e.Record.NearMisses[c.order]
 		}
+		competed = competed && !slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order })
 		competed = competed && (c.repeated || c.inOutage || in.competed(c)) // during an outage, a grab may fail
 		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))

@@ -16,20 +16,20 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// These are the kinds of breakpoints. A breakpoint's name consists of its kind and an order id.
+// These are the kinds of breakpoints. A breakpoint's name consists of its kind and an order ID.
 const (
 	pointHold     = "point"     // stops a driver where the fault will hit it
 	workHold      = "work"      // stops a request while the fault delays a background call of the same request
-	callsHold     = "calls"     // records the calls of a waiting driver without stopping them
+	callsHold     = "calls"     // records a waiting driver's calls without stopping them
 	retryHold     = "retry"     // stops a driver that polls for the lock before its second try
-	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
-	refusalHold   = "refusal"   // refuses the write of the driver that the fault hits
-	releaseHold   = "release"   // records when that driver releases its lock, without stopping it
-	contenderHold = "contender" // stops the other drivers just before they write
+	beforeHold    = "before"    // stops the lock holder while another driver waits for the lock
+	refusalHold   = "refusal"   // refuses the affected driver's write
+	releaseHold   = "release"   // records when the affected driver releases its lock, without stopping it
+	contenderHold = "contender" // stops the contenders just before they write
 )
 
 // hold is a breakpoint at one instance. It stops certain remote calls that the instance makes for
-// the drivers of an order.
+// an order's drivers.
 type hold struct {
 	in   *fleet.Instance
 	kind string
@@ -75,8 +75,8 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write, so that the driver
-// that the fault hits can write first.
+// holdsContenders reports whether the contenders must stop before they write, so that the affected
+// driver can write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced
@@ -97,8 +97,7 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the breakpoint. It includes the driver if there is one breakpoint for
-// each driver.
+// name returns the breakpoint's name. It includes the driver if each driver has its own breakpoint.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -138,8 +137,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls contains the calls that are stopped at the two instances, by the name of the
-// breakpoint.
+// heldCalls contains the calls that are stopped at the two instances, by breakpoint name.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
@@ -150,7 +148,7 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 	return m, err
 }
 
-// simultaneous is the longest time between two calls that still count as simultaneous.
+// simultaneous is the longest gap between two calls that still count as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
 // isAtPoint reports whether the driver has stopped where the fault will hit it. If it makes several
@@ -163,8 +161,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver removes all breakpoints that stop the driver that the fault hits, or the driver
-// that has the lock before it.
+// releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
+// lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	if err := s.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
 		return err
@@ -192,7 +190,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// loseReplies sends the stopped calls to their servers, but discards the replies.
+// loseReplies forwards the stopped calls to their servers, but discards the replies.
 func (s *strike) loseReplies(ctx context.Context) error {
 	for _, c := range s.contests {
 		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)

@@ -27,7 +27,7 @@ const (
 	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
 	strikeTries      = 3                // how often to inject a fault into a service at the same point until it hits a driver
-	repeatedStrikes  = 6                // how many of these attempts may be repeated in one test
+	repeatedStrikes  = 6                // how many of these attempts one test may repeat
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 	restartTTL       = 3 * time.Second  // the shortest lease while an instance restarts
 )
@@ -47,7 +47,7 @@ type injection struct {
 
 	moments  []time.Duration // when to inject the fault after sending a request, if its calls cannot be stopped
 	prepared fault.Prepared
-	spare    int64 // an order that no result includes; a request for it shows whether a service works
+	spare    int64 // an order that appears in no result; a request for it shows whether a service works
 	began    time.Time
 
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
@@ -55,7 +55,7 @@ type injection struct {
 	usualLease    *float64        // the reported lease before strikeAtOther changed the TTL; nil if none
 	bursts        *load.Bursts
 	first         int64      // id of the first order
-	next          int        // how many orders are in use already
+	next          int        // how many orders are already in use
 	repeats       int        // how many injections into a service may still be repeated
 	contests      []*contest // the orders at which the fault was injected, or should have been
 	aimed         []*contest // orders whose locks must be on the Redis server that the fault hits
@@ -74,8 +74,9 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// noteTTL returns a note about the TTLs that the program chooses for the user's service, or "" if it
-// chooses none. Code that runs after a longer time-out would never be tested.
+// noteTTL returns a note about the TTLs that the program chooses for the user's service, or "" if
+// it chooses none. Without the note, users may not notice that code behind a longer timeout was
+// never tested.
 func (cfg Config) noteTTL() string {
 	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
 		return ""
@@ -89,25 +90,25 @@ func (cfg Config) noteTTL() string {
 	if longest == 0 {
 		return ""
 	}
-	return fmt.Sprintf("under faults, the locks get a TTL of at most %v: if a time-out of the service is longer, set -ttl above it", longest)
+	return fmt.Sprintf("under faults, locks get a TTL of at most %v: if the service has a longer timeout, set -ttl above it", longest)
 }
 
-// withSettingsFor returns a copy of the worker with the settings that the fault needs. It keeps the
-// settings that the user chose.
+// withSettingsFor returns a copy of the worker with the settings that the fault needs, but keeps
+// the settings that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
 	if !asked.TTL {
 		cfg.TTL = cfg.subject().ttlUnder(f)
 	}
-	if !asked.Wait { // the other drivers must wait until any earlier lease has expired
+	if !asked.Wait { // the contenders must wait until any earlier lease has expired
 		cfg.Wait = 2 * cfg.TTL
 	}
 	if !asked.Work {
 		cfg.Work = injectionWork
 	}
 	timeout := max(w.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
-	if f.Course == fault.Never && !asked.Timeout { // a request that hangs ends only by the client's time-out
+	if f.Course == fault.Never && !asked.Timeout { // a hanging request ends only when the client times out
 		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
 	}
 	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
@@ -163,7 +164,7 @@ func (in *injection) choosePoints() error {
 		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
 	if len(in.points) == 0 {
-		return fmt.Errorf("no step of a grab is suitable for the fault %s; the steps are %s", in.fault.Name, names(all))
+		return fmt.Errorf("the fault %s cannot be injected at any step of a grab; the steps are %s", in.fault.Name, names(all))
 	}
 	return nil
 }
@@ -231,8 +232,8 @@ func (in *injection) keys() []string {
 	return catalog.Map(in.aimed, func(c *contest) string { return grab.Key(in.strategy.Name, c.order) })
 }
 
-// prepareAgain prepares the fault once more, because some faults can be injected only once after
-// each preparation.
+// prepareAgain prepares the fault once more, because some faults can be injected only once per
+// preparation.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if done := in.prepared.Close; done != nil {
 		in.prepared.Close = nil
@@ -258,8 +259,8 @@ func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups divides the steps of a request into groups that are tested at the same time. If the
-// program cannot tell drivers apart, it tests one step at a time.
+// groups divides a request's steps into groups that are tested at the same time. If the program
+// cannot tell drivers apart, it tests one step at a time.
 func (in *injection) groups() [][]fault.Point {
 	if in.traits.tellsDrivers {
 		return [][]fault.Point{in.points}
@@ -267,8 +268,7 @@ func (in *injection) groups() [][]fault.Point {
 	return slices.Collect(slices.Chunk(in.points, 1))
 }
 
-// clear stops the instance under fault if requests hang there, and then closes the proxies of the
-// fault.
+// clear stops the instance under fault if requests hang there, and then closes the fault's proxies.
 func (in *injection) clear(ctx context.Context) error {
 	var errs []error
 	if in.workload.hung > 0 {
@@ -287,8 +287,8 @@ func (in *injection) clear(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a function that sends the requests of the drivers and counts every answer.
-// Meanwhile, it calls strike.
+// sending returns a function that sends the drivers' requests and counts every response. It calls
+// strike while the requests run.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
 		ctx, stop := context.WithCancelCause(ctx)
@@ -306,7 +306,7 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 			}
 		})
 		size := in.w.cfg.Load
-		size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers come repeatedly
+		size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers send several
 		a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 		striking.Wait()
 		return a, err
@@ -321,9 +321,8 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.responses.add(req, response{classify(r, in.w.fleet.Shape).Outcome, r.Timestamp, r.End()})
 }
 
-// competed reports whether enough other drivers have asked for the lock to cause a second win. If
-// the fault outlasts the lease, only requests between the end of the lease and the delayed write
-// count.
+// competed reports whether enough contenders have asked for the lock to cause a second win. If the
+// fault outlasts the lease, only requests between the end of the lease and the delayed write count.
 func (in *injection) competed(c *contest) bool {
 	return in.atLeastUnits(c.all(), func(r load.Request) bool {
 		a, _ := in.responses.of(r)
@@ -341,13 +340,13 @@ func (in *injection) competed(c *contest) bool {
 }
 
 // triedInTime reports whether a refused driver certainly asked for the lock between the end of the
-// lease and the delayed write. The time of the answer does not prove this, because answers may be
-// late.
+// lease and the delayed write. When its response arrived does not prove this, because responses may
+// be late.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.lease()
 	tried := a.sent // the driver was still trying at this time
 	switch {
-	case in.traits.unknownLock: // the driver's waiting time is unknown, but only a driver that has waited gets its answer so late
+	case in.traits.unknownLock: // the driver's waiting time is unknown, but only a driver that has waited gets its response so late
 		tried = a.ended.Add(-lease / 4)
 	case len(in.trail.calls[fault.Waiting]) > 0:
 		tried = a.sent.Add(in.w.cfg.Wait - simultaneous)
@@ -364,8 +363,8 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays a write until after the end of the driver's lease. A
-// strategy without a lock has no lease, but a user's service is assumed to have one.
+// outlasts reports whether the fault delays a write until after the driver's lease has ended. A
+// strategy without a lock has no lease, but the program assumes one for the user's service.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false
@@ -385,7 +384,7 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 }
 
 // strikeAll injects the fault at every step of a request. Before each injection and after the last
-// one, it checks with a new order that drivers can win without the fault.
+// one, it uses a new order to check that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
@@ -412,19 +411,19 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		}
 	}
 	err := in.withoutFault(ctx)
-	in.cell.Orders = in.next // drop the orders that were not needed
+	in.cell.Orders = in.next // drop the unused orders
 	return err
 }
 
 // testsStart reports whether to inject the fault once more at this step, but into the other
-// instance. A service that starts may delete locks or undo unfinished work of a driver at an
-// instance that is still running.
+// instance. When that service starts, it may delete locks or undo unfinished work of a driver at
+// the instance that is still running.
 func (in *injection) testsStart(p fault.Point) bool {
 	return in.traits.reconnects && in.fault.Course == fault.Killed && p.Part == fault.Work && p.After
 }
 
-// ttlOfRestart returns a TTL that is long enough for a lock to outlast the restart of an instance.
-// If the run cannot set the TTL, it returns the configured one.
+// ttlOfRestart returns a TTL that lets a lock outlast an instance restart. If the run cannot set
+// the TTL, it returns the configured one.
 func (in *injection) ttlOfRestart() time.Duration {
 	cfg := in.w.cfg
 	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
@@ -434,7 +433,7 @@ func (in *injection) ttlOfRestart() time.Duration {
 }
 
 // strikeAtOther stops a driver at the other instance, and restarts the instance that the fault
-// hits. Then other drivers compete there before the lease of the stopped driver ends.
+// hits. Contenders then compete there before the stopped driver's lease ends.
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	u := in.workload.setup
 	in.w.cfg.TTL = in.ttlOfRestart()
@@ -449,16 +448,16 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
 }
 
-// testsOutage reports whether to inject an outage once more at this step, so that the other drivers
-// compete while it lasts and the affected driver stays stopped. No server may grant a lock then, or
-// another driver could win with an expired lease.
+// testsOutage reports whether to inject an outage once more at this step. Contenders then compete
+// during the outage, while the affected driver stays stopped. No server may grant a lock meanwhile,
+// or a contender could win simply because the lease has expired.
 func (in *injection) testsOutage(p fault.Point) bool {
 	needs := in.strategy.Needs
 	allDown := needs == lock.Redis || needs == lock.RedisQuorum && in.fault.Hits == needs
 	return in.traits.reconnects && in.fault.Course == fault.AtOnce && in.fault.Lasts && allDown && p.Part == fault.Work && p.After
 }
 
-// strikeInOutage stops a driver in its work. Then other drivers compete during the outage, and the
+// strikeInOutage stops a driver in its work. Contenders then compete during the outage, and the
 // stopped driver continues before the servers are back.
 func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	f := in.fault
@@ -467,8 +466,8 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
 }
 
-// overwritten names a driver that the ledger of the user's service has shown but does not name in
-// the end. It returns "" if there is none, or if the service may undo wins.
+// overwritten names a driver that the ledger of the user's service once showed but no longer names
+// at the end. It returns "" if there is none, or if the service may undo wins.
 func (in *injection) overwritten(e check.Evidence) string {
 	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.NoLedger != nil {
 		return ""
@@ -486,9 +485,9 @@ func (in *injection) overwritten(e check.Evidence) string {
 	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query", e.Ledger[i].Driver)
 }
 
-// bothOrders reports whether to inject the fault twice at this step. The delayed driver writes last
-// the first time, and first the second time. Some checks, such as fencing tokens, refuse only the
-// last writer.
+// bothOrders reports whether to inject the fault twice at this step, because some checks, such as
+// fencing tokens, refuse only the last writer. The delayed driver writes last the first time, and
+// first the second time.
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
@@ -500,7 +499,7 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 	for try := 1; ; try++ {
 		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
 		missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
-		hangs := in.fault.Course == fault.Never // a request that hangs cannot be repeated, because it occupies the instance
+		hangs := in.fault.Course == fault.Never // a hanging request cannot be repeated, because it occupies the instance
 		if err != nil || !missed || hangs || try == strikeTries || in.repeats <= 0 {
 			return err
 		}
@@ -511,8 +510,8 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 	}
 }
 
-// strikeAt injects the fault once, at several steps at the same time. Each step is tested with a
-// new order and its own drivers.
+// strikeAt injects the fault once, at several steps in parallel. Each step is tested with a new
+// order and its own drivers.
 func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.traits.reconnects {
 		if err := in.prepareAgain(ctx); err != nil {

@@ -16,8 +16,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// journal writes the raw records of a run to the result folder. The events of all instances go to
-// events.jsonl, and the answers in each test go to a file of their own.
+// journal writes a run's raw records to the result folder. The events of all instances go to
+// events.jsonl, and each test's responses go to a separate file.
 type journal struct {
 	dir string
 
@@ -30,8 +30,8 @@ func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 // ownName is the instance name in events that this program records itself.
 const ownName = "loadgen"
 
-// open creates events.jsonl. For a resumed run, it continues the existing file, removes an
-// incomplete line at its end, and returns the length of that line.
+// open creates events.jsonl. For a resumed run, it continues the existing file, but first removes
+// an incomplete last line, and returns the length of that line.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_RDWR | os.O_APPEND
 	if !resumed {
@@ -67,7 +67,7 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// keep appends the recorded events of one test to events.jsonl.
+// keep appends one test's recorded events to events.jsonl.
 func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -79,8 +79,8 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
-// suffix returns what distinguishes the files of a repetition, such as "-2". It is empty for the
-// first run.
+// suffix returns the suffix for the names of a repetition's files, such as "-2". It is empty for
+// the first run.
 func (w *worker) suffix() string {
 	if w.repetition <= 1 {
 		return ""
@@ -97,7 +97,7 @@ func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	return &answerFile{f, w, vegeta.NewEncoder(w)}, nil
 }
 
-// AnswersFile returns the name of the file with the raw answers of one test.
+// AnswersFile returns the name of the file with a test's raw responses.
 func AnswersFile(c *Cell, suffix string) string {
 	return fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)
 }

@@ -16,19 +16,19 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	_, tooOften, tooFew := c.phrases()
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
-		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + at(c.Points, is(catalog.Unsafe)) + m.note
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + m.example(check.CountGrabs(rowsOf(m.evidence), m.evidence.Units).Most) + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
-	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, test requests find the units that are stuck
+	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, probes find the stuck units
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, m.howStuck(c) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
+		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
 	case m.repeated != "":
 		return catalog.Unknown, m.repeated
 	case m.invalid != "":
-		return catalog.Unknown, m.invalid
+		return catalog.Unknown, m.invalid + undecided(c.Points)
 	case c.DoubleGrabs == nil:
-		return catalog.Unknown, "double-grabs could not be counted: neither the ledger nor the answers say who has won"
+		return catalog.Unknown, "double-grabs could not be counted: neither the ledger nor the responses say who has won"
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, struckTooRarely):
@@ -43,19 +43,19 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"
-	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, test requests have tried every order
+	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, probes have tried every order
 		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit"
-	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // perhaps an earlier run had taken all orders
+	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // an earlier run may have taken all orders
 		return catalog.Unknown, "no order was grabbed at all"
 	default:
 		return catalog.Safe, ""
 	}
 }
 
-// tooLate returns an explanation if a fault that was injected at a fixed time came after the end of
-// the request. Otherwise, it returns "".
+// tooLate explains an injection at a fixed time that came after the end of the request. It returns
+// "" in all other cases.
 func (c Cell) tooLate() string {
 	switch {
 	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
@@ -63,11 +63,11 @@ func (c Cell) tooLate() string {
 	case c.Fault.Entry().Process == catalog.ProcessKilled:
 		return ". The grab had ended before the process was killed: start the process again, and repeat the run"
 	}
-	return ". The grab had ended by then: its answers may arrive late, for example because a small answer waits for a delayed acknowledgement (TCP_NODELAY avoids that)"
+	return ". The grab had ended by then: its responses may arrive late, for example because a small response waits for a delayed acknowledgement (TCP_NODELAY avoids that)"
 }
 
-// howStuck says that orders can no longer be grabbed. If each of them has its winners, and every test
-// request was answered "busy", it says that locks were not released.
+// howStuck says that orders can no longer be grabbed. If each of them has its winners, and every
+// probe was answered "busy", it says that locks were not released.
 func (m measured) howStuck(c Cell) string {
 	locked := len(m.evidence.Stuck) == *c.StuckOrders && !slices.ContainsFunc(m.evidence.Stuck, func(id int64) bool {
 		return !m.busy[id] || unsoldOf(m.evidence, id) > 0
@@ -83,6 +83,15 @@ func (m measured) howStuck(c Cell) string {
 		has = " no unit left"
 	}
 	return share(*c.StuckOrders, c.Orders, "has", "have") + has + why
+}
+
+// example names the first of the orders, so that users can find it in the database of their service.
+// It returns "" for our own instances, whose timeline names an order.
+func (m measured) example(orders ...int64) string {
+	if m.accounting == nil || !m.evidence.Foreign || len(orders) == 0 || orders[0] == 0 {
+		return ""
+	}
+	return ", for example order " + m.shape.OrderText(orders[0])
 }
 
 // withoutWinner describes the orders that are reported as taken although the ledger has no winner.
@@ -115,6 +124,15 @@ func at(points []Point, holds func(Point) bool) string {
 		return ""
 	}
 	return ": " + catalog.Join(points, "; ", func(p Point) string { return p.Point })
+}
+
+// undecided lists the points without a verdict if other points have one. Otherwise, it returns "".
+func undecided(points []Point) string {
+	unknown := catalog.Filter(points, is(catalog.Unknown))
+	if len(unknown) == len(points) || len(unknown) == 0 {
+		return ""
+	}
+	return ". Points without a verdict" + at(unknown, is(catalog.Unknown))
 }
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }

@@ -75,7 +75,9 @@ func TestJudge(t *testing.T) {
 		{"stuck, and one does not answer", calmCell, []change{leaked, func(_ *Cell, m *measured) { delete(m.busy, 8) }}, catalog.Stuck, "2 of 10 orders can no longer be grabbed"},
 		{"stuck, with units left", calmCell, []change{leaked, func(c *Cell, m *measured) { c.Sale, m.evidence.Units = &Sale{Stock: 2}, 2 }}, catalog.Stuck, "2 of 10 orders can no longer be grabbed"},
 		{"invalid", calmCell, []change{invalid}, catalog.Unknown, "events were lost: 3 are missing"},
-		{"double-grabs not counted", calmCell, []change{func(c *Cell, _ *measured) { c.DoubleGrabs = nil }}, catalog.Unknown, "double-grabs could not be counted: neither the ledger nor the answers say who has won"},
+		{"invalid, and one point is unknown", struckCell, []change{invalid, unclear}, catalog.Unknown, "events were lost: 3 are missing. Points without a verdict: before claim 1"},
+		{"invalid, and no point is known", struckCell, []change{invalid, unclear, func(c *Cell, _ *measured) { c.Points = c.Points[1:] }}, catalog.Unknown, "events were lost: 3 are missing"},
+		{"double-grabs not counted", calmCell, []change{func(c *Cell, _ *measured) { c.DoubleGrabs = nil }}, catalog.Unknown, "double-grabs could not be counted: neither the ledger nor the responses say who has won"},
 		{"stuck orders not counted", calmCell, []change{func(c *Cell, _ *measured) { c.StuckOrders = nil }}, catalog.Unknown, "stuck orders could not be counted"},
 		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault hit no driver: after read"},
 		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault hit no driver: before claim 1"},
@@ -86,7 +88,7 @@ func TestJudge(t *testing.T) {
 		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
 		{"the answers of contenders match no rule", struckCell, []change{unclear, func(_ *Cell, m *measured) {
 			m.shape, m.errors, m.samples = target.Plain, map[string]int{"http 503": 7, "reset": 9}, map[string]string{"http 503": "conflict"}
-		}}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1. Some answers match no rule: http 503 7 (conflict)" + ifLost},
+		}}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1. Some responses match no rule: http 503 7 (conflict)" + ifLost},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no two drivers competed for the same order: raise -rate or -drivers"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},
@@ -114,6 +116,50 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%s (%s), want %s (%s)", got, reason, tt.want, tt.reason)
 			}
 		})
+	}
+}
+
+// The reason names one of the orders as the service does, so that its users can find the order.
+func TestReasonNamesAnOrder(t *testing.T) {
+	shape, _, err := target.Spec{Path: "/tickets/{order_uuid}/grab"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shape.IDs.Add([]string{"t-a", "t-b"}); err != nil {
+		t.Fatal(err)
+	}
+	c, m := struckCell()
+	m.shape, m.evidence.Foreign = shape, true
+	m.evidence.Ledger = check.Rows([]check.Pair{{Order: 1, Driver: 1}, {Order: 2, Driver: 1}, {Order: 2, Driver: 2}})
+	c.Points[1].Verdict, c.DoubleGrabs, c.OrdersDoubleGrabbed = catalog.Unsafe, new(1), new(1)
+	if _, reason := judge(c, m); reason != "1 of 4 orders was grabbed more than once, for example order t-b: before claim 1" {
+		t.Error(reason)
+	}
+	c, m.evidence.Ledger = Cell{Orders: 4, StuckOrders: new(1)}, nil
+	m.evidence.Stuck = []int64{1}
+	if _, reason := judge(c, m); reason != "1 of 4 orders can no longer be grabbed, for example order t-a" {
+		t.Error(reason)
+	}
+}
+
+// An unknown verdict quotes the most frequent answer that matches no rule, unless its reason does already.
+func TestUnknownQuotesAnswers(t *testing.T) {
+	const reason = "an order that no fault hit was not grabbed"
+	for _, tt := range []struct {
+		invalid string
+		errors  map[string]int
+		want    string
+	}{
+		{reason, map[string]int{"http 500": 7, "reset": 9}, reason + ". Some requests failed: http 500 7 (deadlock found)"},
+		{reason, map[string]int{"http 500": 7, "http 503": 1}, reason + ". Some responses match no rule: http 500 7 (deadlock found), http 503 1" + ifLost},
+		{reason, map[string]int{"reset": 9}, reason},
+		{reason + ": http 500 7", map[string]int{"http 500": 7}, reason + ": http 500 7"},
+	} {
+		c, m := struckCell()
+		m.invalid, m.shape, m.errors, m.samples = tt.invalid, target.Plain, tt.errors, map[string]string{"http 500": "deadlock found"}
+		if c.conclude(m); c.Verdict != catalog.Unknown || c.Reason != tt.want {
+			t.Errorf("%s (%s), want unknown (%s)", c.Verdict, c.Reason, tt.want)
+		}
 	}
 }
 
@@ -207,9 +253,9 @@ func TestContradictsTheHeader(t *testing.T) {
 		"the run has cpus 2, but here it is 4":                 func(_ *Run, c *Cell) { c.Environment.CPUs = 4 },
 		"the run has redis Redis 7, but here it is Redis 8":    func(r *Run, _ *Cell) { r.Environment.Redis = "Redis 7" },
 		"the run has stack embedded, but here it is local":     func(r *Run, _ *Cell) { r.Environment.Stack = "embedded" },
-		"its orders have 3 units, but those of the run have 5": func(_ *Run, c *Cell) { c.Sale.Stock = 3 },
-		"its orders have 5 units, but those of the run have 1": func(r *Run, _ *Cell) { r.Config.Stock = 0 },
-		"it has 3 repetitions, but the run has 2 of them":      func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
+		"its orders have 3 units, but the run's orders have 5": func(_ *Run, c *Cell) { c.Sale.Stock = 3 },
+		"its orders have 5 units, but the run's orders have 1": func(r *Run, _ *Cell) { r.Config.Stock = 0 },
+		"it has 3 repetitions, but the run has 2":              func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
 		"it was interrupted, although the run is complete":     func(_ *Run, c *Cell) { c.Interrupted = true },
 	} {
 		r := run()

@@ -18,23 +18,23 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for processes that the program cannot stop at a certain call. It injects the
-// fault at several times during a request instead.
+// These settings are for processes that the program cannot stop at a certain call. Instead, it
+// injects the fault at several times during a request.
 const (
 	momentCount = 8
-	stopTries   = 3 // how often the program tries to stop a process that still answers
-	momentTries = 6 // how often the program tries to inject the fault while the request is still running
-	momentRuns  = 5 // requests without a fault that measure the duration, after one that warms up
+	stopTries   = 3 // how often to try to stop a process that still answers
+	momentTries = 6 // how often to try to inject the fault while the request is still running
+	momentRuns  = 5 // requests without a fault that measure the duration, after a warm-up request
 )
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the fault was injected at a fixed time after the start of a request, as
-// opposed to a known step.
+// IsMoment reports whether the fault was injected at a fixed time after the start of a request
+// instead of at a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether the program can choose only the time of a fault, and not the remote call
-// that the fault hits.
+// byTime reports whether the program can choose only when the fault happens, but not which remote
+// call it hits.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
 // checkMoments returns an error if a requested fault does not work on running processes.
@@ -49,7 +49,7 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case !process[catalog.ProcessStopped] && !process[catalog.ProcessKilled]:
 		return fmt.Errorf("%w: with -target-pid, only the faults pause and crash are possible: use one of them, or let loadgen start the service with -service", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
-		return fmt.Errorf("%w: the fault pause must last longer than the lock of the service: add -lease D, the time after which that lock expires", fleet.ErrRefused)
+		return fmt.Errorf("%w: the fault pause must last longer than the service's lock: add -lease D, the time after which that lock expires", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.strategies(at)) > 1:
 		return fmt.Errorf("%w: loadgen cannot restart a process that crash has killed: name one strategy with -strategies, "+
 			"restart the target after the run, and continue with the next strategy", fleet.ErrRefused)
@@ -57,15 +57,15 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures how long a normal request takes and chooses the times at which to inject
-// the fault. It also checks that the process named by the user serves the requests.
+// chooseMoments measures how long a normal request takes, and chooses when to inject the fault. It
+// also checks that the process that the user named serves the requests.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
 		return err
 	}
 	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.w.cfg.Target.Lease == 0 && !in.w.fleet.Known() {
-		return errors.New("the fault pause must last longer than the lock of the service: add -lease D, the time after which that lock expires")
+		return errors.New("the fault pause must last longer than the service's lock: add -lease D, the time after which that lock expires")
 	}
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
@@ -118,8 +118,8 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes returns an error if requests are answered even while the process is stopped. It tries
-// several times, because a busy machine may stop a process late.
+// checkServes returns an error if requests get responses even while the process is stopped. It
+// tries several times, because a busy machine may stop a process late.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {
 		answered, err := in.answersWhileStopped(ctx, took)
@@ -131,8 +131,8 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 		in.w.cfg.Target.PIDs[len(in.w.cfg.Target.PIDs)-1], in.struck.URL)
 }
 
-// answersWhileStopped stops the process briefly, and reports whether a request gets an answer
-// during that time.
+// answersWhileStopped stops the process briefly, and reports whether a request gets a response
+// meanwhile.
 func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
 	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
@@ -166,7 +166,7 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 }
 
 // strikeAtMoments injects the fault at each of the chosen times after the start of a request. If a
-// request has already ended by then, it tries again with another order.
+// request has already ended by then, it retries with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -207,7 +207,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		if err := applying(s.in.prepared.Strikes[0].Do)(s, ctx); err != nil {
 			return false, err
 		}
-		wait.For(ctx, simultaneous) // wait for an answer that is already on its way
+		wait.For(ctx, simultaneous) // wait for a response that is already on its way
 		done = s.in.fault.Course == fault.Killed
 		if c.struck = s.inFlight(c.affected); c.struck {
 			*s.in.cell.Struck++

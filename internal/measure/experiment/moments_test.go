@@ -75,7 +75,7 @@ func TestPauseByTime(t *testing.T) {
 		reason  string
 		atLeast int // moments
 	}{
-		{"bare", catalog.Unsafe, "more than once: moment ", 6},
+		{"bare", catalog.Unsafe, ": moment ", 6},
 		{"guarded", catalog.Safe, "", 8},
 		{"soon fast", catalog.Unknown, "the fault hit no driver: ", 6},
 	} {
@@ -216,7 +216,7 @@ func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 		says   string
 	}{
 		{"gone", func(c *Config) { c.Target.PIDs[1] = gone.Process.Pid }, "does not exist or has ended"},
-		{"this program", func(c *Config) { c.Target.PIDs[0] = os.Getpid() }, "is the process of loadgen itself"},
+		{"this program", func(c *Config) { c.Target.PIDs[0] = os.Getpid() }, "is loadgen's own process"},
 		{"no lease", func(c *Config) { c.Target.Lease = 0 }, "add -lease D"},
 		{"no such fault", func(c *Config) { c.Faults = []catalog.Fault{catalog.Failover} }, "only the faults pause and crash"},
 		{"a server that a grab needs", func(c *Config) { c.Target.URLs[1] = needing(t, c.Target.URLs[1]) }, "still answered"},

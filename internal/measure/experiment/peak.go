@@ -25,8 +25,8 @@ const (
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless is the name of the strategy without a lock. A search for the highest rate compares all
-// other strategies with it.
+// lockless is the strategy without a lock. A search for the highest rate compares all other
+// strategies with it.
 const lockless = "none"
 
 // peak searches for the highest rate that a strategy can sustain, and returns the result.
@@ -57,13 +57,13 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until an attempt fails, and then narrows down the highest rate until the
-// time is used up. It repeats each failed attempt once, because a busy machine may be the cause.
+// search doubles the rate until an attempt fails, and then narrows down the highest rate until time
+// runs out. It retries each failed attempt once, because a busy machine may be the cause.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
-		low    = 0.0         // the highest rate that was sustained
-		high   = math.Inf(1) // the lowest rate that was not sustained
+		low    = 0.0         // highest rate that was sustained
+		high   = math.Inf(1) // lowest rate that was not sustained
 		end    = time.Now().Add(w.cfg.Budget)
 		rate   = peakFirst
 		again  bool
@@ -97,8 +97,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate returns the next rate to try. As long as no rate has failed, it doubles low. As long as
-// every rate has failed, it halves high. Otherwise, it returns their geometric mean.
+// nextRate returns the next rate to try. It doubles low until a rate has failed, and halves high
+// until a rate has been sustained. After that, it returns their geometric mean.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -110,8 +110,8 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bare searches for the highest rate of an endpoint that does no work. The result shows the limits
-// of HTTP and of the load generator. It returns nil if there is no such endpoint.
+// bare searches for the highest rate of an endpoint that does no work, which shows the limits of
+// HTTP and of the load generator. It returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := "/healthz"
 	if w.cfg.Service != nil {
@@ -119,7 +119,7 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	} else if !w.fleet.Ours && !w.fleet.Known() {
 		return nil, nil
 	}
-	query := "?{order}" // the description of a request must contain the order
+	query := "?{order}" // a request template must contain the order
 	if strings.Contains(path, "?") {
 		query = "&{order}"
 	}
@@ -152,15 +152,15 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
 }
 
-// These constants are the possible values of Peak.LimitedBy.
+// Peak.LimitedBy has one of these values, or is empty.
 const (
 	ByGenerator = "load generator"
 	ByInstances = "instances"
 	ByLock      = "lock"
 )
 
-// limit finds out what limited the rate in each search. It compares each strategy with requests
-// without a lock, and with an endpoint that does no work.
+// limit finds out what limited the rate in each search. For this, it compares each strategy with
+// requests without a lock, and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -181,9 +181,9 @@ func (r *Run) limit() {
 	}
 }
 
-// limitOf returns what limited the highest rate p of a strategy, and why. It compares p with the
-// rate none without a lock, and with the rate bare of an endpoint that does no work. limit is "" if
-// the cause is unknown.
+// limitOf returns what limited a strategy's highest rate p, and why. It compares p with none, the
+// rate without a lock, and with bare, the rate of an endpoint that does no work. limit is "" if the
+// cause is unknown.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -192,9 +192,9 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	above := func(other *Peak) bool { return other.HeldRPS > peakFine*failed.RPS }
 	switch {
 	case failed.isLate(p.P99MS):
-		return ByGenerator, fmt.Sprintf("at %.0f/s, requests were sent too late: measured from sending, the p99 was %.1f ms", failed.RPS, *failed.P99SentMS)
+		return ByGenerator, fmt.Sprintf("at %.0f/s, requests were sent too late: measured from the send time, the p99 was %.1f ms", failed.RPS, *failed.P99SentMS)
 	case p == bare:
-		return ByInstances, fmt.Sprintf("at %.0f/s, answers came too late or not at all", failed.RPS)
+		return ByInstances, fmt.Sprintf("at %.0f/s, responses came too late or not at all", failed.RPS)
 	case locks && none != nil && above(none):
 		return ByLock, fmt.Sprintf("without a lock, the service kept up with %.0f/s; with the lock, it did not keep up with %.0f/s", none.HeldRPS, failed.RPS)
 	case bare != nil && !above(bare) && bare.LimitedBy != "":
@@ -213,7 +213,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 }
 
 // failed returns the failed attempt with the lowest rate, or nil if no attempt failed. If that rate
-// was tried twice, it returns the second one.
+// was tried twice, it returns the second attempt.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -236,7 +236,7 @@ func (s PeakStep) String() string {
 		what = "held"
 	}
 	if s.P99MS == nil {
-		return fmt.Sprintf("%.0f/s: no answers", s.RPS)
+		return fmt.Sprintf("%.0f/s: no responses", s.RPS)
 	}
 	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
 }

@@ -32,8 +32,8 @@ type cellSpec struct {
 	cell     *Cell // nil until the test has run
 }
 
-// specs lists the tests of the run. at is nil as long as the run has not connected to a running
-// service, whose strategies are unknown until then.
+// specs lists the tests of the run. at is nil until the run has connected to a running service,
+// because the service's strategies are unknown before that.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -114,8 +114,8 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators are servers that only the first worker starts, because they start slowly and need
-// much memory.
+// coordinators are servers that only the first worker starts, because they are slow to start and
+// need much memory.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
 // queue contains the tests that still have to run. It is safe for concurrent use.
@@ -137,8 +137,8 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take removes and returns the next test for which the given servers are enough. It returns nil if
-// there is none.
+// take removes and returns the next test that can run on the given servers. It returns nil if there
+// is none.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,19 +23,18 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight contains what a few test requests before the load have revealed about the user's
-// service.
+// Preflight contains the findings from a few test requests to the user's service before the load.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
 	Ledger   string     // what the ledger shows about the test requests, in one sentence
-	Calls    []SeenCall // the remote calls of one request in order; empty if the program cannot see them
+	Calls    []SeenCall // one request's remote calls in order; empty if the program cannot see them
 	Reaches  []Reach
 	Problems []Problem
-	Output   string // the end of the service's output, if it answered with status 500 or above
+	Output   string // the end of the service's output, if its status was 500 or above
 }
 
-// SeenAnswer is the answer to one test request.
+// SeenAnswer is the response to one test request.
 type SeenAnswer struct {
 	Question string // who sent the request, such as "first driver again"
 	Answer   string // status and body as text
@@ -48,17 +47,17 @@ type SeenAnswer struct {
 // SeenCall is one call that the service made to a server.
 type SeenCall struct{ Role, Name string }
 
-// Reach says at which remote calls of a request a fault can be injected.
+// Reach lists the remote calls of a request at which a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
-	Before, After []int  // the numbers of these calls, counted from 1
+	Before, After []int  // numbers of these calls, counted from 1
 	Why           string // why the fault can hit no call, or which calls it cannot hit
 }
 
-// Problem is a mistake in the settings that describe the user's service.
+// Problem is a mistake in the settings for the user's service.
 type Problem struct {
-	Key  string // the setting to correct, named as in a target file
-	Text string // a description of the problem, with advice for the user
+	Key  string // setting to correct, named as in a target file
+	Text string // what is wrong, with advice for the user
 	// Faults is true if the problem affects only runs that inject faults.
 	Faults bool
 }
@@ -66,7 +65,7 @@ type Problem struct {
 // Error names the setting and describes the problem.
 func (p *Problem) Error() string { return p.Key + ": " + p.Text }
 
-// roles maps the phase of a call to the word that the user sees.
+// roles maps a call's phase to the word shown to the user.
 var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
@@ -109,7 +108,7 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 }
 
 // inspectFirst sends a few requests with each strategy of the user's service before the run
-// measures anything. It does nothing if the service has too few orders for these requests.
+// measures anything. It does nothing if the service has too few orders for them.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
@@ -136,8 +135,8 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail records the remote calls of one request. To save time, it does not wait for calls in
-// the background, such as renewals.
+// quickTrail records the remote calls of one request. To save time, it does not wait for background
+// calls, such as renewals.
 func (r recorder) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := r.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
@@ -188,7 +187,7 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		if status, ok := errors.AsType[*fleet.StatusError](err); ok && status.Code == http.StatusInternalServerError {
 			hint = i.cfg.noMigrations()
 		}
-		advice := "Correct the call or the place of the id in its answer, or open orders with sql: INSERT …"
+		advice := "Correct the call or the ID field in its response, or open orders with sql: INSERT …"
 		if o := i.cfg.Target.Open; o != nil && !o.ByCall() {
 			advice = "Correct the statement; if it must run again, let it delete the orders first"
 		}
@@ -230,13 +229,13 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Answers[len(p.Answers)-1].Wrong = m.outcome == grab.Grabbed
 	rows := i.inspectLedger(ctx, &p, id, winner)
 	if failed {
-		p.Ledger += fmt.Sprintf(", although the service answered that driver with HTTP %d. The ledger counts, not the answer", p.Answers[0].Status)
+		p.Ledger += fmt.Sprintf(", although the service answered that driver with HTTP %d. The ledger counts, not the response", p.Answers[0].Status)
 	}
 	switch {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
-		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: set taken to a rule for such answers", m.text)
+		p.add("taken", "the response to a driver who comes too late matches no rule: %s: set taken to a rule for such responses", m.text)
 	case m.outcome == grab.Grabbed && i.fleet.Shape.AssumesGrabbed && rows < 2:
-		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only the answer of a winner matches, as in json:.code==0. "+
+		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only a winner's response matches, as in json:.code==0. "+
 			"If both were really told that they had won, write grabbed: 200, and run again", name)
 	}
 	i.ask(ctx, &p, first, id, winner, "first driver again")
@@ -260,7 +259,7 @@ func (i inspector) inspectSecond(ctx context.Context, p *Preflight, id int64) {
 		i.fleet.Shape.OrderText(id-1), i.fleet.Shape.OrderText(id), m.text)
 }
 
-// missingTable returns a hint if a database error says that a table is missing.
+// missingTable returns a hint if a database error reports a missing table.
 func (cfg Config) missingTable(err error) string {
 	for _, text := range []string{"doesn't exist", `relation "`, "no such table"} {
 		if strings.Contains(err.Error(), text) {
@@ -281,7 +280,7 @@ func (cfg Config) noMigrations() string {
 type reply struct {
 	status  int
 	outcome grab.Outcome
-	text    string            // status and body, or the error if there is no answer
+	text    string            // status and body, or the error if there is no response
 	result  *load.ResultError // why a result that comes later is missing; nil if it is not
 }
 
@@ -306,8 +305,8 @@ func (i inspector) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id
 }
 
 // addLoser adds the problem that the first driver of a new order did not win, and derives from the
-// answer which setting to correct. open is the setting that opens orders. failing is the one to
-// name if the service fails. known is a hint for services that accept only known drivers.
+// response which setting to correct. open is the setting that opens orders. failing is the setting
+// to name if the service fails. known is a hint for services that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -334,18 +333,18 @@ func (p *Preflight) addLoser(m reply, open, failing, known string) {
 	case m.status == http.StatusAccepted:
 		p.add("later", "%s, which matches no rule: if the result comes later, set later to the place where the program can ask for it", says)
 	default:
-		p.add("grabbed", "%s, which matches no rule: set grabbed to a rule for the answer of a winner", says)
+		p.add("grabbed", "%s, which matches no rule: set grabbed to a rule for a winner's response", says)
 	}
 }
 
-// ledgerArrives is how long to wait for a ledger row after the answer to a grab.
+// ledgerArrives is how long to wait for a ledger row after a grab's response.
 const ledgerArrives = 2 * time.Second
 
-// inspectLedger compares the ledger with the answers, and returns how many drivers have a ledger
+// inspectLedger compares the ledger with the responses, and returns how many drivers have a ledger
 // row for this order.
 func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
 	if !i.auditor.ledger {
-		p.Ledger = "no ledger can be read, so only the answers tell who won"
+		p.Ledger = "no ledger can be read, so only the responses tell who won"
 		return 0
 	}
 	var rows []order.Grab
@@ -362,12 +361,12 @@ func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner i
 		p.add("ledger-query", "%v", err)
 	case len(rows) == 0:
 		p.Ledger = "has no row for the grab"
-		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: read the table to which winners are added", winner, i.fleet.Shape.OrderText(id), ledgerArrives)
+		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: query the table that stores the winners", winner, i.fleet.Shape.OrderText(id), ledgerArrives)
 	case !drivers[winner]:
-		p.Ledger = fmt.Sprintf("has a row of driver %d", rows[0].Driver)
-		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the driver of the request", winner, i.fleet.Shape.OrderText(id), rows[0].Driver)
+		p.Ledger = fmt.Sprintf("has a row for driver %d", rows[0].Driver)
+		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the request's driver", winner, i.fleet.Shape.OrderText(id), rows[0].Driver)
 	default:
-		p.Ledger = "has " + check.Plural(len(rows), "row", "rows") + " of the order"
+		p.Ledger = "has " + check.Plural(len(rows), "row", "rows") + " for the order"
 	}
 	return len(drivers)
 }
@@ -422,7 +421,7 @@ func (t trail) onlyUpdates(query string) (updates bool) {
 	return updates
 }
 
-// reach finds the remote calls at which a fault can be injected. If the calls of the service are
+// reach finds the remote calls at which a fault can be injected. If the service's calls are
 // unknown, its result says why.
 func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
@@ -437,11 +436,11 @@ func (cfg Config) reach(name CellName, s lock.Strategy, t trail) Reach {
 	case cell != nil:
 		r.Why = cell.Reason
 	case cfg.byTime():
-		r.Why = "at fixed times, because the calls of a grab are not known"
+		r.Why = "at fixed times, because a grab's calls are not known"
 	case cfg.Service == nil:
 		r.Why = "the processes are not known: name them with target-pid, or let the program start the service"
 	case t.service == nil:
-		r.Why = "the calls of a grab are not known"
+		r.Why = "a grab's calls are not known"
 	case f.Reach != nil:
 		r.Why = f.Reach.Why
 	}

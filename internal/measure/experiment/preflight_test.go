@@ -42,15 +42,15 @@ func TestInspect(t *testing.T) {
 		{strings.Join(calls, ", "), "acquire redis SET ticket:* EX NX, read, then work mysql SELECT tickets, read mysql START TRANSACTION, " +
 			"write mysql UPDATE tickets, write mysql INSERT winners, write mysql COMMIT, release redis EVALSHA 2e47b37 ticket:*"},
 		{strings.Join(answers, ", "), "HTTP 200 grabbed, by the rule 200, HTTP 409 taken, by the rule 409, HTTP 409 taken, by the rule 409"},
-		{p.Ledger, "has 1 row of the order"},
+		{p.Ledger, "has 1 row for the order"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got  %s\nwant %s", tt.got, tt.want)
 		}
 	}
 	wants := map[catalog.Fault]string{
-		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault can strike only during the work of the driver, between its read and its write",
-		catalog.Amnesia: "[] [] this fault has no effect, because a grab of the service makes no call that it affects",
+		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault can strike only during the driver's work, between its read and its write",
+		catalog.Amnesia: "[] [] this fault has no effect, because the service's grabs make no calls that it affects",
 	}
 	for _, r := range p.Reaches {
 		if got := fmt.Sprint(r.Before, r.After, " ", r.Why); wants[r.Fault] != "" && got != wants[r.Fault] {
@@ -71,7 +71,7 @@ func TestInspectLedgerColumn(t *testing.T) {
 	if err := Inspect(t.Context(), cfg, func(shown Preflight) { p = shown }); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(p.Ledger, "has 1 row of the order. A grab only updates this row") {
+	if !strings.HasPrefix(p.Ledger, "has 1 row for the order. A grab only updates this row") {
 		t.Errorf("%q: want a hint that a second winner would overwrite the row", p.Ledger)
 	}
 }
@@ -79,7 +79,7 @@ func TestInspectLedgerColumn(t *testing.T) {
 // A poller of the service is no renewal, and an error after the write is no mistake of the user.
 func TestInspectGoesOn(t *testing.T) {
 	t.Parallel()
-	for kind, ledger := range map[string]string{"polls": "has 1 row of the order", "fails-late": "has 1 row of the order, although the service answered that driver with HTTP 500. The ledger counts, not the answer"} {
+	for kind, ledger := range map[string]string{"polls": "has 1 row for the order", "fails-late": "has 1 row for the order, although the service answered that driver with HTTP 500. The ledger counts, not the response"} {
 		var p Preflight
 		if err := Inspect(t.Context(), ticketRun(t, kind, target.Spec{}, catalog.NoFault), func(shown Preflight) { p = shown }); err != nil {
 			t.Fatal(err)
@@ -204,8 +204,8 @@ func TestDiffers(t *testing.T) {
 		want         string
 	}{
 		{[]control.Call{read}, []control.Call{read, update}, nil, "one grab makes no other call, and the next one makes mysql UPDATE jobs (no. 1)"},
-		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read, insert}}, "only one of them wrote after its answer"},
-		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read}, {read, insert}, {read, update}}, "they differ only after the answer: one grab makes mysql INSERT wins (no. 1), and the next one makes mysql UPDATE jobs (no. 1)"},
+		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read, insert}}, "only one of them wrote after its response"},
+		{[]control.Call{read}, []control.Call{read}, [][]control.Call{{read}, {read, insert}, {read, update}}, "they differ only after the response: one grab makes mysql INSERT wins (no. 1), and the next one makes mysql UPDATE jobs (no. 1)"},
 	} {
 		if got := differs(tt.before, tt.last, tt.deferred); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
@@ -288,8 +288,8 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "201"}, "", "grabbed", "HTTP 200"},
 			{target.Spec{Path: "/tickets/{order}/grab", Taken: "410"}, "", "taken", "HTTP 409"},
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "409", Taken: "200"}, "", "open-orders", "means taken"},
-			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "that -open-orders names"},
-			{target.Spec{Path: "/tickets/{order_uuid}/grab", OpenOrders: []string{"/tickets -> .tickets[1].id"}}, "SELECT ticket_id, driver FROM winners WHERE ticket_id IN ({orders})", "open-orders", `has 1 id at the place that -open-orders names: {"first_id"`},
+			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "where -open-orders expects it"},
+			{target.Spec{Path: "/tickets/{order_uuid}/grab", OpenOrders: []string{"/tickets -> .tickets[1].id"}}, "SELECT ticket_id, driver FROM winners WHERE ticket_id IN ({orders})", "open-orders", `has 1 id where -open-orders expects them: {"first_id"`},
 			{target.Spec{Path: "/tickets/{order_uuid}/grab", OpenOrders: []string{"/tickets -> .first_id"}}, "SELECT ticket_id, driver FROM winners WHERE ticket_id IN ({orders})", "open-orders", `The call has no body, so {"count":2} was sent: if it opens only one order, write its body, for example {}. Correct`},
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"sql: INSERT INTO ticket (id) VALUES ({order})"}}, "", "open-orders", "Correct the statement; if it must run again, let it delete the orders first"},
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"PUT /tickets -> .first_id"}}, "", "open-orders", "/tickets: HTTP 405: "},
@@ -303,7 +303,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab"}, "", "later", "HTTP 202"},
 			{target.Spec{Path: "/tickets/{order}/grab", Later: "202 -> header:Locatoin", Grabbed: `json:.state=="won"`}, "", "later", "the answer 202 has no header Locatoin (it has Content-Length, Date, Location)"},
 		},
-		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "the names of its keys contain a number that differs between grabs, as in redis SET ticket:*:"}},
+		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "its key names contain a number that differs between grabs, as in redis SET ticket:*:"}},
 	} {
 		cfg := ticketRun(t, kind, target.Spec{}, catalog.NoFault)
 		cfg.Stack.Needs = cfg.serviceNeeds()

@@ -64,7 +64,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows progress within a test, unless it has done so very recently.
+// step shows progress within a test, unless it did so very recently.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,8 +103,8 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates the remaining time. It returns false if all tests have finished, or none
-// yet.
+// timeLeftLocked estimates the remaining time. It returns false if no test has finished yet, or if
+// all have.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {

@@ -22,7 +22,7 @@ type Repetition struct {
 	LatencySent             *load.Latency   `json:"latency_sent_ms"`
 	LoadHeld                *bool           `json:"load_held"`
 	CompletedRPS            *float64        `json:"completed_rps"`
-	GrabsPerS               *float64        `json:"grabs_per_s"` // rows in the ledger per second
+	GrabsPerS               *float64        `json:"grabs_per_s"` // ledger rows per second
 	RedisCommandsPerRequest *float64        `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64        `json:"db_statements_per_request"`
 	Sale                    *Sale           `json:"sale,omitempty"` // set only if orders have several units
@@ -40,7 +40,8 @@ func (c Cell) repetition() Repetition {
 }
 
 // rounds returns the tests in the order in which they run, including repetitions. It shuffles each
-// round. Otherwise, periodic work on the machine could slow down the same strategy every time.
+// round, because periodic work on the machine could otherwise slow down the same strategy every
+// time.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -65,7 +66,7 @@ func (s *cellSpec) times() int {
 	}
 }
 
-// first converts the result of a single run to a result with one repetition.
+// first converts a single run's result to a result with one repetition.
 func (c Cell) first() Cell {
 	c.Repetitions = []Repetition{c.repetition()}
 	c.Reason = inRepetition(1, c.Reason)
@@ -79,8 +80,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge adds the result of one more repetition. Counts are added up, other figures become medians,
-// and the worse verdict stays.
+// merge adds the result of one more repetition. It adds up counts, turns other figures into
+// medians, and keeps the worse verdict.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -126,8 +127,8 @@ func (c Cell) merge(next Cell) Cell {
 	return sum
 }
 
-// bothExclusive combines the verdicts on the lock from two repetitions. The result is Yes if both are
-// Yes, No if at least one is No, and nil otherwise.
+// bothExclusive combines the lock verdicts of two repetitions. The result is Yes if both are Yes,
+// No if at least one is No, and nil otherwise.
 func bothExclusive(a, b *string) *string {
 	switch {
 	case a != nil && *a == No || b != nil && *b == No:
@@ -139,7 +140,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values with the function with. It returns nil if one of the values is nil.
+// both combines two values by calling with. It returns nil if one of the values is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -158,7 +159,7 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// ValuesOf returns the values of one figure in all repetitions, without those that are unknown.
+// ValuesOf returns the known values of one figure in all repetitions.
 func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
@@ -179,7 +180,7 @@ func medianOf(repetitions []Repetition, of func(Repetition) *float64) *float64 {
 }
 
 // medianLatency returns the median of each percentile over all repetitions, or nil if no request
-// got an answer.
+// got a response.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
 	at := func(f func(load.Latency) float64) []float64 {
 		return ValuesOf(repetitions, func(r Repetition) *float64 {

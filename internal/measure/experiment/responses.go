@@ -8,14 +8,14 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// responses records the answers that drivers get while a fault is injected. It is safe for
-// concurrent use.
+// responses records the drivers' responses while a fault is injected. It is safe for concurrent
+// use.
 type responses struct {
 	mu     sync.Mutex
 	got    map[load.Request]response
 	paused map[load.Request]bool // requests that are stopped at a breakpoint
-	// callsAfterAnswer is how long a request may make calls after its answer. It counts as answered
-	// only then.
+	// callsAfterAnswer is how long a request may make calls after its response. Until then, the
+	// request does not count as answered.
 	callsAfterAnswer time.Duration
 }
 
@@ -34,7 +34,7 @@ func (rs *responses) add(r load.Request, a response) {
 	rs.got[r] = a
 }
 
-// of returns the answer to a request. ok is false if there is none yet.
+// of returns the response to a request. ok is false if there is none yet.
 func (rs *responses) of(r load.Request) (a response, ok bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -43,7 +43,7 @@ func (rs *responses) of(r load.Request) (a response, ok bool) {
 }
 
 // setPaused records whether a request is stopped. A stopped request counts as unanswered, even if
-// its client already has the answer.
+// its client already has the response.
 func (rs *responses) setPaused(r load.Request, paused bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

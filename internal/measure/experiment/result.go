@@ -31,9 +31,9 @@ type Run struct {
 	Cells       []Cell      `json:"cells"`
 	Bare        *Bare       `json:"bare,omitempty"` // set only for the peak scenario; nil if the service has no such endpoint
 
-	// Ended lists the servers that exited unexpectedly, each with the time and the cause.
+	// Ended lists the servers that exited unexpectedly, with the time and the cause.
 	Ended []string `json:"-"`
-	// Planned is the number of all tests of the run, whether they have finished or not.
+	// Planned is the total number of tests in the run, finished or not.
 	Planned int `json:"-"`
 }
 
@@ -79,14 +79,14 @@ type RunConfig struct {
 	Orders    int      `json:"orders"`
 	Drivers   int      `json:"drivers"`
 	Rate      float64  `json:"rate"`               // requests per second; 0 means all at once
-	Together  bool     `json:"together,omitempty"` // the drivers of an order come close together
+	Together  bool     `json:"together,omitempty"` // the drivers of an order arrive close together
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
 	Args      []string `json:"args,omitempty"`       // the command-line flags that affect the results, without secrets
 	Stock     int      `json:"stock,omitempty"`      // units per order; 0 means 1
-	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
+	PerDriver int      `json:"per_driver,omitempty"` // units of each order that one driver may get; 0 means 1
 	Repeat    int      `json:"repeat,omitempty"`     // how often each test without a fault runs; 0 means once
-	// Rules define which answers of a service mean that a driver won or lost. They are nil for
+	// Rules define which responses of a service mean that a driver won or lost. They are nil for
 	// instances of our own service.
 	Rules *target.Rules `json:"rules,omitempty"`
 	// Unreachable maps each registered instance that does not answer to its error. Such an instance
@@ -100,7 +100,7 @@ type Cell struct {
 	Fault    catalog.Fault    `json:"fault"`
 	Verdict  catalog.Verdict  `json:"verdict"`
 	Expected *catalog.Verdict `json:"expected"` // nil if the registry makes no prediction for these settings
-	Reason   string           `json:"reason"`   // why the verdict is something other than safe
+	Reason   string           `json:"reason"`   // why the verdict is not safe
 	// Exclusive is "no" if the lock had two holders at once, and otherwise "yes". It is nil if this
 	// was not observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
@@ -125,13 +125,13 @@ type Cell struct {
 	Orders   int                  `json:"orders"`
 	Requests int                  `json:"requests"`
 	Outcomes map[grab.Outcome]int `json:"outcomes"`
-	Errors   map[string]int       `json:"errors"` // number of failed requests by kind of error
+	Errors   map[string]int       `json:"errors"` // failed requests by kind of error
 
 	CountedFrom         string `json:"counted_from"` // "ledger" or "answers"
 	Grabs               *int   `json:"grabs"`        // rows in the ledger
 	OrdersGrabbed       *int   `json:"orders_grabbed"`
 	DoubleGrabs         *int   `json:"double_grabs"`
-	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
+	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some responses may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
 	// RepeatedRows counts ledger rows with the same order and driver as an earlier row. It is set
 	// only for a user's service that has a ledger.
@@ -141,8 +141,7 @@ type Cell struct {
 	// the service may not undo wins.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
-	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was
-	// enough.
+	// SettleMS is how long the ledger took to stop changing. It is nil if one read was enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`
@@ -152,13 +151,13 @@ type Cell struct {
 	BeliefGapMS         *float64 `json:"belief_gap_ms"`
 	Struck              *int     `json:"struck"`
 
-	ServedBy        map[string]int `json:"served_by"` // number of answers from each instance
+	ServedBy        map[string]int `json:"served_by"` // responses from each instance
 	ContendedOrders *int           `json:"contended_orders"`
 
-	Latency     *load.Latency `json:"latency_ms"`      // counted from the time at which a request was due
-	LatencySent *load.Latency `json:"latency_sent_ms"` // counted from the time at which a request was sent
+	Latency     *load.Latency `json:"latency_ms"`      // measured from when a request was due
+	LatencySent *load.Latency `json:"latency_sent_ms"` // measured from when a request was sent
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime shows how the load and the answers changed over time. Strikes lists the periods in
+	// OverTime shows how the load and the responses changed over time. Strikes lists the periods in
 	// which the fault was active.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
@@ -171,12 +170,12 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	// Checks contains the result for each property that was checked with the recorded events. It is
-	// empty if there are no events.
+	// Checks contains a result for each property that was checked against the recorded events. It
+	// is empty if there are no events.
 	Checks   []check.Verdict `json:"checks,omitempty"`
 	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one failed order; nil if none failed
 
-	Shard  *shard.Record `json:"shard,omitempty"`  // set if the run sent one share of a load that is split over several machines
+	Shard  *shard.Record `json:"shard,omitempty"`  // set if the run sent one share of a load that was split over several machines
 	Merged *shard.Merged `json:"merged,omitempty"` // set if the figures combine several shards
 
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
@@ -186,8 +185,8 @@ type Cell struct {
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected reports whether both verdicts are the ones that we expect. A verdict for which we have
-// no expectation counts as expected.
+// AsExpected reports whether both verdicts match our expectations. A verdict for which we have no
+// expectation counts as expected.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
@@ -221,14 +220,13 @@ const (
 	No  = "no"
 )
 
-// Window is a period of time, measured from the beginning of the load.
+// Window is a period of time, measured from the start of the load.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
 	ToMS   *float64 `json:"to_ms"` // nil if the period had not ended by the end of the test
 }
 
-// Point describes what has happened to the orders for which the fault hit the same step of a
-// request.
+// Point describes what happened to the orders whose requests the fault hit at the same step.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
@@ -251,9 +249,9 @@ type Sale struct {
 	Undersold *int `json:"undersold"`
 	// LostUpdates counts the ledger rows that did not decrease a stock counter.
 	LostUpdates *int `json:"lost_updates"`
-	OverLimit   *int `json:"over_limit"` // units that drivers got in excess of their limit
-	// SoldOutMS is the time from the beginning of the load until the last unit was sold. It is nil
-	// if units were left or a fault was injected.
+	OverLimit   *int `json:"over_limit"` // units that drivers got beyond their limit
+	// SoldOutMS is the time from the start of the load until the last unit was sold. It is nil if
+	// units were left or a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
 	// InOrder is the share of units that went to the drivers who came first. It is 1 if all units
 	// were sold in the order of arrival.
@@ -288,7 +286,7 @@ type Bare struct {
 // PeakStep is one rate that the search tried.
 type PeakStep struct {
 	RPS       float64  `json:"rps"`
-	P99MS     *float64 `json:"p99_ms"` // counted from the time at which a request was due; nil if no request was answered
+	P99MS     *float64 `json:"p99_ms"` // measured from when a request was due; nil if no request got a response
 	P99SentMS *float64 `json:"p99_sent_ms"`
 	Failed    int      `json:"failed"` // requests that failed or timed out
 	Held      bool     `json:"held"`

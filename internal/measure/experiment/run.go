@@ -22,7 +22,8 @@ import (
 )
 
 // Execute runs all tests of cfg, and calls save after each one. If ctx ends, it returns the results
-// so far and the cause. If a server under test fails, that is a result and not an error.
+// so far and the cause. If a server under test fails, Execute returns that as a result, not as an
+// error.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -49,7 +50,7 @@ type runner struct {
 	run   *Run
 	save  func(*Run) error
 	began time.Time
-	ran   float64 // seconds that the run had taken before it was resumed; 0 for a new run
+	ran   float64 // seconds that the run took before it was resumed; 0 for a new run
 }
 
 func newRunner(cfg Config, save func(*Run) error) *runner {
@@ -93,7 +94,7 @@ func (r *runner) open(ctx context.Context) error {
 	}
 	cut, err := r.journal.open(r.cfg.Resume != nil)
 	if cut > 0 {
-		r.progress.say("events.jsonl ended with an incomplete line of %d bytes, which was removed", cut)
+		r.progress.say("removed an incomplete line of %d bytes at the end of events.jsonl", cut)
 	}
 	if err == nil && r.cfg.Shard != nil {
 		err = r.save(r.run) // save the run now, so that a merge can name this shard even if the shard is killed
@@ -116,8 +117,7 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished returns the result of the test with that name. It returns nil if the test has not
-// finished.
+// finished returns the result of the named test, or nil if the test has not finished.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -130,8 +130,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the tests without a fault and the tests with a fault that still have to run. A test
-// that is repeated occurs once for each repetition.
+// left returns the remaining tests, first those without a fault and then those with one. A repeated
+// test occurs once for each repetition.
 func (r *runner) left() (faultless, faulty []*cellSpec) {
 	for _, s := range r.specs {
 		switch {
@@ -186,7 +186,7 @@ func (r *runner) openFirst(ctx context.Context) error {
 	return r.cfg.subject().meet(ctx, r, w)
 }
 
-// describe records the environment of the run. It returns an error if a resumed run was begun in
+// describe records the environment of the run. It returns an error if a resumed run began in
 // another environment.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
@@ -288,7 +288,7 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 }
 
 // runWorker runs tests from the queue in the nth worker. It returns when this worker can run none
-// of the remaining tests, or when the time is used up.
+// of the remaining tests, or when time runs out.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -326,7 +326,7 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 		}
 	}
 	c.Environment = new(r.run.Environment)
-	if !r.cfg.runsOurs() && r.isUnsafe(s.Strategy) { // the fault does not explain what also happens without it
+	if !r.cfg.runsOurs() && r.isUnsafe(s.Strategy) { // a fault does not explain what also happens without it
 		for i := range c.Points {
 			c.Points[i].FailureMode = ""
 		}

@@ -239,7 +239,7 @@ func TestBudgetTotal(t *testing.T) {
 	}
 	for _, c := range r.run.Cells {
 		left := !slices.Contains(began, CellName{c.Strategy, c.Fault}.String())
-		if left != (c.Verdict == catalog.Unknown && c.Interrupted && c.Reason == "not run, because -budget-total 1h0m0s was used up") || left == (r.run.finished(CellName{c.Strategy, c.Fault}) != nil) {
+		if left != (c.Verdict == catalog.Unknown && c.Interrupted && c.Reason == "not run, because -budget-total 1h0m0s ran out") || left == (r.run.finished(CellName{c.Strategy, c.Fault}) != nil) {
 			t.Errorf("%s/%s: %s, %q", c.Strategy, c.Fault, c.Verdict, c.Reason)
 		}
 	}
@@ -272,7 +272,7 @@ func TestBudgetTotalEndsCell(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Budget, cfg.BudgetTotal = time.Hour, time.Nanosecond
 	c := open(t, cfg).run(t.Context(), &cellSpec{CellName: CellName{"setnx", catalog.Slow}, strategy: cfg.Strategies[0]})
-	if c.Verdict != catalog.Unknown || !c.Interrupted || c.Reason != "ended early, because -budget-total 1ns was used up" {
+	if c.Verdict != catalog.Unknown || !c.Interrupted || c.Reason != "ended early, because -budget-total 1ns ran out" {
 		t.Errorf("%s, interrupted %v: %q", c.Verdict, c.Interrupted, c.Reason)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale sets the figures of a test whose orders have several units. It leaves a figure nil if it
-// cannot determine it.
+// readSale sets the sale figures of a test whose orders have several units. A figure stays nil if
+// it cannot be determined.
 func (au *auditor) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -58,7 +58,7 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices limits the number of time slices in which sales are counted.
+// mostSoldSlices is the maximum number of time slices in which sales are counted.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {

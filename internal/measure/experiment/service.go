@@ -61,20 +61,20 @@ func (startedService) open(ctx context.Context, w *worker, port int) error {
 }
 
 // serviceTrail contains the parts of a trail that only the user's service has. The proxies see only
-// the names of its commands, so the program must infer the purpose of each call.
+// the service's command names, so the program must infer the purpose of each call.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
-	renewal []control.Call // the calls made in the background, each listed once
+	renewal []control.Call // background calls, each listed once
 	// idle lists the SQL statements that an instance sends even while it serves no request. It
 	// omits statements that may write.
 	idle  []control.Call
-	needs lock.Backend // the servers that the calls go to
+	needs lock.Backend // servers that the calls go to
 	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
 	leased bool
 }
 
-// ttlOfDryRuns returns the TTL of the locks in dry runs. If the run cannot set the TTL of the
-// service, that is the configured TTL.
+// ttlOfDryRuns returns the lock TTL in dry runs. If the run cannot set the service's TTL, that is
+// the configured TTL.
 func (cfg Config) ttlOfDryRuns() time.Duration {
 	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
 		return cfg.TTL
@@ -99,7 +99,8 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 	}
 	struck := r.fleet.Instances[0]
 	defer struck.Watch(0, 0)
-	if err := struck.AwaitGrab(ctx, first, dryStep); err != nil {
+	// If simultaneous requests for one order get no answer, single requests for other orders may.
+	if err := struck.AwaitGrab(ctx, first, dryStep); ctx.Err() != nil {
 		return t, err
 	}
 	if t, err = r.listTrail(ctx, struck, first+1); err != nil {
@@ -128,15 +129,16 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // listTrail records requests until two in a row make the same remote calls. After dryRuns requests,
 // it returns an error.
 //
-// If a background task makes one of these calls too, a request makes the calls that both have.
+// A background task may make some of the same calls. The result then contains only the calls that
+// both requests made.
 //
-// Calls after the answer count only if one of them writes, because a lock may be released before or
-// after the answer. If a request writes after its answer, the two equal requests need not be in a
-// row, because other instances may have handled those between them.
+// Calls after the response count only if one of them writes, because a lock may be released before
+// or after the response. If a request writes after its response, the two equal requests need not be
+// in a row, because other instances may have handled those between them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
-	late := map[tap.Phase]bool{} // calls that may still be made after a request was answered
+	late := map[tap.Phase]bool{} // calls that a request may still make after its response
 	for n := range int64(dryRuns) {
 		calls, behind, took, err := r.listCalls(ctx, in, first+n)
 		if err != nil {
@@ -179,21 +181,21 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		return trailOf(last), nil
 	}
 	if key := changingKey(before, last); key != "" {
-		return t, fmt.Errorf("the names of its keys contain a number that differs between grabs, as in %s: use the order id instead. Otherwise, run without faults", key)
+		return t, fmt.Errorf("its key names contain a number that differs between grabs, as in %s: use the order ID instead. Otherwise, run without faults", key)
 	}
-	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Otherwise, run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, differs(before, last, deferred), ownQueue)
+	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Or run without faults", dryRuns, differs(before, last, deferred), ownQueue)
 }
 
-// differs names a difference between two requests, of which before and last are the calls before
-// the answer. deferred lists all calls of the requests that wrote after their answers.
+// differs names a difference between two requests. before and last are their calls before the
+// response. deferred lists all calls of the requests that wrote after their responses.
 func differs(before, last []control.Call, deferred [][]control.Call) string {
 	switch n := len(deferred); {
 	case !slices.Equal(sortedCalls(before), sortedCalls(last)):
 		return difference(before, last)
 	case n < 2:
-		return "only one of them wrote after its answer"
+		return "only one of them wrote after its response"
 	default:
-		return "they differ only after the answer: " + difference(deferred[n-2], deferred[n-1])
+		return "they differ only after the response: " + difference(deferred[n-2], deferred[n-1])
 	}
 }
 
@@ -223,8 +225,8 @@ func (g *dryGrab) result() error {
 	return g.err
 }
 
-// listedFor waits for the given duration. It returns the calls that were recorded before, and those
-// that were made meanwhile.
+// listedFor waits for the given duration. It returns the calls that were recorded before the wait,
+// and those that were recorded during it.
 func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
@@ -240,8 +242,8 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 }
 
 // listCalls sends one request, and returns the remote calls that the service makes before and after
-// its answer. It stops when the service has written the winner and is quiet, or after a time limit.
-// took is how long it listened after the answer.
+// its response. It stops when the service has written the winner and is quiet, or after a timeout.
+// took is how long it listened after the response.
 func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -260,9 +262,9 @@ func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64
 	return calls, behind, time.Since(answered), err
 }
 
-// holdInWork stops a request before its work, and records the calls that a background task makes in
-// the meantime. It also returns the TTLs of the locks, which it recognizes as Redis keys that exist
-// only during the request.
+// holdInWork stops a request before its work, and records the calls that a background task makes
+// meanwhile. It also returns the lock TTLs. It recognizes locks as Redis keys that exist only
+// during the request.
 func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
@@ -276,20 +278,26 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 			t.service.renewal = append(t.service.renewal, c)
 		}
 	}
-	if err = errors.Join(err, g.proceed(ctx), g.result()); err != nil {
+	err = errors.Join(err, g.proceed(ctx))
+	result := g.result()
+	if _, answered := errors.AsType[*fleet.StatusError](result); answered { // the service may give up a request that is stopped for so long
+		result = nil
+	}
+	if err = errors.Join(err, result); err != nil {
 		return nil, err
 	}
-	wait.For(ctx, max(quietFor, t.callsAfterAnswer)) // a release may come after the answer
+	wait.For(ctx, max(quietFor, t.callsAfterAnswer)) // a release may come after the response
 	after, err := r.stack.KeyTTLs(ctx)
 	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
 	return locks, err
 }
 
-// lockTTL contains the smallest and the largest TTL with which a lock can have been set. The lock
-// was set at some time between the request and the reading of its remaining TTL.
+// lockTTL contains the smallest and the largest TTL that a lock may have been given. The exact TTL
+// is unknown, because the lock was set at some time between the request and the read of its
+// remaining TTL.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a request never reached the call after which its work was expected to begin.
+// errNoWork means that a request never reached the call after which its work should begin.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
 // listRenewals waits until a request has reached its work, and then records calls for two thirds of
@@ -311,8 +319,8 @@ func (r recorder) listRenewals(ctx context.Context, g *dryGrab, lease time.Durat
 	return calls, keys, err
 }
 
-// checkLease returns an error if a lock lives longer than the lease that the user specified. In
-// that case, other drivers would compete while the lock is still valid.
+// checkLease returns an error if a lock lives longer than the lease that the user specified,
+// because contenders would then start while the lock is still valid.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]
@@ -322,7 +330,7 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 			if ttl < found.atLeast {
 				ttl = (found.atMost + time.Second/10).Truncate(time.Second / 10)
 			}
-			advice := fmt.Sprintf("set lease: %v, or pass {ttl_ms} to the service as the lifetime of its lock", ttl)
+			advice := fmt.Sprintf("set lease: %v, or pass {ttl_ms} to the service as its lock TTL", ttl)
 			if ttl >= 900*lease && ttl <= 1100*lease {
 				advice = "the service may read milliseconds as seconds"
 			}
@@ -346,19 +354,19 @@ func listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease
 	return all, err
 }
 
-// isShared reports whether a call could belong to any order. The name of a call for a certain order
-// contains "*" in place of the id.
+// isShared reports whether a call could belong to any order. A call for one certain order has "*"
+// in its name in place of the ID.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
-// withoutOthers returns the calls that an instance makes only while it serves a request. Calls that
-// it also makes at other times, for example to poll a server, are removed.
+// withoutOthers returns the calls that an instance makes only while it serves a request. It removes
+// calls that the instance also makes at other times, for example to poll a server.
 func withoutOthers(calls, others []control.Call) []control.Call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
 	})
 }
 
-// statements returns the SQL statements of a call. Each is reduced to its verb and its table.
+// statements returns the SQL statements of a call, each reduced to its verb and its table.
 func statements(c control.Call) []string {
 	if c.Target != tap.DB {
 		return nil
@@ -367,8 +375,8 @@ func statements(c control.Call) []string {
 	return strings.Split(text, wire.Joint)
 }
 
-// lockFunctions matches statements that take a lock in the database, and unlockFunctions matches
-// statements that release such a lock.
+// lockFunctions matches statements that acquire a lock in the database, and unlockFunctions matches
+// statements that release one.
 var (
 	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|` + wire.ForUpdate + `$`)
 	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$`)
@@ -436,8 +444,8 @@ func (r recorder) checkReadable(t trail) error {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if t.claim == nil {
-		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
-			"If a worker writes later, set settle to the longest time between the answer and the write. "+ownQueue,
+		return fmt.Errorf("the proxies saw no grab write to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
+			"If a worker writes later, set settle to the longest time between the response and the write. "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
 	if t.callsAfterAnswer > 0 && r.cfg.Target.Database.Query == "" {
@@ -448,7 +456,8 @@ func (r recorder) checkReadable(t trail) error {
 
 // ownQueue is the advice for services whose instances share a queue. The proxies of one instance
 // then see only some of the requests.
-const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
+const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}. " +
+	"Otherwise, or if another process writes, start the instances yourself, and name them with -targets and -target-pid. The faults then hit the second one, so put the instance that writes there"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
 // service.
@@ -507,11 +516,11 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
-// waitsForJob matches calls with which a worker waits for its next job.
+// waitsForJob matches calls that a worker makes to wait for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
-// withoutNextJob removes the calls with which a worker waits for its next job after writing the
-// winner. They do not belong to the recorded request.
+// withoutNextJob removes the calls that a worker makes to wait for its next job after writing the
+// winner, because they do not belong to the recorded request.
 func withoutNextJob(calls []control.Call) []control.Call {
 	write := claimOf(calls, ledgerOf(calls))
 	var own []control.Call
@@ -581,8 +590,8 @@ func writesTo(c control.Call, tables []string) bool {
 	return slices.ContainsFunc(writtenTables(c), func(table string) bool { return slices.Contains(tables, table) })
 }
 
-// holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
-// is the answer to the same question before call c.
+// holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
+// before says whether this was true before call c.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
@@ -606,7 +615,7 @@ var unlockCommands = regexp.MustCompile(`^\S+ (DEL|UNLINK|GETDEL|EVAL|EVALSHA|FC
 func (t trail) changesAfter(p fault.Point) bool {
 	calls := t.calls[fault.Alone]
 	i := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
-	if i < 0 || p.After { // a call in the background may come at any time
+	if i < 0 || p.After { // a background call may come at any time
 		i++
 	}
 	return slices.ContainsFunc(calls[i:], func(c control.Call) bool {
@@ -618,7 +627,7 @@ func (t trail) changesAfter(p fault.Point) bool {
 }
 
 // servicePoints returns the places at which a fault can be injected: before and after each remote
-// call of a request, and at each remote call in the background.
+// call of a request, and at each background call.
 func (t trail) servicePoints() []fault.Point {
 	var all []fault.Point
 	holdsLedger := false

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if several processes share a run with more than one test. They could
-// not start the second test at the same time.
+// checkShards returns an error if a run that is split into shards has more than one test, because
+// the shards could not start the second test at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs only one strategy, but -strategies names %d: name one", fleet.ErrRefused, len(r.specs))
@@ -22,8 +22,8 @@ func (r *runner) checkShards() error {
 	return nil
 }
 
-// sendShare waits for the start time on which all processes have agreed, and then sends this
-// process's part of the load.
+// sendShare waits for the start time that all shards have agreed on, and then sends this process's
+// share of the load.
 func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load) (*accounting, error) {
 	s := w.cfg.Shard
 	ahead, err := w.theirs.ClockAhead(ctx)
@@ -47,8 +47,8 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge records that a part of the load gets no verdict of its own. The command loadgen
-// merge judges all parts together.
+// leaveToMerge records that this share of the load gets no verdict of its own, because loadgen
+// merge judges all shares together.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil
@@ -57,8 +57,8 @@ func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	}
 }
 
-// replay counts the answers that several processes have recorded. If a file cannot be read, that
-// part of the load is recorded as lost.
+// replay counts the responses that several processes have recorded. If a file cannot be read, that
+// share of the load is recorded as lost.
 func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	merge := w.cfg.Merge
 	c.Merged = &merge.Merged
@@ -78,9 +78,8 @@ func (c *Cell) lasted(a *accounting) {
 	}
 }
 
-// withhold removes figures from a merged result if the result of a machine is missing, or if the
-// clocks of the machines differ too much. Figures from the database remain, because they are
-// complete.
+// withhold removes figures from a merged result if one machine's result is missing, or if the
+// machines' clocks differ too much. Database figures remain, because they are complete.
 func (c *Cell) withhold(m *measured) {
 	if c.Merged == nil {
 		return

@@ -29,7 +29,7 @@ type strike struct {
 }
 
 const (
-	arrivalTimeout = 5 * time.Second // how long the drivers may take to get where the fault hits them, in addition to a lease
+	arrivalTimeout = 5 * time.Second // how long drivers may take to get where the fault hits them, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
 	freshDrivers   = 10 // how many more drivers may try to win an order without a fault, if all others have failed
 )
@@ -37,7 +37,7 @@ const (
 type step = func(*strike, context.Context) error
 
 // courses lists the steps that follow the injection of a fault. They depend on when the fault ends,
-// and on when the drivers that it hit may continue.
+// and on when the affected drivers may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -108,8 +108,8 @@ func (s *strike) closeWindow() {
 	}
 }
 
-// applying returns a test step that applies one part of the fault. The step also stores the
-// function that will undo this part.
+// applying returns a test step that applies one part of the fault, and stores the function that
+// will undo this part.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -139,8 +139,8 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendAffected sends the requests that the fault will hit. If another driver must have the lock
-// before, its request is sent first. sendAffected returns when each request has reached the chosen
+// sendAffected sends the requests that the fault will hit. If another driver must get the lock
+// first, it sends that driver's request first. It returns when each request has reached the chosen
 // step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
@@ -175,8 +175,8 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// whereItWas describes how far a driver got if it did not reach the step at which the fault should
-// hit it.
+// whereItWas describes how far a driver got if it did not reach the step where the fault should hit
+// it.
 func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
@@ -189,7 +189,7 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 }
 
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
-// moment after the answer, because some calls follow the answer.
+// moment after the response, because some calls follow the response.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -197,7 +197,7 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long drivers may take to reach the step at which the fault hits them. It is
+// arriveFor returns how long drivers may take to reach the step where the fault hits them. It is
 // short if the test must end before their leases expire.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.lease()
@@ -221,7 +221,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 		sent[c] = true
 		s.in.bursts.Send([]load.Request{c.affected})
 		return nil
-	case s.in.responses.isAnswered(*c.holder): // the driver that the fault should hit can now get the lock
+	case s.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
 			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
@@ -262,8 +262,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits for a limited time until the instances work again. If an instance still does not
-// work then, its answers will show that.
+// awaitAble waits for a limited time until the instances work again. If one still does not work
+// then, its responses will show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
@@ -283,14 +283,14 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 		}
 	}
 	s.closeWindow()
-	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the calls of the other drivers
+	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the contenders' calls
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// leaveAffected marks the requests that the fault has hit as hanging, so that the test does not
-// wait for their answers.
+// leaveAffected marks the affected requests as hanging, so that the test does not wait for their
+// responses.
 func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -299,8 +299,8 @@ func (s *strike) leaveAffected(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every driver that the fault hit has sent its release or has its answer.
-// It gives up after one lease, because a driver without a connection can never release its lock.
+// awaitReleases waits until every affected driver has sent its release or has its response. It
+// gives up after one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.lease(), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -310,9 +310,9 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 	})
 }
 
-// awaitWrites waits until every driver that the fault hit has written or has its answer. Its lease may
-// have expired during the outage, so it must write before another driver can get the lock. A service
-// may write in several steps, so a driver without an answer gets a little more time.
+// awaitWrites waits until every affected driver has written or has its response. Its lease may have
+// expired during the outage, so it must write before another driver can get the lock. A service may
+// write in several steps, so a driver without a response gets a little more time.
 func (s *strike) awaitWrites(ctx context.Context) error {
 	answered := func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
@@ -330,7 +330,7 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitAnswersOf(ctx, (*contest).others)
 }
 
-// awaitAnswersOf waits until the selected drivers of each order have their answers. It does not
+// awaitAnswersOf waits until the selected drivers of each order have their responses. It does not
 // wait for drivers that will hang forever.
 func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
@@ -342,7 +342,7 @@ func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []lo
 	})
 }
 
-// hangUp closes the client connections of the drivers that the fault hits.
+// hangUp closes the affected drivers' client connections.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.affected)
@@ -365,7 +365,7 @@ func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
 
-// setPaused records whether a request is stopped, if it may still write after its answer.
+// setPaused records whether a request is stopped, if it may still write after its response.
 func (s *strike) setPaused(c *contest, paused bool) {
 	course := s.in.fault.Course
 	if s.in.trail.callsAfterAnswer > 0 && course != fault.Killed && course != fault.Never && course != fault.HungUp {
@@ -405,8 +405,8 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	return has
 }
 
-// until calls the condition repeatedly until it returns true or the time is over. Running out of
-// time is not an error.
+// until calls condition repeatedly until it returns true or time runs out. Running out of time is
+// not an error.
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

@@ -17,8 +17,8 @@ import (
 )
 
 // A subject represents the instances under test: instances of this program, a service that the run
-// starts, or a service that is already running. The methods are the steps that differ between these
-// three.
+// starts, or a service that is already running. Its methods are the steps that differ between these
+// three kinds.
 type subject interface {
 	// open connects to running instances, or prepares instances that will listen on the given port
 	// and the following ones. The servers are already running.
@@ -29,7 +29,7 @@ type subject interface {
 	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
 	// them.
 	excuse(f fault.Fault) string
-	// ttlUnder returns the TTL of locks while fault f is tested. If the user has chosen a TTL, it
+	// ttlUnder returns the lock TTL while fault f is tested. If the user has chosen a TTL, it
 	// returns that one.
 	ttlUnder(f fault.Fault) time.Duration
 	// traits returns what the program can observe and control in the instances.
@@ -49,8 +49,8 @@ type traits struct {
 	// unknownLock means that the program does not know whether drivers wait for the lock or are
 	// refused at once.
 	unknownLock bool
-	// reconnects means that the instances survive a fault of their servers, but must connect again.
-	// Until then, their clients may repeat calls.
+	// reconnects means that the instances survive a fault of their servers, but must reconnect.
+	// Until then, their clients may retry calls.
 	reconnects bool
 	// liveLedger means that the program can read the ledger even while the fault is active.
 	liveLedger bool
@@ -119,7 +119,7 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 }
 
 // foreignSubject contains what startedService and runningTargets have in common. The program does
-// not know how such a service works, because it sees only the answers and possibly the ledger.
+// not know how such a service works, because it sees only the responses and possibly the ledger.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
@@ -179,14 +179,14 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	return in.strikeAtPoints(ctx)
 }
 
-// errUnreachable means that a request to the service makes none of the remote calls into which the
-// fault can be injected.
-var errUnreachable = errors.New("this fault affects only some kinds of calls, and a grab of this service makes none of them")
+// errUnreachable means that a request to the service makes none of the remote calls that the fault
+// can hit.
+var errUnreachable = errors.New("this fault affects only some kinds of calls, and this service's grabs make none of them")
 
 // errUntouched means that the service does not use the servers that the fault hits.
-var errUntouched = errors.New("this fault has no effect, because a grab of the service makes no call that it affects")
+var errUntouched = errors.New("this fault has no effect, because the service's grabs make no calls that it affects")
 
-// unusedRedis returns a hint if a fault of Redis has no effect on a service whose command names Redis.
+// unusedRedis returns a hint if a Redis fault has no effect on a service whose command names Redis.
 func (cfg Config) unusedRedis(f fault.Fault) string {
 	if cfg.Service == nil || !cfg.Service.Uses("redis") || f.Hits&lock.Redis == 0 {
 		return ""

@@ -59,9 +59,8 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// strategies returns the strategies to test. For the user's service, it returns those that the user
-// has named, or otherwise all that are available. at is nil as long as the run does not know the
-// instances.
+// strategies returns the strategies to test. For the user's service, these are the strategies that
+// the user has named, or otherwise all available ones. at is nil until the run knows the instances.
 func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
 	if cfg.runsOurs() {
 		return cfg.withControl(cfg.Strategies)
@@ -125,8 +124,8 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of the user's service and reads its ledger. It does so by calling the
-// service, or through the service's database.
+// theirOrders opens orders of the user's service and reads its ledger, either by calling the
+// service or through its database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
@@ -172,12 +171,12 @@ func (au *auditor) lookFirst(ctx context.Context, first int64, count int) error 
 		if au.cfg.Target.Open != nil {
 			remedy = "although these were just opened: -ledger-query must return rows of grabs only, and -open-orders must not reuse orders"
 		}
-		err = fmt.Errorf("the ledger has %s of orders %s to %s before the load, "+remedy, check.Plural(len(rows), "row", "rows"), au.fleet.Shape.OrderText(first), au.fleet.Shape.OrderText(first+int64(count)-1))
+		err = fmt.Errorf("the ledger has %s for orders %s to %s before the load, "+remedy, check.Plural(len(rows), "row", "rows"), au.fleet.Shape.OrderText(first), au.fleet.Shape.OrderText(first+int64(count)-1))
 	}
 	return err
 }
 
-// warmUp sends the load to other orders for the warm-up time, and ignores the answers.
+// warmUp sends the load to other orders for the warm-up time, and ignores the responses.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -197,7 +196,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 			return err
 		}
 	}
-	w.progress.say("warm-up: %d requests, on orders %s to %s", sent, size.Shape.OrderText(first), size.Shape.OrderText(first+int64(size.Orders)-1))
+	w.progress.say("warm-up: %d requests to orders %s to %s", sent, size.Shape.OrderText(first), size.Shape.OrderText(first+int64(size.Orders)-1))
 	return nil
 }
 
@@ -212,25 +211,27 @@ func (a *accounting) notOpen(at *fleet.Fleet) string {
 		return fmt.Sprintf("order %s is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
 			"Name the first unused order with -first-order, or open new orders with -open-orders", a.shape.OrderText(f.id), check.Plural(a.drivers, "driver", "drivers"))
 	case f.refused == a.drivers:
-		return fmt.Sprintf("no driver could ask for order %s: the answers are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
+		return fmt.Sprintf("no driver could ask for order %s: the responses are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
 			a.shape.OrderText(f.id), a.kinds(a.errors))
 	}
 	return ""
 }
 
-// kinds returns a text with the name and count of each kind of error, the most frequent first. It
-// includes one answer of the first kind as an example.
+// kinds lists the kinds of error with their counts, the most frequent first. It includes an example
+// response of the first kind.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
-	text := catalog.Join(names, ", ", func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
-	if len(names) > 0 && a.samples[names[0]] != "" {
-		text += fmt.Sprintf(" (%s)", catalog.Shorten(a.samples[names[0]], 80))
-	}
-	return text
+	return catalog.Join(names, ", ", func(kind string) string {
+		text := fmt.Sprintf("%s %d", kind, counts[kind])
+		if kind == names[0] && a.samples[kind] != "" {
+			text += fmt.Sprintf(" (%s)", catalog.Shorten(a.samples[kind], 100))
+		}
+		return text
+	})
 }
 
-// countAnswers computes from the answers alone how often orders were won too often. It is used if
-// the ledger is missing or incomplete.
+// countAnswers computes from the responses alone how often orders were won too often. It is the
+// fallback if the ledger is missing or incomplete.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -238,14 +239,14 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// useAnswers makes the answers count instead of the ledger, for the cell and for each of its points.
+// useAnswers makes the responses count instead of the ledger, for the cell and for each of its
+// points.
 func (m *measured) useAnswers(c *Cell, told []check.Pair) {
 	m.told, m.evidence.Told, m.evidence.FromAnswers = told, told, true
 	c.countAnswers(m.accounting)
 }
 
-// doubt returns a reason not to trust the figures of the user's service. It returns "" if there is
-// none.
+// doubt returns a reason not to trust the figures of the user's service, or "" if there is none.
 func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	if au.fleet.Ours {
 		return ""
@@ -259,28 +260,28 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {
 			m.useAnswers(c, check.Pairs(told))
-			m.note = ", according to the answers"
+			m.note = ", according to the responses"
 		}
 	case au.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		m.useAnswers(c, check.Pairs(told))
-		m.note = ", according to the answers: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
+		m.note = ", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger, au.fleet.Shape)
 	case a.unreadable:
-		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
+		reason = fmt.Sprintf("every response was %s, for winners and losers alike: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
 			"if that status does mean a win, say so with -grabbed %[1]s", au.fleet.Shape.Says().Grabbed)
 	case au.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 		if c.Fault != catalog.NoFault {
-			reason += " Perhaps the service writes after its answer, and the fault prevented this write: let the service write before it answers. If a worker repeats the write later, set -settle to the time that this takes"
+			reason += " Perhaps the service writes after its response, and the fault prevented this write: let the service write before it responds. If a worker repeats the write later, set -settle to the time that this takes"
 		}
 	case au.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", check.Plural(unanswered, "request was not answered", "requests were not answered"))
 		if au.fleet.IsService() {
-			reason += ". If an instance always waits in a statement, as a standby for a lock does, the program cannot see that all grabs have ended: let the instance poll instead, at most three times per second"
+			reason += ". If an instance is always blocked in a statement, as a standby for a lock is, the program cannot see that all grabs have ended: let the instance poll instead, at most three times per second"
 		}
 	case !au.ledger && len(a.unsure) > 0:
-		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
+		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what a response means with -grabbed, -taken and -busy",
 			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
 	}
 	if reason == "" && au.fleet.Shape != target.Own {
@@ -331,10 +332,11 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 	return a.tooSlow(c)
 }
 
-// ifLost is the advice about answers that match no rule.
-const ifLost = ". If these answers mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again"
+// ifLost is the advice about responses that match no rule.
+const ifLost = ". If these responses mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again"
 
-// unmatched quotes the answers that match no rule, with advice. It returns "" if there are none.
+// unmatched quotes the responses that match no rule. It adds advice unless all of them have status 500.
+// It returns "" if there are none.
 func (a *accounting) unmatched() string {
 	if a == nil || a.shape == nil || a.shape == target.Own {
 		return ""
@@ -344,7 +346,10 @@ func (a *accounting) unmatched() string {
 	if len(answers) == 0 {
 		return ""
 	}
-	return ". Some answers match no rule: " + a.kinds(answers) + ifLost
+	if answers["http 500"] > 0 && len(answers) == 1 {
+		return ". Some requests failed: " + a.kinds(answers)
+	}
+	return ". Some responses match no rule: " + a.kinds(answers) + ifLost
 }
 
 // askAgain repeats the request of a winner. If the service says again that the driver has won, the
@@ -357,7 +362,7 @@ func (au *auditor) askAgain(ctx context.Context, a *accounting) string {
 	if !au.fleet.Wins(ctx, winner.Order, winner.Driver) {
 		return ""
 	}
-	return fmt.Sprintf("driver %d asked again and was told again that it had won order %s, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+
+	return fmt.Sprintf("driver %d asked again and was told again that it had won order %s, so the win may be from an earlier run. The responses alone do not show that these orders were new: "+
 		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, a.shape.OrderText(winner.Order))
 }
 
@@ -365,7 +370,7 @@ func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {
 		if n := a.outcomes[o]; n > 0 && o != grab.Failed {
-			words = append(words, fmt.Sprintf("%d answers were %s", n, o))
+			words = append(words, fmt.Sprintf("%d responses were %s", n, o))
 		}
 	}
 	if len(a.errors) > 0 {

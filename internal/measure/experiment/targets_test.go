@@ -74,8 +74,8 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		reason  string
 	}{
 		{"right", nil, 2, nil, catalog.Safe, ""},
-		{"every answer is 200", always(http.StatusOK), 2, nil, catalog.Unknown, "every answer was 200"},
-		{"every answer is 200, one target", always(http.StatusOK), 1, nil, catalog.Unknown, "every answer was 200"},
+		{"every answer is 200", always(http.StatusOK), 2, nil, catalog.Unknown, "every response was 200"},
+		{"every answer is 200, one target", always(http.StatusOK), 1, nil, catalog.Unknown, "every response was 200"},
 		{"every grab wins", always(http.StatusOK), 2, grabbed200, catalog.Unsafe, "more than once"},
 		{"every grab wins, one target", always(http.StatusOK), 1, grabbed200, catalog.Unsafe, "more than once"},
 		{"all load at one instance", nil, 1, nil, catalog.Unknown, "only one instance answered, so this run cannot show whether the lock works between processes"},

@@ -55,16 +55,23 @@ import (
 //	clears      deletes all locks when it starts
 //	boots-late  needs two seconds to start
 //	pool-lock   takes a lock of a database session, and returns the session to the pool at once
+//	split       as pool-lock, but releases the lock in a session that does not have it
+//	patient     waits a minute for that lock
 //	fails-open  grabs without the lock if Redis fails
+//	one-writer  puts grabs into a queue in Redis, from which only the other instance takes them
+//	times-out   answers 503 to a grab that takes longer than half a second, and goes on with it
 //	in-column   records the winner in a column of the ticket, and then closes the ticket
 const ticketCommand = "ticket"
 
 type ticketOffice struct {
-	db   *sql.DB
-	kv   *redis.Client
-	ttl  time.Duration
-	work time.Duration
-	kind string
+	db     *sql.DB
+	second *sql.DB // other connections to the same database
+	kv     *redis.Client
+	ttl    time.Duration
+	work   time.Duration
+	kind   string
+
+	port string
 
 	mu      sync.Mutex
 	results map[string]string // by the path of a grab that is decided later
@@ -93,6 +100,7 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	o.kv = redis.NewClient(&options)
 	o.db, _ = sql.Open("mysql", *db)
 	o.db.SetMaxIdleConns(100)
+	o.second, _ = sql.Open("mysql", *db)
 	if o.is("creates") || *create {
 		if err := o.create(); err != nil {
 			fmt.Fprintln(stderr, err)
@@ -120,6 +128,10 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	if o.is("swept") {
 		go o.sweep()
 	}
+	o.port = *port
+	if o.is("one-writer") {
+		go o.lead()
+	}
 	if o.is("resets") {
 		go func() {
 			for ; ; time.Sleep(250 * time.Millisecond) {
@@ -135,12 +147,35 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 			o.kv.Get(r.Context(), "result:"+r.PathValue("id"))
 			_ = o.db.QueryRow("SELECT driver FROM winners WHERE ticket_id = ?", r.PathValue("id")).Scan(new(string))
 		}
+		if o.is("one-writer") {
+			fmt.Fprintf(w, `{"state":%q}`, o.kv.Get(r.Context(), r.URL.Path).Val())
+			return
+		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		fmt.Fprintf(w, `{"state":%q}`, o.results[r.URL.Path])
 	})
-	fmt.Fprintln(stderr, http.ListenAndServe("127.0.0.1:"+*port, mux))
+	var handler http.Handler = mux
+	if o.is("times-out") {
+		handler = http.TimeoutHandler(mux, 500*time.Millisecond, "the request timed out")
+	}
+	fmt.Fprintln(stderr, http.ListenAndServe("127.0.0.1:"+*port, handler))
 	return 1
+}
+
+// lead takes grabs from the queue, unless this instance has got the first one of all.
+func (o *ticketOffice) lead() {
+	for ctx := context.Background(); ; {
+		if front := o.kv.Get(ctx, "front").Val(); front == "" || front == o.port {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		for _, job := range o.kv.BRPop(ctx, time.Second, "jobs").Val() {
+			if id, driver, ok := strings.Cut(job, " "); ok {
+				o.kv.Set(ctx, "/results/"+id+"/"+driver, map[int]string{http.StatusOK: "won", http.StatusConflict: "lost"}[o.grab(ctx, id, driver)], 0)
+			}
+		}
+	}
 }
 
 // sweep removes locks that are older than the TTL. A lock lives for at most 2.5 times the TTL.
@@ -203,6 +238,12 @@ func (o *ticketOffice) serveGrab(w http.ResponseWriter, r *http.Request) {
 	d.UseNumber()
 	_ = d.Decode(&body)
 	id, driver := r.PathValue("id"), fmt.Sprint(body.Driver)
+	if o.is("one-writer") {
+		o.kv.SetNX(r.Context(), "front", o.port, 0)
+		o.kv.LPush(r.Context(), "jobs", id+" "+driver)
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
 	if o.is("later") {
 		at := "/results/" + id + "/" + driver
 		o.note(at, "pending")
@@ -248,11 +289,22 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	}
 	fence := int64(0)
 	switch {
-	case o.is("pool-lock"):
-		if got := 0; o.db.QueryRow("SELECT GET_LOCK(?, 0)", id).Scan(&got) != nil || got != 1 {
+	case o.is("pool-lock"), o.is("split"):
+		wait := 1
+		if o.is("no-wait") {
+			wait = 0
+		}
+		if o.is("patient") {
+			wait = 60
+		}
+		if got := 0; o.db.QueryRow("SELECT GET_LOCK(?, ?)", id, wait).Scan(&got) != nil || got != 1 {
 			return http.StatusLocked
 		}
-		defer func() { _, _ = o.db.Exec("DO RELEASE_LOCK(?)", id) }()
+		from := o.db
+		if o.is("split") {
+			from = o.second
+		}
+		defer func() { _, _ = from.Exec("DO RELEASE_LOCK(?)", id) }()
 	case !o.is("none"):
 		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
 		if o.is("random-keys") {

@@ -2,7 +2,10 @@ package experiment
 
 import (
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -11,8 +14,11 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
 	"grablab/internal/testbed/target"
+	"grablab/internal/testbed/wait"
 )
 
 // ticketService returns the service of that kind, whose locks live for the given number of
@@ -180,7 +186,10 @@ func TestTickets(t *testing.T) {
 					tt.change(&cfg)
 				}
 				atWrite(t, &cfg)
-				checkTickets(t, cfg, wanted...)
+				c := checkTickets(t, cfg, wanted...).Cells[len(wanted)/2]
+				if c.Verdict == catalog.Unsafe && tt.kind == "text-ids" && (!strings.Contains(c.Reason, "for example order t-") || !strings.Contains(c.Checks[0].Why, "for example, order t-")) {
+					t.Errorf("%s; %s: want the id of an order", c.Reason, c.Checks[0].Why)
+				}
 			})
 		}
 	}
@@ -233,6 +242,109 @@ func TestRequestsForAResultAreNoCalls(t *testing.T) {
 	names := callsOf(t, ticketRun(t, "guarded later looks-up", target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"}))
 	if strings.Contains(names, "result:") || strings.Contains(names, "SELECT winners") || !strings.Contains(names, "INSERT winners") {
 		t.Errorf("a grab makes these calls: %s", names)
+	}
+}
+
+// A service may give up a request before the program lets its calls continue. It goes on with the grab or
+// does not, and its writes decide.
+func TestServiceWithAShortTimeout(t *testing.T) {
+	for kind, want := range map[string]catalog.Verdict{"times-out": catalog.Unsafe, "guarded times-out": catalog.Safe} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, kind, target.Spec{}, catalog.Pause)
+			atWrite(t, &cfg)
+			checkTickets(t, cfg, want)
+		})
+	}
+}
+
+// laterResults describes the calls of ticket offices that decide later.
+var laterResults = target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"}
+
+// If the worker of another instance writes, the proxies see no write. The reason says what they saw, and
+// how to test such a service. That way leads to a verdict.
+func TestWorkerOfAnotherInstance(t *testing.T) {
+	t.Run("started by the run", func(t *testing.T) {
+		t.Parallel()
+		c := checkTickets(t, ticketRun(t, "guarded one-writer", laterResults, catalog.Pause), catalog.Unknown).Cells[0]
+		if !strings.Contains(c.Reason, "redis LPUSH jobs") || !strings.Contains(c.Reason, "-target-pid") {
+			t.Errorf("%s: want a reason with the calls and with -target-pid", c.Reason)
+		}
+	})
+	t.Run("already running", func(t *testing.T) {
+		t.Parallel()
+		cfg := runningTickets(t, "guarded one-writer", laterResults, catalog.NoFault, catalog.Pause)
+		resp, err := http.Post(cfg.Target.URLs[0]+"/tickets/none/grab", "", nil) // the fault hits the other instance, which writes
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if c := checkTickets(t, cfg, catalog.Safe, catalog.Safe).Cells[1]; value(c.Struck) == 0 {
+			t.Error("the fault hit no driver")
+		}
+	})
+}
+
+// runningTickets returns the configuration of a run against two ticket offices that are running already.
+func runningTickets(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fault) Config {
+	t.Helper()
+	cfg, st := ticketRun(t, kind, spec, faults...), stacktest.Local(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{ticketCommand, "-redis", st.Redis, "-db", st.DSN, "-kind", kind, "-ttl", "1000"}
+	if out, err := exec.Command(exe, append(args, "-create")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cfg.Service, cfg.Target.Database.DSN, cfg.Target.Lease = nil, st.DSN, time.Second
+	for range 2 {
+		addr, err := proc.FreeAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(addr)
+		cmd := exec.Command(exe, append(args, "-port", port)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		if ok, _ := wait.Until(t.Context(), pollInterval, dryStep, func() (bool, error) {
+			conn, err := net.Dial("tcp", addr)
+			if err == nil {
+				conn.Close()
+			}
+			return err == nil, nil
+		}); !ok {
+			t.Fatalf("nothing listens on %s", addr)
+		}
+		cfg.Target.URLs, cfg.Target.PIDs = append(cfg.Target.URLs, "http://127.0.0.1:"+port), append(cfg.Target.PIDs, cmd.Process.Pid)
+	}
+	return cfg
+}
+
+// A service may never release the lock of an order. Requests for other orders still show its calls, and
+// that it has reconnected.
+func TestLockThatIsNeverReleased(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "guarded split patient", target.Spec{})
+	cfg.Stack.Needs = cfg.serviceNeeds()
+	w, err := openWorker(t.Context(), cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	t.Cleanup(func() { _ = w.close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	trail, err := w.recorder().recordService(t.Context(), cfg.strategies(w.fleet)[0])
+	if err != nil || trail.claim == nil {
+		t.Fatalf("%v, %s; want the calls of a grab", err, callNames(trail.calls[fault.Alone]))
+	}
+	in := &injection{w: w}
+	if in.spare, err = w.orders.Create(t.Context(), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	first := in.spare
+	if err := in.awaitGrab(t.Context(), w.fleet.Instances[0], 4*time.Second); err != nil || in.spare == first {
+		t.Errorf("%v for order %d, want an answer for a new order", err, in.spare)
 	}
 }
 
@@ -328,9 +440,9 @@ func TestCrashTestsTheStart(t *testing.T) {
 		want           catalog.Verdict
 	}{
 		{"", "{ttl_ms}", "", catalog.Safe},
-		{"clears", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and started again", catalog.Unsafe},
+		{"clears", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and restarted", catalog.Unsafe},
 		{"none", "{ttl_ms}", "", catalog.Unsafe}, // wrong without a crash too
-		{"clears boots-late", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and started again", catalog.Unsafe},
+		{"clears boots-late", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and restarted", catalog.Unsafe},
 		{"clears boots-late", "1000", "pass {ttl_ms} to the service", catalog.Unknown},
 	} {
 		t.Run(tt.kind+" "+tt.ttl, func(t *testing.T) {

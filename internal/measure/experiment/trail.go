@@ -31,13 +31,13 @@ type trail struct {
 	queued int
 	// renews means that a background task renews the lease.
 	renews  bool
-	ledger  string         // the table of the user's service that a request writes to; empty if unknown
+	ledger  string         // table of the user's service that a request writes to; empty if unknown
 	service *serviceTrail  // only for the user's service; nil for our own instances
-	work    control.Point  // the point in a request where the work begins
+	work    control.Point  // where in a request the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// callsAfterAnswer is how long after its answer a request may still make calls. It is 0 if the
-	// request writes the winner before it answers.
+	// callsAfterAnswer is how long a request may make calls after its response. It is 0 if the
+	// request writes the winner before its response.
 	callsAfterAnswer time.Duration
 	// shares means that one renewal may serve several orders. If such a renewal is stopped, all of
 	// these orders are delayed.
@@ -98,7 +98,7 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 // remote calls.
 const (
 	dryTTL    = 3 * time.Second
-	dryRuns   = 6 // how many requests to record at most until two in a row make the same calls
+	dryRuns   = 6 // maximum number of requests to record until two in a row make the same calls
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
 	// If a driver makes no call for quietFor, it is assumed to wait for a notification. Drivers
@@ -172,7 +172,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 		}
 		last = t
 	}
-	return last, fmt.Errorf("the calls of a grab are unknown, because no two of %d test grabs in a row made the same calls", dryRuns)
+	return last, fmt.Errorf("a grab's calls are unknown, because no two of %d test grabs in a row made the same calls", dryRuns)
 }
 
 // renewOnce drops all background renewals but the first, because their number depends on timing.
@@ -211,7 +211,7 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 }
 
 // alone records a driver without competition, and pauses its request after the read until the lease
-// is renewed. It does the same for a second order, because one renewal may serve both.
+// is renewed. It repeats this with a second order, because one renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -244,7 +244,7 @@ var (
 )
 
 // waiting records a driver that arrives while another driver holds the lock. It then makes the
-// request of the holder fail, so that the lock is released.
+// holder's request fail, so that the lock is released.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := errors.Join(holder.startUntil(ctx, beforeRead), waiter.start(ctx)); err != nil {
@@ -362,7 +362,7 @@ func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	}
 	held, err := g.in.Held(ctx, g.heldAt, 1, dryStep)
 	if err == nil && len(held) == 0 {
-		err = fmt.Errorf("the grab of driver %d did not reach the step %s in time", g.driver, at)
+		err = fmt.Errorf("driver %d's grab did not reach the step %s in time", g.driver, at)
 	}
 	return err
 }
@@ -381,7 +381,7 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
 	if err == nil && len(held) < n {
-		err = fmt.Errorf("the grab of driver %d made only %d of the %d calls that come before the wait for the lock", g.driver, len(held), n)
+		err = fmt.Errorf("driver %d's grab made only %d of the %d calls that come before the wait for the lock", g.driver, len(held), n)
 	}
 	return err
 }
@@ -436,13 +436,13 @@ func (g *dryGrab) finish(ctx context.Context) error {
 func (g *dryGrab) await(ctx context.Context) error {
 	ended, err := wait.Until(ctx, pollInterval, dryStep, func() (bool, error) { return wait.IsOver(g.ended), nil })
 	if err == nil && !ended {
-		err = fmt.Errorf("the grab of driver %d did not end in time", g.driver)
+		err = fmt.Errorf("driver %d's grab did not end in time", g.driver)
 	}
 	return err
 }
 
-// points returns every place at which a fault can be injected, in the order in which a driver gets
-// there.
+// points returns every place at which a fault can be injected, in the order in which a driver
+// reaches them.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
 		return t.servicePoints()

@@ -27,10 +27,10 @@ type worker struct {
 	// ledger means that the service under test has a ledger that can be read.
 	ledger bool
 
-	// repetition says how often the current test has been started, including this time.
+	// repetition is how often the current test has been started, including this time.
 	repetition int
 	// dirty means that a fault has changed the servers permanently, so that the next test needs new
-	// ones.
+	// servers.
 	dirty bool
 }
 
