@@ -1,11 +1,11 @@
-// Package catalog defines the names of properties, faults, failure modes and verdicts for the whole
-// program.
+// Package catalog defines the names and descriptions of properties, faults, failure modes and verdicts,
+// so that the whole program uses the same ones.
 //
 // A property is a condition that must hold. A failure mode is one way in which a lock can fail,
-// with an id such as F1. A cell is one strategy under one fault.
+// with an ID such as F1. A cell is one strategy under one fault.
 //
-// Start reading with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure
-// mode from facts about a failure. The package imports no other package of this module.
+// Start reading with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure mode
+// from facts about a failure. So that any package can use this one, it imports none from this module.
 package catalog
 
 import (
@@ -21,15 +21,15 @@ type Programs uint32
 // Each constant stands for one loadgen command.
 const (
 	Run     Programs = 1 << iota // loadgen run: load on real servers
-	Explore                      // loadgen explore: every schedule within certain limits
+	Explore                      // loadgen explore: every schedule within its limits
 	Replay                       // loadgen run -schedule: one given schedule on real servers
-	Lab                          // loadgen lab: the live page; it cannot interrupt the network between instances and servers
+	Lab                          // loadgen lab: the live page, which cannot cut the network between instances and servers
 )
 
-// programNames lists the names of the programs in the order of their constants.
+// programNames lists the program names in the order of their constants.
 var programNames = []string{"run", "explore", "run -schedule", "lab"}
 
-// Commands returns the loadgen commands for the programs, except for the lab.
+// Commands returns the programs' loadgen commands, without the lab.
 func (p Programs) Commands() (names []string) {
 	for i, name := range programNames {
 		if p&^Lab&(Run<<i) != 0 {
@@ -62,8 +62,8 @@ func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion says which clients a lock excludes while one client holds it, for example only those of
-// the same process.
+// Exclusion says whom a lock keeps out while one client holds it: no one, only clients in the same
+// process, or all clients.
 type Exclusion string
 
 // These are the possible values of Exclusion.
@@ -73,8 +73,8 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find looks up an entry by its current or an old name. For an old name, it also returns a note
-// with the current one.
+// find looks up an entry by its current name or an old one. For an old name, it also returns a note
+// that gives the current one.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)
@@ -88,8 +88,8 @@ func find[E any](table []E, name string, names func(E) (string, []string)) (entr
 	return entry, note, ok
 }
 
-// Parse decodes an embedded JSON table. It panics if the table is invalid, because the table is part
-// of the program.
+// Parse decodes an embedded JSON table. Because the table is part of the program, Parse panics if the
+// table is invalid.
 func Parse[T any](text string) (table T) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Every name, old ones included, stands for one thing.
+// TestNamesAreUnique checks that no name, old or current, stands for two things.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	add := func(name, about string, aliases []string) {
@@ -41,7 +41,7 @@ func TestFindProperty(t *testing.T) {
 		name, want, note string
 	}{
 		{"one-winner", catalog.OneWinner, ""},
-		{"no-oversell", catalog.OneWinner, "no-oversell is the name of one-winner for orders of several units"},
+		{"no-oversell", catalog.OneWinner, "no-oversell is the name of one-winner for orders with several units"},
 		{"live-overlap", catalog.LeaseExclusive, "live-overlap is now called lease-exclusive"},
 		{"holders-apart", catalog.HoldersExclusive, "holders-apart is now called holders-exclusive"},
 		{"effects-apart", catalog.WritesExclusive, "effects-apart is now called writes-exclusive"},
@@ -110,7 +110,7 @@ func TestModeOf(t *testing.T) {
 	}{
 		{catalog.OneWinner, 0, []string{"F1"}, "F1"},
 		{catalog.OneWinner, catalog.LeaseEnded, []string{"F1"}, "F1"},
-		{catalog.OneWinner, 0, setnx, ""}, // nothing explains that
+		{catalog.OneWinner, 0, setnx, ""}, // no fact explains the failure
 		{catalog.OneWinner, catalog.Pause.Shows(), setnx, "F11"},
 		{catalog.OneWinner, catalog.LeaseEnded | catalog.Died, setnx, "F11"},
 		{catalog.OneWinner, catalog.Died, setnx, ""},
@@ -124,7 +124,7 @@ func TestModeOf(t *testing.T) {
 		{catalog.OneWinner, catalog.Forgotten | catalog.FenceFell | catalog.FenceAtWrite | catalog.Cancelled, []string{"F34"}, "F27"},
 		{catalog.OneWinner, catalog.LeaseEnded | catalog.FreedAnother, []string{"F36"}, "F36"},
 		{catalog.OneWinner, catalog.LeaseEnded, []string{"F36"}, "F11"},
-		{catalog.OneWinner, catalog.FreedAnother, setnx, "F5"}, // it is not known to, and has
+		{catalog.OneWinner, catalog.FreedAnother, setnx, "F5"}, // the strategy is not known to have F5, but the facts show it
 		{catalog.OneWinner, catalog.Latency.Shows(), []string{"F5", "F12"}, "F12"},
 		{catalog.OneWinner, catalog.Latency.Shows(), []string{"F12", "F37"}, "F37"},
 		{catalog.HoldersExclusive, catalog.Latency.Shows(), []string{"F12", "F37"}, "F12"},

@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// Claim says which result we expect of a strategy under a fault.
+// Claim is the result that we expect from a strategy under a fault.
 type Claim struct {
 	Order     Verdict // Unknown means that the verdict depends on chance
-	Exclusive bool    // whether at most one holder at a time is in the critical section
+	Exclusive bool    // whether the lock lets at most one holder at a time into the critical section
 }
 
 // These claims are common exceptions to claimTable.
 var (
 	Holds        = Claim{Safe, true}
-	TwoInside    = Claim{Safe, false} // two holders can be in the critical section, but only one of them can win
+	TwoInside    = Claim{Safe, false} // two holders can be in the critical section, but only one can win
 	GrabbedTwice = Claim{Unsafe, false}
 	GetsStuck    = Claim{Stuck, true}
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims maps each fault to the result that we expect of a strategy. If a fault has no entry, we
-// expect that it does no harm to the order.
+// Claims maps each fault to the result that we expect from a strategy. If a fault has no entry, we
+// expect the order to be safe.
 type Claims map[Fault]Claim
 
-// table maps the name of each column in claimTable to the claims in that column.
+// table maps each column name in claimTable to the column's claims.
 var table = parseClaims(claimTable)
 
 // ClaimsOf returns the claims in a column of claimTable. It panics if the column does not exist.
@@ -47,7 +47,7 @@ func Always(c Claim) Claims {
 	return claims
 }
 
-// But returns a copy of the claims in which the given faults have the claim c.
+// But returns a copy of the claims that expects c under the given faults.
 func (claims Claims) But(c Claim, under ...Fault) Claims {
 	changed := maps.Clone(claims)
 	for _, f := range under {
@@ -56,8 +56,8 @@ func (claims Claims) But(c Claim, under ...Fault) Claims {
 	return changed
 }
 
-// Fenced returns the claims for the same lock if the database checks its fencing token. The lock
-// may still have two holders, but the order is safe.
+// Fenced returns the claims for the same lock if the database also checks a fencing token. The lock may
+// still let two holders in, but the order is safe.
 func (claims Claims) Fenced() Claims {
 	fenced := maps.Clone(claims)
 	for f, c := range fenced {
@@ -76,7 +76,7 @@ func (claims Claims) Order(f Fault) Verdict {
 	return Safe
 }
 
-// KindsThatFail returns how many kinds of locks we expect to fail under a fault.
+// KindsThatFail returns how many kinds of locks we expect to be unsafe or stuck under a fault.
 func KindsThatFail(f Fault) (n int) {
 	for _, claims := range table {
 		if v := claims.Order(f); v == Unsafe || v == Stuck {
@@ -98,7 +98,7 @@ func parseClaims(text string) map[string]Claims {
 		cells := strings.Fields(line)
 		fault := Fault(cells[0])
 		if !slices.Contains(RunFaults, fault) || len(cells) != 1+len(columns) {
-			panic(fmt.Sprintf("catalog: claimTable: %q needs the name of a fault of run and %d cells", line, len(columns)))
+			panic(fmt.Sprintf("catalog: claimTable: %q: want the name of a run fault and %d cells", line, len(columns)))
 		}
 		for i, column := range columns {
 			parsed[column][fault] = parseClaim(cells[1+i])
@@ -111,7 +111,7 @@ func parseClaims(text string) map[string]Claims {
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {
-		panic(fmt.Sprintf("catalog: claimTable: no claim is written %q", cell))
+		panic(fmt.Sprintf("catalog: claimTable: invalid claim %q", cell))
 	}
 	return Claim{order, cell[1] == '.'}
 }

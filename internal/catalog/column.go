@@ -2,11 +2,11 @@ package catalog
 
 import _ "embed"
 
-// Footnote tells the reader of a table how to look up a word in it.
+// Footnote tells a table's reader how to look up a word.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns contains an explanation of each column heading in the tables. Terms that need more
-// explanation are in [Words].
+// Columns explains the column headings and marks in the tables. For terms that need more explanation,
+// see [Words].
 var Columns = parseColumns()
 
 //go:embed columns.json

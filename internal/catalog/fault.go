@@ -50,17 +50,17 @@ const RedisTopologies FaultGroup = "Redis Cluster and Sentinel"
 // FaultGroups lists the groups in the order in which tables show them.
 var FaultGroups = []FaultGroup{"Clients and processes", "Redis", "Network and database", RedisTopologies}
 
-// Topology is the setup of Redis: a single server, a Cluster, or Sentinels.
+// Topology is the Redis setup: a single server, a Cluster, or Sentinels.
 type Topology string
 
-// These are the topologies of Redis.
+// These are the Redis topologies.
 const (
 	SingleRedis   Topology = "single"
 	RedisCluster  Topology = "cluster"  // three masters, each with a replica
 	RedisSentinel Topology = "sentinel" // a master with a replica, and three Sentinels
 )
 
-// Topologies lists the topologies. The default comes first.
+// Topologies lists the topologies, with the default first.
 var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 
 // ProcessEffect is what a fault does to the process that holds the lock, such as killing it.
@@ -68,22 +68,22 @@ type ProcessEffect string
 
 // These are the possible effects on the process that holds the lock.
 const (
-	ProcessRuns    ProcessEffect = ""        // the process is not affected
+	ProcessRuns    ProcessEffect = ""        // the fault does not affect the process
 	ProcessStopped ProcessEffect = "stopped" // the process gets SIGSTOP, and later SIGCONT
 	ProcessKilled  ProcessEffect = "killed"  // the process gets SIGKILL
 )
 
-// FaultEntry describes a fault. Package fault injects the fault into real servers, and claimTable
-// lists its effect on each kind of lock.
+// FaultEntry describes a fault. Package fault can inject it into real servers, and claimTable lists its
+// expected effect on each kind of lock.
 type FaultEntry struct {
 	Name    Fault
-	Aliases []string   // old names, which are still valid in commands
+	Aliases []string   // old names, which commands still accept
 	About   string     // what happens, as one line of text
 	By      Programs   // the programs that can inject the fault
 	Group   FaultGroup // the heading under which tables show the fault
-	Shows   Facts      // the facts about a grab that follow from this fault
+	Shows   Facts      // what this fault implies about a grab that it strikes
 	Process ProcessEffect
-	// Topologies lists the Redis topologies that support the fault. If it is nil, all of them do.
+	// Topologies lists the Redis topologies that support the fault. If nil, all of them do.
 	Topologies []Topology
 }
 
@@ -93,15 +93,15 @@ var faultTable string
 // Faults lists all faults in the order in which tables show them.
 var Faults = Parse[[]FaultEntry](faultTable)
 
-// claimTable says what each fault of a run does to each kind of lock. Tests compare the table with
-// the reference runs and with the explorer.
+// claimTable says what each run fault does to each kind of lock. Tests compare the table with the
+// reference runs and the explorer.
 //
 // The first character of an entry is the claim about the order: `.` safe, `U` unsafe (grabbed
 // twice), `S` stuck, `?` depends on chance, `/` not applicable. The second character is the claim
 // about the lock: `.` at most one holder in the critical section, `x` possibly two holders at once.
 //
-// A column applies to every strategy that passes its name to [ClaimsOf]. A strategy that deviates
-// from its column lists the exceptions in its own file.
+// A column applies to every strategy that passes its name to [ClaimsOf]. If a strategy deviates from its
+// column, its own file lists the exceptions.
 //
 //go:embed claims.txt
 var claimTable string
@@ -111,7 +111,7 @@ func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
 
-// FaultsBy lists the faults that the program can inject, in the order of Faults.
+// FaultsBy lists the faults that the given program can inject, in the order of Faults.
 func FaultsBy(program Programs) []Fault {
 	return Map(Filter(Faults, func(f FaultEntry) bool { return f.By&program != 0 }), func(f FaultEntry) Fault { return f.Name })
 }
@@ -131,7 +131,7 @@ func (f Fault) Entry() FaultEntry {
 	return entry
 }
 
-// About returns a description of the fault in one line.
+// About returns a one-line description of the fault.
 func (f Fault) About() string { return f.Entry().About }
 
 // Shows returns the facts that a fault reveals about the cause of a failure.

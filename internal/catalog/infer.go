@@ -8,20 +8,20 @@ import (
 // Facts is a set of facts about a failure, such as "a reply was lost".
 type Facts uint32
 
-// These are the facts about a failure. The first group says how a second driver could get the lock
-// while another driver still held it.
+// These are the facts about a failure. The first group explains how a driver could get the lock while
+// another driver still held it.
 const (
-	LeaseEnded     Facts = 1 << iota // the lease ended by its server's clock
-	GrantLate                        // the reply that granted the lock arrived after the end of the lease
+	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
+	GrantLate                        // the reply that granted the lock arrived after the lease had ended
 	FreedAnother                     // a release freed another holder's lock
 	TakenOver                        // an acquire took a lock whose lease was still valid
 	Overwritten                      // a failed acquire changed the value that a holder had set
 	Forgotten                        // a server forgot a lease that was still valid
-	ForgottenTwice                   // a server forgot a lease for the second time
+	ForgottenTwice                   // a server forgot a lease a second time
 	Evicted                          // a server dropped the lock because it was out of memory
 	TwoMasters                       // two servers acted as master
 	ClockJumped                      // a server's clock jumped past the end of the lease
-	SessionClosed                    // the database closed the session that the lock belonged to
+	SessionClosed                    // the database closed the session that owned the lock
 	WriteLate                        // a write arrived after the lease had ended
 	FenceFell                        // a later holder got a lower fencing token
 	FenceAtWrite                     // fencing tokens are compared only at the write
@@ -29,7 +29,7 @@ const (
 	// The facts in this group describe other events.
 	ClocksApart  // the wall clocks of two clients differed
 	CutOff       // a client could not reach a server that other clients reached
-	Hung         // the work of a holder never returned
+	Hung         // a holder's work never returned
 	Died         // a process died
 	Unreachable  // no client could reach a server
 	ReplyWasLost // a call was executed, but its caller got an error
@@ -40,7 +40,7 @@ const (
 	AskedFirst   // a release checked the owner in a separate step and then freed another holder's lock
 )
 
-// factNames lists the names of the facts in the order of their constants.
+// factNames lists the fact names in the order of their constants.
 var factNames = []string{
 	"lease-ended", "grant-late", "freed-another", "taken-over", "overwritten", "forgotten",
 	"forgotten-twice", "evicted", "two-masters", "clock-jumped", "session-closed", "write-late",
@@ -51,16 +51,16 @@ var factNames = []string{
 // UnmarshalJSON decodes a list of names.
 func (f *Facts) UnmarshalJSON(list []byte) error { return unmarshalSet(list, factNames, f) }
 
-// inference is a rule that infers a failure mode from the facts about a failure. It applies if all
-// of its conditions are met.
+// inference is a rule that infers a failure mode from facts about a failure. It applies only if all its
+// conditions are met.
 type inference struct {
 	About      string   // the purpose of the rule; may be empty
-	Properties []string // the properties to which the rule applies; nil means all
+	Properties []string // the violated properties to which the rule applies; nil means all
 	Shown      Facts    // all of these facts must hold
 	Not        Facts    // none of these facts may hold
 
-	Known     []string // the failure modes that the rule can find; it returns the first one that the strategy is known to have
-	Otherwise string   // the result if the strategy has none of them; if empty, the next rule is tried
+	Known     []string // failure modes that the rule can infer; the first one that the strategy is known to have wins
+	Otherwise string   // the fallback if the strategy has none of them; if empty, the next rule is tried
 }
 
 //go:embed inferences.json
@@ -69,8 +69,8 @@ var inferenceTable string
 // inferences lists the rules. The first rule that applies decides.
 var inferences = Parse[[]inference](inferenceTable)
 
-// ModeOf infers why a property was violated, from the facts about the failure and the known failure
-// modes of the strategy. It returns false if no mode fits.
+// ModeOf infers why a property was violated, from facts about the failure and the strategy's known
+// failure modes. It returns false if no mode fits.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
 		if line.fits(property, shown) {
@@ -86,9 +86,9 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.Properties == nil || slices.Contains(i.Properties, property)) && shown&i.Shown == i.Shown && shown&i.Not == 0
 }
 
-// answer returns the first failure mode in Known that the strategy is known to have, and Otherwise
-// if it has none of them. It also accepts F34 for any strategy whose fencing token is compared only
-// at the write.
+// answer returns the first failure mode in Known that the strategy is known to have, or else Otherwise.
+// It also accepts F34 for any strategy that compares its fencing token only at the write, even if F34 is
+// not among its known modes.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.Known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

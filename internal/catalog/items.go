@@ -14,12 +14,12 @@ func Map[T, R any](items []T, f func(T) R) []R {
 	return results
 }
 
-// Join joins the texts of some items with a separator.
+// Join converts each item with text, and joins the results with a separator.
 func Join[T any](items []T, separator string, text func(T) string) string {
 	return strings.Join(Map(items, text), separator)
 }
 
-// Filter returns the items for which keep returns true. It returns nil if there are none.
+// Filter returns the items for which keep returns true, or nil if there are none.
 func Filter[T any](items []T, keep func(T) bool) (kept []T) {
 	for _, item := range items {
 		if keep(item) {
@@ -29,8 +29,7 @@ func Filter[T any](items []T, keep func(T) bool) (kept []T) {
 	return kept
 }
 
-// First returns the first item for which is returns true. It returns the zero value if there is
-// none.
+// First returns the first item for which is returns true, or the zero value if there is none.
 func First[T any](items []T, is func(T) bool) (first T) {
 	if i := slices.IndexFunc(items, is); i >= 0 {
 		return items[i]
@@ -38,7 +37,7 @@ func First[T any](items []T, is func(T) bool) (first T) {
 	return first
 }
 
-// Distinct returns each item once, in the order of the first occurrences.
+// Distinct returns items without duplicates, in the order of their first occurrences.
 func Distinct[T comparable](items []T) (all []T) {
 	for _, item := range items {
 		if !slices.Contains(all, item) {

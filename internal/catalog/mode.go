@@ -2,16 +2,15 @@ package catalog
 
 import _ "embed"
 
-// Mode is a failure mode, which is one way in which a lock lets two drivers win or lets no driver
-// win.
+// Mode is a failure mode: one way in which a lock lets two drivers win, or no driver at all.
 type Mode struct {
 	ID   string // such as F1
 	Name string // a short description
 	Cure string
 	In   string // a strategy that avoids the failure
 
-	// Steps is the shortest example of the failure. In this example, the drivers A, B and C want
-	// the same order.
+	// Steps is the shortest example of the failure, in which the drivers A, B and C want the same
+	// order.
 	Steps string
 	// ShownBy lists what can reveal the failure: load, faults, the explorer or a conformance test.
 	ShownBy string
@@ -24,7 +23,7 @@ var Modes = Parse[[]Mode](modesJSON)
 //go:embed modes.json
 var modesJSON string
 
-// FindMode looks up a failure mode by its id, such as F1.
+// FindMode looks up a failure mode by its ID, such as F1.
 func FindMode(id string) (m Mode, ok bool) {
 	m, _, ok = find(Modes, id, func(m Mode) (string, []string) { return m.ID, nil })
 	return m, ok

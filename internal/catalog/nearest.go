@@ -12,8 +12,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint returns a suggestion, such as "; did you mean crash?", for an unknown word. If no known word
-// is similar enough, it returns the text in otherwise.
+// Hint suggests a known word for an unknown one, as in "; did you mean crash?". If no known word is
+// similar enough, it returns otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
@@ -21,8 +21,8 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance returns how many edits turn a into b. An edit inserts, removes or changes one byte, or
-// swaps two neighbours.
+// distance returns how many edits it takes to turn a into b. An edit inserts, removes or changes one
+// byte, or swaps two neighbours.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

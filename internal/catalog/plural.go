@@ -14,7 +14,7 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Capital returns text with a capital letter at its beginning. The first character must be ASCII.
+// Capital capitalizes the first character of text, which must be ASCII.
 func Capital(text string) string {
 	if text == "" {
 		return ""
@@ -22,7 +22,7 @@ func Capital(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// List joins words for use in a sentence: "a, b and c".
+// List joins words for use in a sentence, as in "a, b and c".
 func List(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {

@@ -31,10 +31,10 @@ const (
 // Property is a condition that must hold even if faults occur.
 type Property struct {
 	Name    string
-	Aliases []string // old names, which are still valid in schedule files and commands
+	Aliases []string // old names, which schedule files and commands may still use
 	About   string   // the condition, as one line of text
 	By      Programs // the programs that check the property
-	Always  bool     // whether every search checks the property
+	Always  bool     // whether every search checks the property, even if the user did not select it
 	// Unbroken means that every strategy must keep this property, even one whose orders we expect
 	// to be unsafe or stuck.
 	Unbroken bool
@@ -51,12 +51,12 @@ var Properties = Parse[[]Property](propertyTable)
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
-		note = NoOversell + " is the name of " + OneWinner + " for orders of several units"
+		note = NoOversell + " is the name of " + OneWinner + " for orders with several units"
 	}
 	return p, note, ok
 }
 
-// Promise states the property in a sentence, for orders with the given number of units.
+// Promise states the property in one sentence, worded for orders with the given number of units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
@@ -68,8 +68,8 @@ func (p Property) Promise(units int) string {
 	}
 }
 
-// PropertiesBy lists the properties that a user can select in a program. It omits properties that
-// are always checked.
+// PropertiesBy lists the properties that a user can select in a program. It omits properties that are
+// checked anyway.
 func PropertiesBy(program Programs) []string {
 	return Map(Filter(Properties, func(p Property) bool { return p.By&program != 0 && !p.Always }), func(p Property) string { return p.Name })
 }

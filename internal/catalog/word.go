@@ -12,14 +12,13 @@ type Word struct {
 	Meaning string
 }
 
-// Words lists the special words that the result tables use.
+// Words lists the special terms in the result tables.
 var Words = Parse[[]Word](wordsJSON)
 
 //go:embed words.json
 var wordsJSON string
 
-// Meanings maps each word of the tables, each verdict and each property to its explanation. It also
-// contains their aliases.
+// Meanings maps each table word and its aliases, each verdict and each property to its explanation.
 func Meanings() map[string]string {
 	all := map[string]string{}
 	for _, w := range slices.Concat(Columns, Words) {
@@ -36,18 +35,18 @@ func Meanings() map[string]string {
 	return all
 }
 
-// VerdictEntry describes a verdict and the condition under which the result table shows it.
+// VerdictEntry is a verdict with the condition under which the result table shows it.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string
 }
 
-// Verdicts lists the possible verdicts on a strategy under a fault. The first one whose condition
-// is met applies.
+// Verdicts lists the possible verdicts on a strategy under a fault. The first verdict whose condition is
+// met applies.
 var Verdicts = []VerdictEntry{
-	{NA, "the program did not run this cell, because the fault affects nothing that the strategy uses, or because the strategy cannot sell several units"},
+	{NA, "the program skipped this cell, because the fault affects nothing that the strategy uses, or because the strategy cannot sell several units"},
 	{Unsafe, "according to the ledger, an order was grabbed too often, or a driver has more units than allowed"},
-	{Stuck, "an order, or a unit of it, is left, but no new driver can grab it, even after the end of the load and of the fault. Or an order has a winner, but its lock is not released"},
-	{Unknown, "the program could not measure the cell, or the cell could not have shown a failure. For example, only one instance answered, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. If you test your own service, perhaps an answer hides a grab, or the service served too few requests for a race. A line below the table gives the reason"},
+	{Stuck, "an order, or one of its units, is left, but no new driver can grab it, even after the load and the fault have ended. Or an order has a winner, but its lock is not released"},
+	{Unknown, "the program could not measure the cell, or the cell could not have shown a failure. For example, only one instance answered, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. In your own service, perhaps a response hides a grab, or too few requests ran for a race. A line below the table gives the reason"},
 	{Safe, "none of the other verdicts applies"},
 }

@@ -26,11 +26,11 @@ import (
 // programs lists the names and paths under which New looks for Chromium or Chrome.
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
-// Browser is a headless Chromium, which is stopped at the end of the test.
+// Browser is a headless Chromium. It stops at the end of the test.
 type Browser struct{ ctx context.Context }
 
-// New starts a headless Chromium that runs until the test ends. If there is no Chromium, the test
-// is skipped, or fails if GRABLAB_REQUIRE_SERVERS is 1.
+// New starts a headless Chromium that runs until the test ends. Without Chromium, the test is
+// skipped, or fails if GRABLAB_REQUIRE_SERVERS is 1.
 func New(t *testing.T) *Browser {
 	t.Helper()
 	var path string
@@ -66,7 +66,7 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look describes how a page is shown: the size of the window, and the preferences of the user.
+// Look describes how a page is shown: the window size and the user's preferences.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // whether the user prefers dark colours
@@ -82,7 +82,7 @@ type Page struct {
 	said []string
 }
 
-// Patience is how long a test waits for a page or for results. It is long, because runs that take
+// Patience is how long a test waits for a page or for results. It is long because a run that takes
 // seconds can take minutes on a slow machine.
 const Patience = 3 * time.Minute
 
@@ -149,7 +149,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within calls do with a deadline, because a page may hang. If do fails, it ends the test.
+// within calls do with a timeout, because a page may hang. If do fails, it ends the test.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, Patience)
@@ -179,8 +179,8 @@ func (p *Page) Click(selector string) {
 	p.find(selector, chromedp.Click)
 }
 
-// find performs an action on an element of the page. If a script replaces the element in the
-// meantime, it tries again with the new one.
+// find performs an action on a page element. If a script replaces the element meanwhile, find
+// retries with the new one.
 func (p *Page) find(selector string, action func(chromedp.CSS, ...chromedp.QueryOption) chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -224,7 +224,7 @@ func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 		if done(got) {
 			return
 		}
-		pause = min(2*pause, 200*time.Millisecond) // poll less often during a long wait, so that the program under test gets the processor
+		pause = min(2*pause, 200*time.Millisecond) // poll less often during a long wait, to leave the CPU to the program under test
 		if time.Now().After(end) {
 			p.t.Fatalf("%s: not within %v, but %v; the page has %q", what, Patience, got, Eval[string](p, "document.body.innerText.slice(0, 600)"))
 		}
@@ -237,7 +237,8 @@ func (p *Page) Press(keys string) {
 	p.Do(chromedp.KeyEvent(keys))
 }
 
-// Fits fails the test if the page is wider than the window, so that users would have to scroll.
+// Fits fails the test if the page is wider than the window, because users would have to scroll
+// sideways.
 func (p *Page) Fits() {
 	p.t.Helper()
 	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
@@ -247,8 +248,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names. If that
-// variable is empty, it does nothing.
+// Screenshot saves an image of the page in the folder from GRABLAB_SCREENSHOTS. If that variable is
+// empty, it does nothing.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")
@@ -261,7 +262,7 @@ func (p *Page) Screenshot(name string) {
 	}
 }
 
-// Visible returns a PNG image of the part of the page that is visible without scrolling.
+// Visible returns a PNG image of the visible part of the page.
 func (p *Page) Visible() []byte {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })

@@ -1,12 +1,12 @@
-// Package compare finds the differences between an old and a new result. Both results are test
-// runs, or both are benchmarks.
+// Package compare finds the differences between an old and a new result: two test runs or two
+// benchmarks.
 //
-// A Comparison lists the verdicts that changed. It also says for each cost, such as a latency,
-// whether the cost has increased. The statistical test is the one in benchstat. Among many costs,
-// one in twenty would seem to increase by chance. Holm's method corrects for this: it limits the
-// probability that any answer is wrong.
+// A Comparison lists the verdicts that changed, and tells which costs, such as a latency, have
+// increased. The statistical test is the one in benchstat. Among many costs, one in twenty would
+// seem to increase by chance. Holm's method corrects for this: it limits the probability that any
+// answer is wrong.
 //
-// To read the code, start at Runs and Benches, and continue with judge.
+// Start reading at Runs and Benches, and continue with judge.
 package compare
 
 import (
@@ -26,14 +26,14 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run" or "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences between the environments and settings of the two results, because
-	// they may explain why figures differ.
+	// Unlike lists how the environments and settings of the two results differ, because this may
+	// explain different figures.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // for runs: how many combinations of strategy and fault occur in both results
 	Changes []Change `json:"changes"` // the verdicts that differ
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
-	Alpha   float64  `json:"alpha"` // the probability that at least one answer "slower" or "faster" is wrong
+	Alpha   float64  `json:"alpha"` // probability that at least one answer "slower" or "faster" is wrong
 	Costs   []Cost   `json:"costs"`
 }
 
@@ -48,7 +48,7 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a test whose verdict differs between the two results.
+// Change is a test with different verdicts in the two results.
 type Change struct {
 	Cell string `json:"cell"` // the cell, as strategy/fault
 	Old  string `json:"old"`
@@ -63,12 +63,12 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and NewRatio are the figure divided by the time of two PINGs in the same round. This
-	// removes the speed of the machine from the comparison.
+	// OldRatio and NewRatio are the figure divided by the time of two PINGs in the same round. The
+	// ratio makes the comparison independent of the machine's speed.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
-	P        *float64 `json:"p"`      // p-value of the test; nil if no test was possible
+	P        *float64 `json:"p"`      // the test's p-value; nil if no test was possible
 	Answer   Answer   `json:"answer"`
 	Why      string   `json:"why"` // why the answer is not known; may be empty
 
@@ -84,15 +84,15 @@ type Measured struct {
 	High   *float64 `json:"high"`
 }
 
-// Answer says whether a cost has increased or decreased, as far as the measurements show it.
+// Answer tells whether the measurements show that a cost has increased or decreased.
 type Answer string
 
-// These are the possible answers for a cost. A request rate that has fallen is also called Slower.
+// These are the possible answers for a cost. Slower also covers a lower request rate.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
 	Same     Answer = "no difference"
-	NotShown Answer = "none shown" // there may be a difference, but the test does not show it
+	NotShown Answer = "none shown" // there may be a difference, but the test does not show one
 	NotKnown Answer = "not known"
 )
 
@@ -115,7 +115,7 @@ func (c *Comparison) count(a Answer) (n int) {
 	return n
 }
 
-// Summary returns the result of the comparison in one sentence.
+// Summary sums up the comparison in one sentence.
 func (c *Comparison) Summary() string {
 	unknown := c.count(NotKnown)
 	var parts []string
@@ -146,7 +146,7 @@ func (c *Comparison) Summary() string {
 }
 
 // judge decides for every cost whether it has changed. There are many costs, so it uses Holm's
-// method to keep chance differences from counting.
+// method to rule out chance differences.
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -189,7 +189,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p value that a test of n and m values can reach, however different
+// leastP returns the smallest p-value that a test can reach with n and m values, however different
 // they are.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
@@ -199,8 +199,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each result needs, so that a clear difference is still
-// significant with this number of tests.
+// enough returns how many measurements each result needs so that a clear difference is significant
+// despite this number of tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {

@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares the verdicts and costs of two test runs. The paths identify the runs in the report.
+// Runs compares two test runs' verdicts and costs. The paths identify the runs in the report.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
@@ -33,7 +33,7 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	return c
 }
 
-// Benches compares the costs of two benchmarks, separately for each lock and each case.
+// Benches compares the costs in two benchmarks, separately for each lock and case.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
 	c := begin(ofBenches, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS))...)
@@ -49,8 +49,8 @@ func begin(kind string, old, now Side) *Comparison {
 	}
 }
 
-// pair calls a function for each name that is in both lists, and records the names that are in only
-// one of them.
+// pair calls a function for each name in both lists, and records the names that are in only one of
+// them.
 func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, b T)) {
 	find := func(list []T, like T) int {
 		return slices.IndexFunc(list, func(x T) bool { return name(x) == name(like) })
@@ -69,8 +69,8 @@ func pair[T any](c *Comparison, old, now []T, name func(T) string, both func(a, 
 	}
 }
 
-// costOf compares the cost of a lock in two benchmarks. The two PINGs are the baseline, so it
-// compares their absolute times, which show whether the machine has become slower.
+// costOf compares a lock's cost in two benchmarks. For the baseline, the two PINGs, it compares
+// absolute times, which show whether the machine has become slower.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -87,8 +87,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a kind of cost that is compared between two runs. Its last field is a function that
-// reads the values from a test result.
+// figure is a kind of cost to compare between two runs. Its last field reads the values from a test
+// result.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -101,7 +101,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// peakFigures lists the costs to compare in runs that searched for the highest request rate.
+// peakFigures lists the costs to compare in searches for the highest request rate.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -134,8 +134,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from each repetition of a test. If the test
-// was not repeated, it reads the single value with once.
+// repetitions returns a function that reads a figure from each repetition of a test. For a test
+// without repetitions, it reads the single value with once.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {

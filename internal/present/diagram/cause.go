@@ -10,14 +10,14 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Cause explains in words and with arrows why an order was won once, twice or never.
+// Cause explains, in words and arrows, why an order was won once, twice or never.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
 	// Arrows lead from a cause to its effect in the drawing.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
-// Point is a position in the drawing: a lane, a row of the lane, and a time.
+// Point is a position in the drawing: a lane, a row in the lane, and a time.
 type Point struct {
 	Lane int     `json:"lane"`
 	Row  int     `json:"row"`
@@ -30,7 +30,7 @@ var phrases = catalog.Parse[Phrases](causeJSON)
 //go:embed cause.json
 var causeJSON string
 
-// fact is one step in the explanation of what happened to an order. Its first field is the key of
+// fact is one step in the explanation of what happened to an order. Its first field is the key for
 // the phrase that describes the step.
 type fact struct {
 	what       string
@@ -39,7 +39,7 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is the row of one driver at one instance, with its position in the diagram.
+// driverRow is one driver's row at one instance, with its position in the diagram.
 type driverRow struct {
 	Row
 	Point
@@ -47,7 +47,7 @@ type driverRow struct {
 }
 
 // findCause sets d.Cause to an explanation of the outcome, or to nil if the diagram does not show
-// enough to explain it.
+// enough for one.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -79,7 +79,7 @@ func writesOf(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why more drivers won an order than it has units. It returns nil if this
+// tooManyWrites explains why more drivers won an order than it has units, or returns nil if this
 // did not happen.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := writesOf(all)
@@ -123,8 +123,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the two drivers' reads if both of them read the order before the first one
-// wrote to it, and nil otherwise.
+// readsBefore returns both drivers' reads if both read the order before the first one wrote to it.
+// Otherwise, it returns nil.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.lastMark(Read, one.at)
 	b, okB := two.who.lastMark(Read, two.at)
@@ -167,7 +167,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	return append(facts, got)
 }
 
-// faultOn returns the earliest fault that may explain why a second driver got the lock.
+// faultOn returns the earliest fault that may have let a second driver get the lock.
 func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
@@ -185,8 +185,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf turns a fault in the drawing into a part of the explanation. It takes the kind of the
-// fault from the beginning of its text.
+// faultOf turns a fault in the drawing into a part of the explanation. It takes the fault kind from
+// the beginning of the text.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -203,7 +203,7 @@ func faultOf(a *driverRow, s Span) fact {
 	return f
 }
 
-// twoInside explains how a second driver got the lock before the first one had finished. It returns
+// twoInside explains how a second driver got the lock before the first one had finished, or returns
 // nil if this did not happen.
 func (d *Diagram) twoInside(all []*driverRow) []fact {
 	if d.Lost == nil {
@@ -227,7 +227,7 @@ func (d *Diagram) twoInside(all []*driverRow) []fact {
 	return nil
 }
 
-// refusal explains why the write of a driver was refused after the driver had lost its lock.
+// refusal explains why a driver's write was refused after the driver had lost its lock.
 func (d *Diagram) refusal(all []*driverRow) []fact {
 	writes := writesOf(all)
 	if len(writes) != 1 || d.Lost != nil {
@@ -299,8 +299,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// insideSpan returns the period in which the driver worked on the order. The result locked is true
-// if the driver believed that it held a lock.
+// insideSpan returns the period in which the driver worked on the order. locked is true if the
+// driver believed that it held a lock.
 func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	if s, locked = w.lastSpan(by, Believes); !locked {
 		s, _ = w.lastSpan(by, Inside)
@@ -318,12 +318,12 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causelessFacts lists facts that the previous fact does not cause, so they get no arrow. For
+// causelessFacts lists facts that get no arrow, because the previous fact does not cause them. For
 // example, a driver writes because it has read an open order, not because another driver has won.
 var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows returns an arrow from each fact to the next one that it causes. Without a lock, the only
-// arrow leads from the second winner's read to its write.
+// arrows returns an arrow from each fact to the fact that it causes. Without a lock, the only arrow
+// leads from the second winner's read to its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -359,8 +359,8 @@ func (f fact) token(lang string) string {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences joins the facts into a sentence, in each of the languages. If a driver has rows at
-// several instances, the sentence also names the instance.
+// sentences joins the facts into a sentence in each language. If a driver has rows at several
+// instances, the sentence also names the instance.
 func (d *Diagram) sentences(all []*driverRow, facts []fact) map[string]string {
 	texts := map[string]string{}
 	text := clock(facts, func(f fact) float64 { return f.at })

@@ -1,10 +1,10 @@
 // Package diagram draws what happened to one order over time. The space-time diagram shows what
-// each driver (client) did, who believed that they held the lock, and who really held it. It also
-// shows when a fault was injected and when a property was violated.
+// each driver (client) did, which drivers believed that they held the lock, and which really held
+// it. It also shows when a fault was injected and when a property was violated.
 //
 // OfRun makes a Diagram from the events of a run on real servers. OfSchedule makes one from the
 // steps of a simulated schedule. Script draws the Diagram on a web page. If the record does not
-// contain the end of a lease or of a fault, the diagram leaves that end open instead of guessing.
+// contain the end of a lease or a fault, the diagram leaves that end open instead of guessing.
 package diagram
 
 import (
@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// Script is an ES module that draws a Diagram as SVG. Style is its style sheet, which also defines
-// the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Style is its style sheet. It also defines the
+// colours for all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -21,13 +21,13 @@ var (
 	Style string
 )
 
-// Diagram is the content of a drawing, which Script receives as JSON.
+// Diagram is a drawing's content. Script receives it as JSON.
 type Diagram struct {
-	Title string `json:"title"` // title of the drawing, in one sentence
+	Title string `json:"title"` // the drawing's title, in one sentence
 	Scale Scale  `json:"scale"`
-	// End is the last position on the time axis, which begins at 0.
+	// End is the last position on the time axis. The axis begins at 0.
 	End   float64  `json:"end"`
-	Units int      `json:"units,omitempty"` // number of units of the order; 0 means 1
+	Units int      `json:"units,omitempty"` // the order's number of units; 0 means 1
 	Lanes []Lane   `json:"lanes"`
 	Bands []Span   `json:"bands,omitempty"` // spans across all lanes
 	Lost  *float64 `json:"lost,omitempty"`  // position at which the property broke; nil if it did not break or the position is unknown
@@ -39,11 +39,10 @@ type Diagram struct {
 // Scale is the unit of the time axis.
 type Scale string
 
-// The time axis counts milliseconds in the diagram of a run, and steps in the diagram of a
-// schedule.
+// The time axis counts milliseconds for a run, and steps for a schedule.
 const (
 	Milliseconds Scale = "ms"
-	InSteps      Scale = "steps" // all steps have the same distance
+	InSteps      Scale = "steps" // all steps are the same distance apart
 )
 
 // Lane shows one instance of the service.
@@ -72,7 +71,7 @@ type Row struct {
 }
 
 // Span is a state that lasts from one time to another. If Open is true, the exact end is unknown,
-// and To is the latest possible one.
+// and To is the latest possible end.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -103,7 +102,7 @@ const (
 type Mark struct {
 	Kind MarkKind `json:"k"`
 	At   float64  `json:"a"`
-	N    int      `json:"n,omitempty"` // for a ledger row: its number among the rows of the order
+	N    int      `json:"n,omitempty"` // for a ledger row: its number among the order's rows
 	Text string   `json:"x,omitempty"`
 }
 
@@ -115,7 +114,7 @@ const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // the driver begins its read or its write
 	Won      MarkKind = "won"    // the driver wins a unit of the order
-	Second   MarkKind = "second" // the driver wins although no unit of the order is left
+	Second   MarkKind = "second" // the driver wins although the order has no units left
 	Refused  MarkKind = "refused"
 	Unknown  MarkKind = "unknown"
 	Denied   MarkKind = "denied" // the driver does not get the lock
@@ -124,7 +123,7 @@ const (
 	Renewed  MarkKind = "renewed"
 	Released MarkKind = "released"
 	LeaseEnd MarkKind = "leaseend"
-	Loss     MarkKind = "loss" // the holder learns that it has lost the lock
+	Loss     MarkKind = "loss" // the holder notices that it has lost the lock
 	Dies     MarkKind = "dies"
 	Call     MarkKind = "call"
 )
@@ -137,12 +136,12 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed says what the driver believes after this step, and True says what is really the
-	// case. Only the diagrams of runs contain them.
+	// Believed is what the driver believes after this step, and True is what is really the case.
+	// Only diagrams of runs contain them.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields say who believes that they hold the lock, who really holds it, and what the
-	// servers store. Only the diagrams of schedules contain them.
+	// These fields tell which actors believe that they hold the lock, which really hold it, and
+	// what the servers store. Only diagrams of schedules contain them.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

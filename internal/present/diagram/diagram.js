@@ -23,11 +23,11 @@ export function svg(name, attrs, ...children) {
 
 export const list = (x) => (Array.isArray(x) ? x : []);
 
-// These sizes are in px.
+// Sizes in px.
 const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, LONE = 66, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
 
 // positions converts times to px, to scale. It keeps events at least LEAST px apart, and shortens
-// long times without events.
+// long gaps between events.
 function positions(d, room) {
   const at = new Set([0, d.end]);
   const all = [...list(d.bands)];
@@ -84,14 +84,14 @@ function clock(times) {
 }
 
 // turns returns the times that explain an order: when it goes wrong, when a lease expires, and when
-// a fault begins. Their axis labels take precedence.
+// a fault begins. Their axis labels have priority.
 function turns(d) {
   const rows = list(d.lanes).flatMap((l) => [l, ...list(l.rows)]);
   return [d.lost, ...rows.flatMap((r) => list(r.marks).filter((m) => m.k === "leaseend").map((m) => m.a)), ...[d, ...rows].flatMap((r) => list(r.spans || r.bands).filter((s) => s.k === "fault").map((s) => s.f))].filter(Number.isFinite);
 }
 
-// strokes contains the marks that consist of one path, by name. For each, it has a CSS class and a
-// function that returns the path around a point.
+// strokes contains the single-path marks by name. Each has a CSS class and a function that returns
+// the path around a point.
 const strokes = {
   read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
   sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
@@ -124,7 +124,7 @@ function glyph(kind, points, n) {
   }
 }
 
-// words contains the names of spans and marks, and other texts. A page may translate them.
+// words contains the names of spans and marks, and other texts. A page can translate them.
 const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes that it holds the lock", holds: "holds the lock",
   gap: "believes that it holds the lock, but does not", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
@@ -137,8 +137,8 @@ const words = {
 
 const pictures = new Set();
 
-// recurs lists frequent marks. Marks that are closer than NEAR px are merged, and the title of the
-// merged mark shows their number.
+// recurs lists frequent marks. Marks closer than NEAR px are merged, and the merged mark's title
+// shows their number.
 const recurs = new Set(["read", "sent", "denied", "renewed", "released", "late", "call"]), NEAR = 3;
 
 // draw creates the SVG. It also returns move, which moves the cursor to a time.
@@ -147,8 +147,8 @@ function draw(d, width) {
   const lanes = list(d.lanes);
   const used = new Set();
   const nRows = lanes.reduce((n, l) => n + list(l.rows).length, 0);
-  // Arrange the rows one below the other, with room for the names of the lanes. On a narrow page,
-  // arrange them from left to right.
+  // Stack the rows, with room for the lane names. On a narrow page, arrange them from left to
+  // right.
   let across = down ? 66 : TOP;
   const tracks = [];
   for (const lane of lanes) {
@@ -192,7 +192,7 @@ function draw(d, width) {
   };
   for (const s of list(d.bands)) band(s, top, bottom);
 
-  // Draw the time axis with as many labels as fit, and mark the places where the axis is shortened.
+  // Draw the time axis with as many labels as fit, and mark where it is shortened.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
     const placed = [], wide = (at) => (at > length - 30 ? 1.4 : at === 0 ? 1.1 : 1);
@@ -255,7 +255,7 @@ function draw(d, width) {
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, words.lost));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
-    let near = []; // marks of one kind that are too close together, and therefore merged
+    let near = []; // marks of one kind that are merged because they are too close together
     const when = (m) => (d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a));
     const mark = () => {
       if (near.length === 0) return;
@@ -303,7 +303,7 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-// ofUnits replaces the texts of these marks in the legend if the order has several units.
+// ofUnits replaces these marks' legend texts if the order has several units.
 const ofUnits = { won: "unitWon", second: "unitSecond" };
 
 function legend(used, units) {
@@ -321,7 +321,7 @@ function legend(used, units) {
   return ul;
 }
 
-// changed returns a list of the entries of two lists, marked as new, gone or kept.
+// changed lists the entries of two lists, marked as new, gone or kept.
 function changed(before, now) {
   const ul = el("ul", {});
   for (const x of now) ul.append(el("li", { class: before.includes(x) ? "kept" : "new" }, x));
@@ -359,12 +359,12 @@ function table(d, steps) {
 // notes returns the list of remarks about omitted and unknown data.
 export const notes = (d) => el("ul", { class: "notes" }, ...list(d.notes).map((n) => el("li", {}, String(n))));
 
-// picture returns a drawing. Call its method show for each new state of the data.
+// picture returns a drawing. Call its show method for each new state of the data.
 export function picture() {
   const canvas = el("div", { class: "scroll" });
   const legendBox = el("div", { class: "meanings" }), why = el("p", { class: "why" });
   const full = el("button", { type: "button", class: "full", click: () => project(element.closest("figure") || element) }, words.projector);
-  const title = el("p", { class: "title" }); // only in full screen, where the heading of the page is hidden
+  const title = el("p", { class: "title" }); // only in full screen, where the page heading is hidden
   const element = el("div", { class: "diagram" }, title, canvas, why, legendBox, full);
   let d = null, width = 0, named = "";
   const p = {
@@ -385,7 +385,7 @@ export function picture() {
       if (now !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
       named = now;
       if (p.reserve) p.reserve(Boolean(projector));
-      if (projector && width / scale >= NARROW) { // use the height of the screen too
+      if (projector && width / scale >= NARROW) { // use the screen height too
         canvas.replaceChildren();
         const besides = Math.max(...[...projector.children, ...element.children].map((c) => c.getBoundingClientRect().bottom)) + projector.scrollTop + 12;
         const larger = Math.min(width / NARROW, (innerHeight - besides) / drawn.root.getAttribute("height"));
@@ -393,7 +393,7 @@ export function picture() {
         if (fits !== scale) [scale, drawn] = [fits, draw(d, width / fits)];
       }
       for (const name of ["width", "height"]) drawn.root.setAttribute(name, Math.floor(drawn.root.getAttribute(name) * scale));
-      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled with the mouse and with keys
+      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled with the mouse and keys
       drawn.root.classList.toggle("wide", wide);
       for (const [name, value] of Object.entries({ tabindex: 0, role: "region", "aria-label": String(d.title || "diagram") })) {
         if (wide) canvas.setAttribute(name, value);
@@ -418,8 +418,7 @@ export function picture() {
   return p;
 }
 
-// These factors say how much larger a drawing is in full screen. The function project switches full
-// screen on or off.
+// These factors enlarge a drawing in full screen. project switches full screen on or off.
 const LARGER = 1.5, LEAST_LARGER = 1.25;
 function project(box) {
   const starts = box.classList.toggle("projector");
@@ -433,7 +432,7 @@ addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) en
 addEventListener("keydown", (e) => {
   if (e.key === "Escape" && endProjector()) e.preventDefault();
 }, true);
-// A click in the full screen keeps the focus at the steps, so that the arrow keys continue to work.
+// A click in full screen keeps the focus on the steps, so that the arrow keys still work.
 addEventListener("click", (e) => {
   const steps = document.querySelector(".projector .stepper");
   if (steps && e.target.closest(".projector") && !e.target.closest("button, .scroll[tabindex]")) steps.focus({ preventScroll: true });
@@ -445,14 +444,14 @@ function endProjector() {
   redraw(box);
   return true;
 }
-// redraw draws all pictures in a box again, for example after a change of the language.
+// redraw redraws all pictures in a box, for example after a language change.
 export function redraw(box) {
   for (const p of pictures) if (box.contains(p.element)) p.again();
 }
 
-// figure returns an element with the diagram and its steps, which adapts to changes of its width.
-// at is the first step to show. If caption is false, only screen readers see the title. The figure
-// calls stepped after each step. Its method go shows a step.
+// figure returns an element with the diagram and its steps. It adapts to its width. at is the first
+// step to show. If caption is false, only screen readers see the title. The figure calls stepped
+// after each step. Its go method shows a step.
 export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const steps = list(d.steps);
   const pic = picture();
@@ -499,7 +498,8 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
       e.preventDefault();
       go(to);
     });
-    // reserve gives the panel the height of the tallest step in full screen, where nothing may be cut off.
+    // In full screen, reserve gives the panel the height of the tallest step, so that nothing is
+    // cut off.
     pic.reserve = (isProjected) => {
       box.style.minHeight = "";
       if (!isProjected) return;

@@ -8,8 +8,8 @@ import (
 // Phrases contains texts by language (en, zh, ja) and key. Say fills in their slots, such as {who}.
 type Phrases map[string]map[string]string
 
-// Say returns the phrase for a key in a language. The arguments in slots alternate between the name
-// of a slot and the value to fill in.
+// Say returns the phrase for a key in a language. slots alternates between slot names and the
+// values to fill in.
 func (p Phrases) Say(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {

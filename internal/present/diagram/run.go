@@ -14,7 +14,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Run contains everything that OfRun needs to draw what happened to one order.
+// Run is the input for OfRun: everything that it needs to draw what happened to one order.
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
@@ -22,30 +22,30 @@ type Run struct {
 	Property  string            // the property that broke; empty if none is known to have broken
 	Events    []history.Event   // the events of the order
 	Further   int               // number of events that Events leaves out
-	Elsewhere string            // name of the file with the omitted events; empty if none are omitted
+	Elsewhere string            // the file with the omitted events; empty if none are omitted
 	Rows      []check.Row       // the ledger rows of the order
-	Units     int               // number of units that the order has; 0 means 1
+	Units     int               // the order's number of units; 0 means 1
 	Begins    time.Duration     // start of the time scale that the steps use
 	Steps     []check.Step
 	Until     time.Duration // end of what was recorded so far; 0 if the record is complete
-	Outlives  bool          // whether the lock is a key on a server, which survives the death of its holder
-	Deaths    []Death       // deaths of processes that the events of the order do not show
+	Outlives  bool          // whether the lock is a key on a server, which survives its holder's death
+	Deaths    []Death       // process deaths that the order's events do not show
 	Keys      []Key         // keys that were seen on the servers
 
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that the process of an instance has died. At is a time at which its replacement was
+// Death records that an instance's process has died. At is a time at which its replacement was
 // already running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key describes the key of a lock on a Redis server, as the program saw it when it polled the
-// server during the run.
+// Key describes a lock's key on a Redis server. The program saw it when it polled the server during
+// the run.
 type Key struct {
-	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
+	Holders []string      // tokens stored in the key, or the prefix up to a dot that all of the holder's tokens share
 	Last    time.Duration // when the key was last seen
 	Until   time.Duration // when the key would expire, as seen at Last; history.Endless if never
 	Gone    time.Duration // when the key was first missing; 0 if it never was
@@ -59,8 +59,8 @@ func (k Key) isOf(token string) bool {
 // wasRemoved reports whether the key was deleted before its expiry.
 func (k Key) wasRemoved() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes a diagram from the timeline in a test result. It returns false if the timeline
-// has no events, as in old result files.
+// OfTimeline makes a diagram from a test result's timeline. It returns false if the timeline has no
+// events, as in old result files.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -71,10 +71,10 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows limits how many drivers a diagram shows for one instance.
+// maxRows limits how many drivers a diagram shows per instance.
 const maxRows = 10
 
-// OfRun makes a diagram of one order from the records of a run.
+// OfRun makes a diagram of one order from a run's records.
 func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
@@ -124,8 +124,8 @@ type builder struct {
 	openFaults  bool
 }
 
-// track contains the current state of a driver at an instance, and the part of its row that has
-// been drawn so far.
+// track contains a driver's current state at an instance, and the part of its row that has been
+// drawn so far.
 type track struct {
 	instance string
 	driver   int64
@@ -133,17 +133,17 @@ type track struct {
 	weight   int // importance of the driver, if there are too many for the lane
 	last     float64
 
-	// These fields say since when the driver has been in each state. The value is NaN if it is not
+	// These fields are the times since which the driver has been in each state, or NaN if it is not
 	// in that state.
 	waits, believes, struck float64
 	fence                   uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                string
 	held                    *heldLease
-	kept                    *heldLease // the lease that stays on the server after the driver has died
+	kept                    *heldLease // the dead driver's lease that is still on the server
 }
 
-// heldLease is a period in which a driver holds the lock. The end is NaN if it is unknown, and
-// infinite if the lease never expires.
+// heldLease is a period in which a driver holds the lock. Its end is NaN if unknown, and infinite
+// if the lease never expires.
 type heldLease struct {
 	from, end float64
 	token     string
@@ -153,7 +153,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in the diagram, which is in milliseconds with three decimals.
+// at converts a time to a position in the diagram, in milliseconds with three decimals.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -171,7 +171,7 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add draws an event in the row of its driver, and updates the state of that driver.
+// add draws an event in its driver's row, and updates the driver's state.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -237,7 +237,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	if !b.locks() {
 		return
 	}
-	for _, o := range b.tracks { // this grant shows that every other driver that the lock excludes has lost it
+	for _, o := range b.tracks { // this grant shows that all other drivers that the lock excludes have lost it
 		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
 			b.endKept(o, now)
@@ -249,8 +249,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// observedEnd returns when the key of a lease expired on the server. It returns NaN if this is
-// unknown, because the lease may have been renewed or removed after the last read.
+// observedEnd returns when a lease's key expired on the server. If the lease may have been renewed
+// or removed after the last read, the time is unknown, and it returns NaN.
 func (b *builder) observedEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -322,14 +322,14 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings contains the texts for what a driver learns when it reads the state of its order.
+// readings contains the texts for what a driver finds when it reads its order.
 var readings = map[history.Code]string{
 	history.Open:  "gets the answer to its read: the order was open",
 	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
-// outcome draws a mark for the result of a read or a write: the given mark after a success, and
-// otherwise one that shows why the call failed.
+// outcome draws a mark for a read or a write: good after a success, and otherwise one that shows
+// why the call failed.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -382,7 +382,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died draws the death of an instance's process, and ends the states of its drivers.
+// died draws the death of an instance's process, and ends its drivers' states.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
 		if t.instance != instance || !is(t.waits) && !is(t.believes) {
@@ -398,8 +398,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep decides what happens to the lock of a dead driver. A lock on a server stays until it
-// expires, but a lock inside the process ends with the process.
+// keep decides what happens to a dead driver's lock. A lock on a server stays until it expires, but
+// a lock inside the process ends with the process.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -415,7 +415,7 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept draws the period in which a server kept the lock of a dead driver. It ends when the lock
+// endKept draws the period in which a server kept a dead driver's lock. It ends when the lock
 // expires, or now if that is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
@@ -454,7 +454,7 @@ func (t *track) endWait(now float64) {
 }
 
 // endBelief draws the period in which a driver believed that it held the lock. If the driver had
-// already lost it, this includes the time since the loss.
+// already lost the lock, this includes the time since the loss.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -472,8 +472,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the period in which a driver had lost its lock but did not know it yet. The argument
-// from is the time at which the driver got the lock.
+// gap draws the period in which a driver had lost its lock but did not know it yet. from is when
+// the driver got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -536,7 +536,7 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence estimates when a process really stood still during a pause. It returns the longest part
+// silence estimates when a process was really stopped during a pause. It returns the longest part
 // of the pause in which the instance recorded no event.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
@@ -605,8 +605,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// hasRow reports whether the diagram shows this driver. If there are too many drivers, it shows
-// only the most important ones.
+// hasRow reports whether the diagram shows this driver. With too many drivers, it shows only the
+// most important ones.
 func (b *builder) hasRow(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -629,7 +629,7 @@ func (b *builder) steps(d *Diagram) {
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise, other drivers broke the property earlier
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // at another time, other drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
 	text := clock(d.Steps, func(s Step) float64 { return s.At })
@@ -638,8 +638,7 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the exact time of the event that a step describes, because the step contains only a
-// rounded time.
+// place returns the exact time of a step's event, because the step contains only a rounded time.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -691,8 +690,8 @@ func nth(n int) string {
 	}
 }
 
-// clock returns a function that formats the times of a list. It chooses as many decimals as are
-// needed to tell the times apart.
+// clock returns a function that formats the times in a list, with enough decimals to tell them
+// apart.
 func clock[T any](list []T, at func(T) float64) func(float64) string {
 	for decimals := 0; ; decimals++ {
 		times, texts := map[float64]bool{}, map[string]bool{}
@@ -708,7 +707,7 @@ func clock[T any](list []T, at func(T) float64) func(float64) string {
 // forMS formats milliseconds, with two decimals below 10 ms.
 func forMS(ms float64) string { return inMS(ms, 0) }
 
-// inMS formats milliseconds like forMS, but with at least this number of decimals.
+// inMS is like forMS, but uses at least this number of decimals.
 func inMS(ms float64, decimals int) string {
 	if ms < 10 {
 		decimals = max(decimals, 2)

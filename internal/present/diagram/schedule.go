@@ -10,7 +10,7 @@ import (
 )
 
 // OfSchedule makes a diagram of a replayed schedule. The order has one unit unless units is larger.
-// A moment is the state after one step, and say describes its step in words.
+// A moment is the state after one step. say describes the step in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -36,7 +36,7 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	return d
 }
 
-// at returns the position of the middle of step i on the time axis.
+// at returns the position of step i's middle on the time axis.
 func at(i int) float64 { return float64(i) + 0.5 }
 
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
@@ -85,7 +85,7 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the start and end of each series of consecutive moments that meet a condition.
+// stretches returns the start and end of each run of consecutive moments that meet a condition.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -103,8 +103,8 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// insideOf returns the period in which an actor works on the order, but only if the strategy has no
-// lock. Otherwise, it returns false.
+// insideOf returns the period in which an actor without a lock works on the order. If the strategy
+// has a lock, it returns false.
 func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -138,7 +138,7 @@ func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Kind: Waits, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " asks for the lock"}, from >= 0 && to > from
 }
 
-// struckOf returns the periods in which an actor is paused, hangs or is dead because of a fault.
+// struckOf returns the periods in which a fault pauses, hangs or kills an actor.
 func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	end := float64(len(moments))
 	from := -1
@@ -160,14 +160,14 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// answers contains the mark for the answer to each kind of call. A write gets the mark Refused
-// here, because markOf handles successful writes itself.
+// answers contains the mark for the answer to each kind of call. For a write, that is Refused,
+// because markOf handles successful writes itself.
 var answers = map[string]MarkKind{
 	string(tap.Read): Read, string(tap.Claim): Refused, string(tap.Renew): Renewed, string(tap.Release): Released,
 }
 
-// markOf returns the mark for a step of an actor, which led from the moment before to the moment m.
-// It returns false if the step needs no mark.
+// markOf returns the mark for an actor's step from the moment before to the moment m. It returns
+// false if the step needs no mark.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -192,10 +192,10 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// endOf contains the kind of step that ends a fault, by the kind of step that begins it.
+// endOf maps the kind of step that begins a fault to the kind that ends it.
 var endOf = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns the periods that do not belong to any actor, such as a fault of a server.
+// bands returns the periods that do not belong to any actor, such as a server's fault.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

@@ -12,8 +12,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files contains a function for each generated document, which writes the whole document. The keys
-// are the paths.
+// files maps the path of each fully generated document to the function that writes it.
 var files = map[string]func() (string, error){
 	"docs/failure-modes.md": fromTemplate("failure-modes"),
 	"docs/strategies.md":    fromTemplate("strategies"),
@@ -23,8 +22,8 @@ var files = map[string]func() (string, error){
 	"docs/which-lock.md":    fromResults(whichlock.Write),
 }
 
-// blocks contains a function for each generated section of a document, which writes that section.
-// The keys are the names of the sections.
+// blocks maps the name of each generated section to the function that writes it. Documents refer to a
+// section by this name.
 var blocks = map[string]func() (string, error){
 	"rush":         func() (string, error) { return runText("reference-rush-embedded") },
 	"article":      func() (string, error) { return runText("reference-article-local") },
@@ -72,7 +71,7 @@ func runText(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-// matrix returns the table of verdicts and its legend, in the form that loadgen prints.
+// matrix returns the verdict table and its legend, as loadgen prints them.
 func matrix() (string, error) {
 	text, err := runText("reference-matrix-local")
 	if err != nil {
@@ -86,8 +85,7 @@ func matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// fromResults returns a function that calls write with the measured results of the recommended
-// locks.
+// fromResults returns a function that passes the recommended locks' measured results to write.
 func fromResults(write func(whichlock.Sources) (string, error)) func() (string, error) {
 	return func() (string, error) {
 		sources, err := whichlock.Load(root)
@@ -98,7 +96,7 @@ func fromResults(write func(whichlock.Sources) (string, error)) func() (string, 
 	}
 }
 
-// benchBounds returns the part of the benchmark report that compares each cost with its limit.
+// benchBounds returns the part of the benchmark report that compares each cost with its bound.
 func benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
 	text, err := read(report)
@@ -113,20 +111,20 @@ func benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// cost is a measured cost of the program, such as its CPU time for a request, with the limit that
-// it must not exceed.
+// cost is a measured cost of the program, such as its CPU time per request, with the limit that it must
+// not exceed.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the measured costs from results/prove.txt. If several lines match, it takes the last
-// one, which is the most recent.
+// costs reads the measured costs from results/prove.txt. If several lines match, it uses the last one,
+// which is the most recent.
 func costs() ([]cost, error) {
 	costs := []cost{
-		{What: "acquire and release of `setnx`, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},
-		{What: "time from a release until a waiter of `watchdog` holds the lock, in round trips", pattern: `in round trips ([\d.]+ \[[^]]+\])`, Bound: "3"},
-		{What: "CPU time of `loadgen` for a request, divided by that of vegeta", pattern: `ours/bare vegeta: ([\d.]+ \[[^]]+\])`, Bound: "1.15"},
+		{What: "time of a `setnx` acquire and release, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},
+		{What: "time from a release until a `watchdog` waiter holds the lock, in round trips", pattern: `in round trips ([\d.]+ \[[^]]+\])`, Bound: "3"},
+		{What: "`loadgen` CPU time per request, divided by vegeta's", pattern: `ours/bare vegeta: ([\d.]+ \[[^]]+\])`, Bound: "1.15"},
 		{What: "grabs per second through two instances, divided by the same SQL without a service", pattern: `two instances/bare SQL: ([\d.]+ \[[^]]+\])`, Bound: "0.50"},
-		{What: "grabs per second of the store, divided by the same SQL without the store", pattern: `store/bare: ([\d.]+ \[[^]]+\])`},
-		{What: "peak memory of `loadgen` over 1,000,000 requests", pattern: `peak memory of loadgen (\d+ MiB)`, Bound: "200 MiB"},
+		{What: "grabs per second through the store, divided by the same SQL without the store", pattern: `store/bare: ([\d.]+ \[[^]]+\])`},
+		{What: "`loadgen` peak memory over 1,000,000 requests", pattern: `peak memory of loadgen (\d+ MiB)`, Bound: "200 MiB"},
 		{What: "CPU time for recording all events of a grab", pattern: `CPU time of recording one grab: ([\d.]+ us, [\d.]+ to [\d.]+)`},
 	}
 	text, err := read("results/prove.txt")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// generated generates the documents once, because that takes long.
+// generated generates the documents only once for all tests, because that is slow.
 var generated = sync.OnceValues(generate)
 
 func TestDocumentsAreCurrent(t *testing.T) {

@@ -1,6 +1,6 @@
-// Docgen writes the generated documents: whole files such as docs/strategies.md, and sections of
-// other documents between the marks "generated" and "end". The content comes from the catalogs, the
-// list of strategies and the reference runs in results/.
+// Docgen writes the generated documents, so that they match the code. It generates whole files, such
+// as docs/strategies.md, and sections of other documents between the marks "generated" and "end". The
+// content comes from the catalogs, the strategy list and the reference runs in results/.
 //
 // Run it with go generate or make generate. Its test fails if a document is out of date.
 package main
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// run updates the documents that are out of date, and prints their paths.
+// run updates all outdated documents and prints their paths.
 func run() error {
 	texts, err := generate()
 	if err != nil {
@@ -47,8 +47,7 @@ func run() error {
 	return nil
 }
 
-// root is the path from this folder to the repository, because go generate runs the program in this
-// folder.
+// root is the relative path to the repository root, because go generate runs the program in this folder.
 const root = "../../.."
 
 var schemas = map[string]string{
@@ -57,13 +56,12 @@ var schemas = map[string]string{
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile contains the measurements that docs/which-lock.md is based on. The program embeds this
-// file.
+// factsFile contains the measurements behind docs/which-lock.md. Package whichlock embeds it.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
 
-// generate returns every document that is generated or has generated sections, by its path.
+// generate maps the path of every document that is generated, or has generated sections, to its text.
 func generate() (map[string]string, error) {
 	texts := map[string]string{}
 	for path, write := range files {
@@ -82,8 +80,7 @@ func generate() (map[string]string, error) {
 	return texts, fillBlocks(texts)
 }
 
-// fillBlocks adds the documents that have generated sections to texts, which maps paths to
-// contents.
+// fillBlocks adds the documents with generated sections to texts, which maps paths to contents.
 func fillBlocks(texts map[string]string) error {
 	docs, err := fs.Glob(os.DirFS(root), "docs/*.md")
 	if err != nil {
@@ -104,7 +101,7 @@ func fillBlocks(texts map[string]string) error {
 			used[name] = true
 			write, ok := blocks[name]
 			if !ok {
-				failed = append(failed, fmt.Errorf("%s: there is no generator for block %q: correct the name of the block", path, name))
+				failed = append(failed, fmt.Errorf("%s: block %q has no generator: correct the block name", path, name))
 				return block
 			}
 			text, err := write()
@@ -116,7 +113,7 @@ func fillBlocks(texts map[string]string) error {
 	}
 	for name := range blocks {
 		if !used[name] {
-			failed = append(failed, fmt.Errorf("no document contains block %q", name))
+			failed = append(failed, fmt.Errorf("no document contains block %q: add it to one, or remove its generator", name))
 		}
 	}
 	return errors.Join(failed...)

@@ -63,7 +63,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"sentence":     catalog.Capital,
 }).ParseFS(templateFiles, "templates/*.tmpl"))
 
-// item formats a text as an entry of a Markdown list, and wraps it to 110 characters.
+// item formats text as a Markdown list entry, wrapped to 110 characters.
 func item(mark, text string) string {
 	lines := catalog.Wrap(text, 110-len(mark))
 	return mark + strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
@@ -74,12 +74,12 @@ func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;
 
 var modeID = regexp.MustCompile(`\bF\d+\b`)
 
-// linkModes turns the names of failure modes in a text, such as F12, into links.
+// linkModes turns failure mode IDs in a text, such as F12, into links.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
 func modeLinks(ids []string) string { return linkModes(catalog.List(ids)) }
 
-// numbered turns the sentences of a text into a numbered list.
+// numbered turns a text into a numbered list with one entry per sentence.
 func numbered(text string) string {
 	var b strings.Builder
 	for i, sentence := range strings.Split(text, ". ") {
@@ -97,7 +97,7 @@ func whereSeen(m catalog.Mode) string {
 	}
 	sentences = append(sentences, "It appears in "+shownBy(m.ShownBy)+".")
 	if m.Source != "" {
-		sentences = append(sentences, "It is known from "+strings.TrimSuffix(knownFrom(m.Source), ".")+".")
+		sentences = append(sentences, "See also "+strings.TrimSuffix(knownFrom(m.Source), ".")+".")
 	}
 	if file := scheduleFile(m.ID); file != "" {
 		sentences = append(sentences, fmt.Sprintf("Replay it with [%s](../%s).", path.Base(file), file))
@@ -117,9 +117,9 @@ func shownBy(ways string) string {
 		case name == "load":
 			places = append(places, "runs without any fault")
 		case name == "explorer" && note != "":
-			places = append(places, "searches of the explorer ("+note) // note ends with ")"
+			places = append(places, "explorer searches ("+note) // note ends with ")"
 		case name == "explorer":
-			places = append(places, "searches of the explorer")
+			places = append(places, "explorer searches")
 		case name == "conformance":
 			places = append(places, "a conformance test")
 		default:
@@ -132,10 +132,10 @@ func shownBy(ways string) string {
 	return strings.Join(places, ", and in ")
 }
 
-// knownFrom turns the sources of a failure mode into a phrase.
+// knownFrom turns a failure mode's sources into a phrase that follows "See also".
 var knownFrom = strings.NewReplacer("; ", " and ", "source articles", "the source articles", "SETNX page", "the SETNX page", "redis.io: ", "the redis.io page on ").Replace
 
-// version returns the version of a module that go.mod requires.
+// version returns the module version that go.mod requires.
 func version(module string) (string, error) {
 	mod, err := read("go.mod")
 	if err != nil {
@@ -164,8 +164,8 @@ func brokenBy(mode string) string {
 	return quote(catalog.Map(broken, func(s lock.Strategy) string { return s.Name }))
 }
 
-// strikePoints returns a sentence about the steps of a request at which a fault can be injected, or
-// "" if there is nothing to say.
+// strikePoints returns a sentence that explains why a fault cannot strike at every point of a request.
+// It returns "" if the fault can.
 func strikePoints(f catalog.FaultEntry) string {
 	injected := catalog.First(fault.Faults, func(i fault.Fault) bool { return i.Name == f.Name })
 	if injected.Reach == nil {
@@ -174,7 +174,7 @@ func strikePoints(f catalog.FaultEntry) string {
 	return " It cannot strike at every point, because " + injected.Reach.Why + "."
 }
 
-// quote puts each name in backquotes and joins them to a list for a sentence.
+// quote puts each name in backquotes, and joins the names into a list such as "`a`, `b` and `c`".
 func quote[T ~string](names []T) string {
 	return catalog.List(catalog.Map(names, func(name T) string { return "`" + string(name) + "`" }))
 }
@@ -187,12 +187,12 @@ func serversOf(servers lock.Backend) string {
 	return "a single Redis"
 }
 
-// searchRow is a table row about a strategy for which a search should find other failures than a
-// run on real servers.
+// searchRow describes a strategy for which we expect a search to find different failures than a run on
+// real servers.
 type searchRow struct{ Faults, Strategy, Finds, Why string }
 
-// searchClaims lists the strategies for which a search should find other failures than a run on
-// real servers, and says why.
+// searchClaims lists the strategies for which we expect a search to find different failures than a run
+// on real servers, and gives the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
@@ -211,7 +211,7 @@ func searchClaims() (rows []searchRow) {
 	return rows
 }
 
-// entry says in one line how a strategy can fail.
+// entry summarizes in one line how a strategy can fail.
 func entry(s lock.Strategy) string {
 	fails := []string{}
 	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck} {
@@ -223,7 +223,8 @@ func entry(s lock.Strategy) string {
 	return fmt.Sprintf("`%s`: %s. Failure modes: %s.", s.Name, text, modeLinks(s.Breaks))
 }
 
-// expected says under which faults a strategy should get this verdict. It returns "" if there are none.
+// expected names the faults under which we expect a strategy to get this verdict. It returns "" if
+// there are none.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	matching := catalog.Filter(fault.Faults, func(f fault.Fault) bool { return f.Touches(s) && s.Expected(f.Name) == v })
 	if len(matching) == 0 {

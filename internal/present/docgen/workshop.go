@@ -11,21 +11,21 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson provides the exercises and texts of the workshop to templates. Its figures come from
+// lesson provides the workshop's exercises and texts to templates. The figures in the texts come from
 // TestWorkshopOnServers, which runs the exercises on real servers.
 type lesson struct {
 	Exercises []workshop.Exercise
 	Intro     string
 
 	texts *workshop.Texts
-	facts map[int]workshop.Facts // facts by number of the exercise
+	facts map[int]workshop.Facts // facts by exercise number
 }
 
-// intros explains in each language how to use the worksheet.
+// intros contains the worksheet's instructions in each language.
 var intros = map[string]string{
-	"en": "Use this sheet for the twelve exercises of the workshop. The first command below lists all exercises, and the second one\n" +
-		"starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run the exercise, and write what\n" +
-		"you found after the arrow (→).",
+	"en": "Record your answers to the twelve workshop exercises on this sheet. The first command below lists all exercises, and the\n" +
+		"second one starts exercise 1. For each exercise, first tick the answer that you expect (☐). Then run the exercise, and\n" +
+		"write what you found after the arrow (→).",
 	"zh": "在这张纸上记录十二个练习的答案。第一条命令开始全部练习，第二条开始练习 1。先勾选你的预测（☐），再运行练习，然后把答案写在箭头（→）后面。",
 	"ja": "この用紙に十二の演習の答えを書きます。最初のコマンドはすべての演習を、二番目は演習 1 を始めます。まず予想に印を付け（☐）、演習を実行し、矢印（→）の後に答えを書きます。",
 }
@@ -43,12 +43,12 @@ func lessonIn(lang string) (lesson, error) {
 	return l, err
 }
 
-// names matches the names of strategies, faults, properties and files in exercises. It is careful
-// with watchdog, which is also an ordinary word for the goroutine that renews a lease.
+// names matches the names of strategies, faults, properties and files in exercises. It matches watchdog
+// only before a comma or "is", because elsewhere the word means the goroutine that renews a lease.
 var names = regexp.MustCompile(`(results/[\w/.-]+\.txt|run\.json|latency_sent_ms\.max|-clock-offset|-out\b|\b(?:setnx|redlock|watchdog|mysql|redis|lease|release|one)-[a-z-]+|\bsetnx\b|\bredlock\b|\bamnesia\b)|\b(watchdog)(,| is )`)
 
-// Say returns a text of an exercise with its values filled in. It formats names as code, and turns
-// failure modes into links.
+// Say returns one of the exercise's texts with its values filled in. It formats names as code, and
+// turns failure modes into links.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
@@ -56,10 +56,10 @@ func (l lesson) Say(e workshop.Exercise, key string) string {
 	return linkModes(names.ReplaceAllString(text, "`$1$2`$3"))
 }
 
-// OptionsOf returns the letters of the answers from which the user can choose in an exercise.
+// OptionsOf returns the letters of the answers that the user can choose from in an exercise.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
-// QuestionsOf returns the keys of the questions of an exercise, such as q1 and q2.
+// QuestionsOf returns the keys of an exercise's questions, such as q1 and q2.
 func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	for i := range e.Questions {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))
@@ -67,8 +67,8 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// fromLesson returns a function that executes a template with the exercises in a language. The
-// template handout is the worksheet for students, which omits the answers.
+// fromLesson returns a function that executes a template with the exercises in one language. The
+// handout template is the students' worksheet, so it omits the answers.
 func fromLesson(name, lang string) func() (string, error) {
 	return func() (string, error) {
 		l, err := lessonIn(lang)

@@ -8,20 +8,20 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView contains the locks that suit the user, as JSON for the page.
+// chooseView contains the locks that fit the user's needs, as JSON for the page.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
-	Duties  []whichlock.Duty `json:"duties"` // what the user of the first lock must do in addition
+	Duties  []whichlock.Duty `json:"duties"` // what the first lock's user must do in addition
 	Sources []string         `json:"sources"`
 }
 
 type optionView struct {
 	whichlock.Option
 	But   string     `json:"but,omitempty"` // the requirements that the lock does not meet
-	Named []modeName `json:"named"`         // the failure modes that were seen with the lock
+	Named []modeName `json:"named"`         // failure modes that were seen with the lock
 	Again string     `json:"again"`
-	How   string     `json:"how"` // the counterpart of the lock in the user's stack; may be empty
+	How   string     `json:"how"` // the lock's counterpart in the user's stack; may be empty
 }
 
 type modeName struct {
@@ -29,8 +29,8 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that suit the user. The request path contains the user's answers to the
-// questions.
+// choose returns the locks that fit the user's needs. The request path contains the user's answers
+// to the questions.
 func choose(r *http.Request) (any, error) {
 	answers := catalog.Map(whichlock.Questions, func(q whichlock.Question) string { return r.PathValue(q.Name) })
 	f := whichlock.KnownFacts()
@@ -61,5 +61,5 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath is the URL pattern of choose, which has a placeholder for the answer to each question.
+// choosePath is choose's URL pattern, with a placeholder for the answer to each question.
 var choosePath = "GET /api/choose/{" + catalog.Join(whichlock.Questions, "}/{", func(q whichlock.Question) string { return q.Name }) + "}"

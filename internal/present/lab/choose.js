@@ -39,7 +39,7 @@ export function choose(choices, ask) {
   };
 }
 
-// code returns a text in which the parts in backticks are code.
+// code returns a text with the parts in backticks formatted as code.
 const code = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 const figure = (x) => (x === null ? "?" : x.toLocaleString("en", { maximumFractionDigits: 2 }));
 let last = null;

@@ -7,9 +7,9 @@ import { names, onLanguage, say, spoken } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const common = { guard: "", rate: 100, units: 1, slow: false };
 
-// runs describes two runs: one shows the bug, and the other one shows the fixed version. isOver
-// returns the order to show, once the run has shown enough. explains reports whether the drawing of
-// that order shows the intended effect.
+// runs describes two runs: one shows the bug, and the other shows the fixed version. isOver returns
+// the order to show once the run has shown enough. explains reports whether the order's drawing
+// shows the intended effect.
 const runs = {
   bug: {
     settings: { ...common, strategy: "setnx", fault: "pause" },
@@ -29,7 +29,7 @@ export function home(choices, ask) {
   const pic = picture(), bug = picture();
   $("home-drawing").append(pic.element);
   $("before-drawing").append(bug.element);
-  let before = null; // the result of the run with the bug
+  let before = null; // the result of the buggy run
   let what = () => "", doing = "";
   const speakAgain = () => { $("what").textContent = what(); $("before-what").textContent = before ? before.what() : ""; $("home-doing").textContent = say(doing); };
   onLanguage(speakAgain);
@@ -57,8 +57,8 @@ export function home(choices, ask) {
   $("show-bug").addEventListener("click", () => begin("bug"));
   $("run-cure").addEventListener("click", () => begin("cure"));
 
-  // end stops the run and shows the order. It first waits for events of the order that arrive late.
-  // If the order does not show the effect, or the lab has discarded it, the run continues.
+  // end stops the run and shows the order. It first waits for the order's late events. If the order
+  // does not show the effect, or the lab has discarded it, the run continues.
   async function end(order) {
     ending = true;
     try {
@@ -112,8 +112,8 @@ export function home(choices, ask) {
       else if (seen.struck) seen.healed = true;
       $("home-strike").textContent = (t.status.fault && t.status.fault[spoken()]) || "";
       const struck = seen.tiles.get(seen.struck);
-      // On a slow machine, a lease may expire even without the pause. An order for which this
-      // happened does not show the effect of the pause.
+      // On a slow machine, a lease may expire even without the pause. In that case, the order does
+      // not show the effect of the pause.
       const isDouble = (x) => x && x.state === "double" && x.open === 0;
       const double = isDouble(struck) ? struck : run === "cure" && [...seen.tiles.values()].find(isDouble);
       [seen.double, seen.won] = [double && double.id, struck && struck.state === "won" && struck.open === 0];

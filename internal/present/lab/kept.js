@@ -1,6 +1,6 @@
-// Values that the browser stores. The page also works if the browser stores nothing.
+// Stores values in the browser. The page works even if the browser stores nothing.
 
-// keep stores a value in the browser, unless the browser forbids that.
+// keep stores a value, unless the browser forbids that.
 export function keep(key, value) {
   try {
     if (value === null) localStorage.removeItem(key);

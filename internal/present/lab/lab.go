@@ -1,10 +1,10 @@
 // Package lab serves a live web page about locks. It runs servers and two instances of an order
-// service. Drivers (the clients) compete to grab orders, at a given rate or by hand. The page
-// injects faults into the first instance and shows the effects.
+// service. Drivers (the clients) compete to grab orders, at a given rate or by hand. The user
+// injects faults into the first instance from the page, and sees the effects.
 //
-// To read the package, begin at Serve. A Lab holds the running parts. state.go and orders.go record
-// what happens, and sentences.go describes it in words. pages.go sends updates to the open pages in
-// the format of tick.go. server.go handles requests.
+// Start reading at Serve. A Lab holds the running parts. state.go and orders.go record what
+// happens, and sentences.go describes it in words. pages.go sends updates to the open pages, in the
+// format that tick.go defines. server.go handles requests.
 package lab
 
 import (
@@ -35,20 +35,20 @@ import (
 
 // Config contains the settings of Serve.
 type Config struct {
-	Exe   string // path of this program, which also runs as the instances
+	Exe   string // path to this program, which also runs as the instances
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches for schedules in which a strategy fails. If it is nil, the page does not
-	// offer a search.
+	// Explore searches for schedules in which a strategy fails. If it is nil, the page offers no
+	// search.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
 	// Fill tests strategies under faults and reports each result. It starts its own servers, and
 	// stops when ctx is done. If it is nil, the page has no table of verdicts.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a workshop session in a language. The session writes the progress of its
-	// commands to progress. If it is nil, the page has no workshop.
+	// Workshop opens a workshop session in a language. The session writes its commands' progress to
+	// progress. If Workshop is nil, the page has no workshop.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
@@ -62,17 +62,17 @@ type Search struct {
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings contains what the user has selected on the page for a run.
+// Settings contains the run settings that the user has selected on the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
-	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
+	Guard    order.Guard   `json:"guard"` // if empty, the strategy's default guard
 	Fault    catalog.Fault `json:"fault"`
 	Rate     float64       `json:"rate"`            // requests per second
-	Units    int           `json:"units,omitempty"` // units of an order; 0 means 1
+	Units    int           `json:"units,omitempty"` // units per order; 0 means 1
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that the page offers, which are those that do not need a network proxy.
+// Faults lists the faults that the page offers: the ones that do not need a network proxy.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
 func (s Settings) units() int { return max(s.Units, 1) }
@@ -80,13 +80,13 @@ func (s Settings) units() int { return max(s.Units, 1) }
 // drivers returns how many drivers compete for each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// These constants determine how large a run is and how long its parts take.
+// These constants determine the size of a run and the duration of its parts.
 const (
 	ordersAtOnce  = 20
-	driversEach   = 5 // for orders that have one unit
+	driversEach   = 5 // for single-unit orders
 	maxUnits      = 20
 	maxRate       = 1000
-	slowFactor    = 5 // if the factor were larger, a pause would exceed the time limit of a write
+	slowFactor    = 5 // with a larger factor, a pause would exceed the write timeout
 	leaseFor      = time.Second
 	workFor       = 20 * time.Millisecond
 	waitFor       = 2 * time.Second
@@ -100,12 +100,12 @@ var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 
 // errBad means that a request is invalid.
 var errBad = errors.New("bad request")
 
-// Lab is the web server, together with the instances and databases that it runs.
+// Lab is the web server with the instances and databases that it runs.
 type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when the lab ends
 	url   string
-	token string // secret that every request to start something must contain
+	token string // secret that every state-changing request must contain
 	state *state
 	pages *pages
 
@@ -116,7 +116,7 @@ type Lab struct {
 	redis   []server
 	look    sync.Mutex // held while the instances are replaced or their events are read
 	fleet   *fleet.Fleet
-	guard   order.Guard // the check in the database with which the instances run
+	guard   order.Guard // the instances' guard, which the database checks
 	stop    func()      // ends the run; nil if there is none
 	busy    occupation
 	matrix  matrix
@@ -129,7 +129,7 @@ type Lab struct {
 type server struct {
 	name   string
 	client *redis.Client
-	seen   []string // names of the locks found when the server was last read
+	seen   []string // names of the locks that the last read of the server found
 }
 
 // Serve runs the web page until ctx is done, then stops all processes that it started and removes
@@ -225,8 +225,8 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations that the instances use, which are longer if the user has selected a
-// slow run.
+// times returns the durations for the instances. They are longer if the user has selected a slow
+// run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -348,7 +348,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop ends the current run and waits for the requests that are in flight.
+// Stop ends the current run and waits for requests in flight.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -363,8 +363,8 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard for these settings, which is the condition under which the database
-// accepts a write. Some strategies need a special one.
+// guardOf returns the guard for these settings. A guard is the condition for a database write. Some
+// strategies need a special one.
 func guardOf(s Settings) order.Guard {
 	st, _ := lock.Find(s.Strategy)
 	return cmp.Or(st.GuardedBy(s.Guard), s.Guard)
@@ -373,8 +373,8 @@ func guardOf(s Settings) order.Guard {
 // errBusy means that the server is working on another task, so the user must wait.
 var errBusy = errors.New("the lab is busy")
 
-// occupation is the task that the server is working on. Only one task can run at a time, because
-// concurrent tasks would distort each other's measurements.
+// occupation is the server's current task. Only one task can run at a time, because concurrent
+// tasks would distort each other's measurements.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs
@@ -382,8 +382,8 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the server for a task, which it describes to other users as what. If another task
-// is running, the error wraps errBusy. It is safe to call release more than once.
+// occupy reserves the server for a task. Other users see the task as what. If another task is
+// running, the error wraps errBusy. It is safe to call release more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
@@ -403,8 +403,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork rejects new tasks and waits until the current one has ended. The caller must cancel that
-// task first, because it could run for a long time.
+// endWork rejects new tasks and waits until the current one has ended. The caller must cancel the
+// current task first, because it could run for a long time.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true

@@ -12,10 +12,10 @@ import { schedules } from "./schedules.js";
 import { chooseLanguage, languages, onLanguage, say, spoken } from "./words.js";
 import { workshop } from "./workshop.js";
 
-// views lists the start panel and the other views, in the order of the navigation. The keys 0 to 5
-// select them. Each view is the section with that id in index.html.
+// views lists the start panel and the other views, in navigation order. The keys 0 to 5 select
+// them. Each view is the section with that id in index.html.
 //
-// begin fills the section once the lab has answered. It may return an object with three functions.
+// begin fills the section once the lab has responded. It may return an object with three functions.
 // follow(rest) runs when the view is shown, with the rest of the address. tick(t) runs after every
 // change. key(k) returns true if it has handled a key.
 const views = [
@@ -44,7 +44,7 @@ export async function ask(path, body) {
   return says;
 }
 
-// address splits the part of the page's address after "#" into the name of the view and the rest.
+// address splits the part of the page's address after "#" into the view name and the rest.
 function address() {
   const [view, ...rest] = named(location.hash).slice(1).split("/");
   return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];
@@ -67,8 +67,8 @@ function navigate(all) {
   $("cards").replaceChildren(...all.slice(1).map((v) => el("a", { href: "#" + v.id }, el("b", {}, say(v.name)), el("span", {}, say(v.about)))));
 }
 
-// Users can switch off the single-key commands, because voice control and other assistive devices
-// may type such keys by mistake.
+// Users can disable the single-key commands, because voice control and other assistive devices may
+// type these keys by mistake.
 const letters = $("letters"), stored = "lab-letters";
 letters.checked = kept(stored) !== "off";
 letters.addEventListener("change", () => keep(stored, letters.checked ? "on" : "off"));
@@ -81,7 +81,7 @@ addEventListener("keydown", (e) => {
   if (e.key === "?") $("key-list").showModal();
   else if (to) {
     location.hash = "#" + to.id;
-    show(); // show the view now instead of after the browser's event, so that it can get the focus
+    show(); // show the view before the browser's event, so that it can get the focus
     $(to.id).focus({ preventScroll: true });
     scrollTo(0, 0);
   } else if (!view.part || !view.part.key || !view.part.key(e.key, e)) return;

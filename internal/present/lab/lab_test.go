@@ -240,7 +240,7 @@ func TestLab(t *testing.T) {
 		}
 	})
 	t.Run("names are explained", func(t *testing.T) {
-		if _, text := get(t, url+"/api/choices"); !strings.Contains(text, `"setnx":"SET NX PX`) || !strings.Contains(text, `"pause":"a process stops`) {
+		if _, text := get(t, url+"/api/choices"); !strings.Contains(text, `"setnx":"SET NX PX`) || !strings.Contains(text, `"pause":"a process is paused`) {
 			t.Errorf("the words are %s", text)
 		}
 	})

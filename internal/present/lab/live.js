@@ -7,12 +7,11 @@ import { names, onLanguage, say, spoken, tell } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
-// winners returns the names of the drivers that won an order. If there are more than four, it
-// returns only their number.
+// winners names the drivers that won an order. For more than four, it returns only their number.
 const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: names(rows) }));
 
-// sold says how many units of an order were sold. It returns an empty text for an order with a
-// single unit.
+// sold tells how many of an order's units were sold. For a single-unit order, it returns an empty
+// text.
 const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}${t.state === "undersold" ? `, ${say("undersold")}` : ""}: ` : "");
 
 export function live(choices, ask) {
@@ -50,7 +49,7 @@ export function live(choices, ask) {
     chosen = 0;
     doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), units: Number(form.units.value), slow: form.slow.checked });
   });
-  let stopping = false; // requests that are running when the user clicks end later
+  let stopping = false; // requests still in flight when the user clicks end later
   $("stop").addEventListener("click", () => { stopping = true; doing($("stop"), "api/stop", {}); });
   $("new-order").addEventListener("click", () => { chosen = 0; doing($("new-order"), "api/hand", { do: "order", who: "" }); });
   const drivers = {};

@@ -19,13 +19,13 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table selects strategies and faults, so that every strategy is tested under every fault.
+// Table selects strategies and faults. Every strategy is tested under every fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling says where to report the results of a table's tests while the tests run.
+// Filling receives a table's test results while the tests run.
 type Filling struct {
 	Cell     func(folder string, run *experiment.Run) // called after each result, with the run so far and its folder
 	Progress io.Writer                                // receives progress lines
@@ -45,7 +45,7 @@ type matrix struct {
 	problem string
 }
 
-// MatrixStatus tells the page when to load the table of verdicts again.
+// MatrixStatus tells the page when to reload the table of verdicts.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
@@ -54,14 +54,14 @@ type MatrixStatus struct {
 // matrixView is the table of verdicts as the page receives it.
 type matrixView struct {
 	Table
-	Answer  string `json:"answer"` // empty if no table was filled yet
+	Answer  string `json:"answer"` // empty before the first table
 	Problem string `json:"problem,omitempty"`
 	Folder  string `json:"folder,omitempty"`
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to test the strategies of a table in the background. It returns an error if another
-// task is running.
+// Fill starts to test a table's strategies in the background. It returns an error if another task
+// is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab was started without the matrix", errBad)
@@ -114,8 +114,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix calls change while it holds the mutex, and then tells the pages to load the table
-// again.
+// changeMatrix calls change while holding the mutex, and then tells the pages to reload the table.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -154,7 +153,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the test result for the strategy and the fault that the request path names.
+// matrixCell returns the test result for the strategy and fault in the request path.
 func (l *Lab) matrixCell(r *http.Request) (any, error) {
 	name := experiment.CellName{Strategy: r.PathValue("strategy"), Fault: catalog.Fault(r.PathValue("fault"))}
 	l.matrix.mu.Lock()
@@ -221,7 +220,7 @@ func among(kind, name string, choices []choice) error {
 	return nil
 }
 
-// lines is an io.Writer that calls the function with each line of text.
+// lines is an io.Writer that calls the function with each line.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

@@ -43,8 +43,7 @@ export function matrix(choices, ask) {
     find: (link) => ask("api/" + named(link.hash).slice(1)).then((run) => [run, run.cells[0]], (e) => { problem(e.message); }),
   });
 
-  // look loads the table again after a change, and keeps the keyboard focus and the scroll
-  // position.
+  // look reloads the table after a change, and keeps the keyboard focus and scroll position.
   let seen = -1, asking = false;
   async function look(n) {
     if (asking || n === seen) return;

@@ -1,5 +1,5 @@
 // Explains words in place. A heading, label or name that "loadgen explain" knows shows its meaning
-// on hover, on touch and on keyboard focus.
+// on hover, touch and keyboard focus.
 
 import { el } from "./diagram.js";
 import { english } from "./words.js";
@@ -11,14 +11,14 @@ export function meanings(root, words) {
   const places = "th, dt, label, .word";
   const meaning = (e) => {
     const first = document.createTreeWalker(e, NodeFilter.SHOW_TEXT).nextNode(), text = first ? english(first) : "";
-    return words[text] || words[text.replace(/^\S+ /, "")]; // ignore a first word, as in "ledger double"
+    return words[text] || words[text.replace(/^\S+ /, "")]; // ignore the first word, as in "ledger double"
   };
   const explain = (e) => {
     if (e.title || e.dataset.meaning || e.querySelector("[type=radio], [type=checkbox]")) return;
     const text = meaning(e);
     if (!text) return;
     e.dataset.meaning = text;
-    if (!e.querySelector("input, select") && !e.matches(".matrix th")) e.tabIndex = 0; // skip the headings of the matrix, which are too many for the Tab key
+    if (!e.querySelector("input, select") && !e.matches(".matrix th")) e.tabIndex = 0; // skip the matrix headings, because there are too many for the Tab key
   };
   const all = (node) => {
     if (node.nodeType !== Node.ELEMENT_NODE) return;

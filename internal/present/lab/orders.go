@@ -20,18 +20,18 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// These constants limit how much the server remembers about orders, so that its memory does not
-// grow forever.
+// These constants limit how much the server remembers about orders, so that its memory use stays
+// bounded.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
-	maxTileEvents = 2000                   // events kept for one order
-	maxSeconds    = 600                    // seconds recorded for one run
-	lateFor       = 300 * time.Millisecond // how long to wait for late answers after the end of a second
+	maxTileEvents = 2000                   // events kept per order
+	maxSeconds    = 600                    // seconds recorded per run
+	lateFor       = 300 * time.Millisecond // how long to wait for late responses after a second ends
 )
 
-// orders records what happened to each order on the page: events, answers, and the rows in the
-// database. It is safe for concurrent use.
+// orders records what happened to each order on the page: events, responses, and database rows. It
+// is safe for concurrent use.
 type orders struct {
 	clock func() time.Duration
 
@@ -39,7 +39,7 @@ type orders struct {
 	settings Settings
 	tiles    []*tile        // sorted by age, with the oldest first
 	watch    int64          // the order that the page should show; 0 if there is none
-	started  map[string]int // incarnation of the current process of each instance, by instance name
+	started  map[string]int // incarnation of each instance's current process, by instance name
 	deaths   []diagram.Death
 	events   int
 	outcomes map[string]int
@@ -58,13 +58,13 @@ type totals struct {
 	doubles int // orders with more rows than units
 }
 
-// second contains the measurements from one second of a run, for the charts of the page.
+// second contains the measurements from one second of a run, for the charts.
 type second struct {
 	latencies []time.Duration // latencies measured from the time at which a request was due
 	doubles   int
 }
 
-// tile contains everything that the server knows about one order on the page.
+// tile is everything that the server knows about one order on the page.
 type tile struct {
 	Tile
 	strategy    lock.Strategy
@@ -74,26 +74,26 @@ type tile struct {
 	dropped     int // number of events that were dropped because maxTileEvents were already kept
 	seen        []seenKey
 	rows        []order.Grab
-	invoked     int // number of requests for the order that have begun
+	invoked     int // number of requests for the order that have started
 	returned    int // number of these requests that have ended
 	drivers     int // number of drivers that the load generator sends
-	answers     int // number of drivers that got an answer
+	answers     int // number of drivers that got a response
 	changed     bool
 	struck      bool
 	allAnswered bool
 
-	// sold is the time of the latest sale of a unit, and refused is the time of the latest refusal.
+	// sold is when a unit was last sold, and refused is when a driver was last refused.
 	sold, refused time.Time
 }
 
-// seenKey is the key of a lock that was found on a Redis server, with the times when it was there.
+// seenKey is a lock's key that was found on a Redis server, with the times when it was there.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answerLatency contains the latency of an answer. The field scheduled counts from the planned send
-// time, and sent from the actual one.
+// answerLatency contains a response's latency. scheduled counts from the planned send time, and
+// sent from the actual one.
 type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -103,7 +103,7 @@ func newOrders() *orders {
 	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
 }
 
-// judge sets the state of the order from the number of its sales and from the refusals of drivers.
+// judge sets the order's state from its sales and the refused drivers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -124,7 +124,7 @@ func (o *orders) clear() {
 	})
 }
 
-// begin starts the record of a new run and discards the orders of the previous run.
+// begin starts recording a new run and discards the previous run's orders.
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
@@ -153,7 +153,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order whose drivers only send requests when the user tells them to.
+// openByHand adds an order whose drivers send requests only when the user tells them to.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -180,8 +180,7 @@ func (o *orders) add(id int64, byHand bool) {
 	}
 }
 
-// answer records the response to a driver's request, together with the time at which the request
-// was due.
+// answer records the response to a driver's request, and when the request was due.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
@@ -205,19 +204,18 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	})
 }
 
-// isRefusal reports whether an answer means that the driver cannot get a unit, so that another
-// attempt is pointless.
+// isRefusal reports whether a response means that the driver cannot get a unit, so that a retry is
+// pointless.
 func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
 	}
-	// If no connection was accepted, or the load was stopped, the service has not refused the
-	// driver.
+	// A refused connection or a stopped load does not mean that the service has refused the driver.
 	kind := load.FailureOf(r.Error)
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// endLoad records that no more answers will arrive for count orders, beginning with id, so that
+// endLoad records that no more responses will arrive for count orders, beginning with id, so that
 // they can be judged.
 func (o *orders) endLoad(id int64, count int) {
 	o.locked(func() {
@@ -229,8 +227,8 @@ func (o *orders) endLoad(id int64, count int) {
 	})
 }
 
-// settle sets the final state of orders whose answers have all arrived. The caller must read the
-// database after the last answer, because a sale could otherwise be missing.
+// settle sets the final state of orders whose responses have all arrived. The caller must read the
+// database after the last response. Otherwise, a sale could be missing.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -251,8 +249,8 @@ func (o *orders) find(id int64) *tile {
 	return catalog.First(o.tiles, func(t *tile) bool { return t.ID == id })
 }
 
-// record adds an event of an instance. If the event's incarnation number is higher than before, the
-// instance has been restarted.
+// record adds an instance's event. A higher incarnation number than before means that the instance
+// has been restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -320,14 +318,14 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// tokensOf removes the suffix "+" from the tokens of lock holders. The handoff strategy adds this
-// suffix while other drivers wait for the lock.
+// tokensOf removes the suffix "+" from lock holders' tokens. The handoff strategy adds it while
+// other drivers wait for the lock.
 func tokensOf(holders []string) []string {
 	return catalog.Map(holders, func(h string) string { return strings.TrimSuffix(h, "+") })
 }
 
-// ledger records the rows that the database contains for an order. If there are no more rows than
-// before, it ignores them, because they may be out of date.
+// ledger records an order's database rows. If there are no more rows than before, it ignores them,
+// because they may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -353,8 +351,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second of the run that contains the time at, or nil if at is
-// outside the run.
+// second returns the record for the second that contains the time at, or nil if at is outside the
+// run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -366,8 +364,8 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended returns a summary of each second that is over. It waits a little before it closes a second,
-// so that late answers still count.
+// ended returns a summary of each second that has ended. It closes a second with a delay, so that
+// late responses still count.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -385,8 +383,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies, in milliseconds, or nil if there are too
-// few. For example, the 99th percentile needs at least 100.
+// percentile returns a percentile of sorted latencies, in milliseconds, or nil if there are too few
+// values. For example, the 99th percentile needs at least 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -396,8 +394,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettledOrders returns the range of orders whose state may still change. The list answered
-// contains those for which all answers have arrived.
+// unsettledOrders returns the range of orders whose state may still change. answered lists the
+// orders whose responses have all arrived.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -414,8 +412,8 @@ func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order, or nil if the page no longer shows the order. While
-// requests are in flight, the diagram ends at the present time.
+// drawing returns an order's diagram, or nil if the page no longer shows the order. While requests
+// are in flight, the diagram ends at the present time.
 func (o *orders) drawing(id int64) *diagram.Diagram {
 	var r *diagram.Run
 	o.locked(func() {
@@ -460,7 +458,7 @@ func driverName(id int64) string {
 // snapshot is a consistent copy of all records.
 type snapshot struct {
 	Tick           // with all tiles
-	changed []Tile // tiles that changed since the last call of markPublished
+	changed []Tile // tiles that changed since the last call to markPublished
 	totals  totals
 }
 
@@ -477,8 +475,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// markPublished records that the pages have received these tiles, so that they are not sent again
-// before they change.
+// markPublished records that the pages have received these tiles, so that only changed tiles are
+// sent again.
 func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
@@ -489,7 +487,7 @@ func (o *orders) markPublished(tiles []Tile) {
 	})
 }
 
-// latency returns percentiles of the recent latencies, or nil if there were no answers.
+// latency returns percentiles of the recent latencies, or nil if there were no responses.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
 	o.answers = slices.DeleteFunc(o.answers, func(a answerLatency) bool { return a.at.Before(since) })

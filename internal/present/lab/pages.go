@@ -19,8 +19,8 @@ type pages struct {
 	mu        sync.Mutex
 	listeners map[chan []byte]struct{} // one for each page; nil once the lab ends
 	number    uint64                   // number of the last tick
-	began     int64                    // start of the run to which seconds refers
-	seconds   int                      // how many seconds of the run were sent
+	began     int64                    // start of the run whose seconds are counted
+	seconds   int                      // how many of the run's seconds were sent
 	last      []byte                   // the last tick without its number; an unchanged tick is not sent again
 }
 
@@ -56,7 +56,7 @@ func (p *pages) tick() {
 }
 
 // send sends a message to all pages. If a page is too slow, send closes its channel, so that the
-// page must connect again.
+// page must reconnect.
 func (p *pages) send(message []byte) {
 	for c := range p.listeners {
 		select {
@@ -75,7 +75,7 @@ func (p *pages) drop(c chan []byte) {
 }
 
 // subscribe returns the whole state as a message, a channel for later messages, and a function that
-// ends the subscription. If the lab ends or the page reads too slowly, the channel is closed.
+// ends the subscription. The channel closes if the lab ends or the page reads too slowly.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

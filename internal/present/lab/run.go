@@ -32,7 +32,7 @@ import (
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	sending, endSending := context.WithCancel(ctx)
-	l.stop = func() { // grabs that are under way end by themselves after some time
+	l.stop = func() { // grabs in flight end by themselves after some time
 		endSending()
 		time.AfterFunc(2*(times(s).Wait+times(s).TTL), cancel)
 	}
@@ -77,12 +77,12 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is the point in a request just before the driver writes to the database.
+// beforeClaim is the point just before a driver writes to the database.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
 // strike waits until a driver at the first instance is about to write, and then injects the fault.
-// The fault lasts long enough for another driver to get the lock. If no driver gets to its write,
-// it does nothing.
+// The fault lasts long enough for another driver to get the lock. If no driver reaches its write,
+// strike does nothing.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -142,7 +142,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the kind of an answer, such as "grabbed" or "taken".
+// outcomeOf returns the kind of response, such as "grabbed" or "taken".
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -150,7 +150,7 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user in the "By hand" part of the page, such as opening an order.
+// Hand is a user action in the "By hand" part of the page, such as opening an order.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab" or "write"
 	Who string `json:"who"` // "a" or "b"
@@ -161,8 +161,8 @@ var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. A request for an order pauses before its write, until the
-// user lets it continue.
+// ByHand performs a user action. A request for an order pauses before its write until the user lets
+// it continue.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -207,7 +207,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers contains texts for the page about failed requests of the user. All other answers are
+// handAnswers contains the page's texts about the user's failed requests. All other answers are
 // single words, which texts.json translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
@@ -219,8 +219,8 @@ var handAnswers = map[string]string{
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand requests an order for a driver that the user controls. It returns the answer, or a
-// text that says why there is none.
+// grabByHand requests an order for a driver that the user controls. It returns the response, or a
+// text that explains why there is none.
 func grabByHand(url string, id, driver int64) string {
 	var a struct{ Outcome, Reason string }
 	path, body, header := target.Own.Request(id, driver)
@@ -240,7 +240,7 @@ func grabByHand(url string, id, driver int64) string {
 	return cmp.Or(handAnswers[answer], answer)
 }
 
-// releaseHand lets the requests that the user has paused continue, and forgets their order.
+// releaseHand resumes the requests that the user has paused, and forgets their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

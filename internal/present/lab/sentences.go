@@ -15,8 +15,8 @@ var sentences = catalog.Parse[diagram.Phrases](sentencesJSON)
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. The result alarm is true if any order
-// was sold more often than it has units.
+// summary describes the state of the orders in each language. alarm is true if any order was
+// oversold: sold more often than it has units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
 	var double, under *Tile // the last tile with each state
@@ -54,7 +54,7 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// idleSentence tells the user what a run with these settings will do.
+// idleSentence explains what a run with these settings will do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
@@ -67,7 +67,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// strikeSentence tells the user in each language which driver the fault hits.
+// strikeSentence tells in each language which driver the fault hits.
 func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[string]string {
 	texts := map[string]string{}
 	for lang := range sentences {
@@ -76,7 +76,7 @@ func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[
 	return texts
 }
 
-// oversoldSentence names the winners of an order that was sold more often than it has units.
+// oversoldSentence names the winners of an oversold order.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := catalog.Map(t.Rows, func(row string) string { return strings.TrimPrefix(row, "driver ") })
 	if t.Units > 1 {
@@ -88,7 +88,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names to a list such as "a, b and c", in the language of say.
+// join joins names into a list such as "a, b and c", in say's language.
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

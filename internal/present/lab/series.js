@@ -7,8 +7,8 @@ import { onLanguage, say } from "./words.js";
 const HEIGHT = 84, LEFT = 76, HEAD = 8, FOOT = 6, AXIS = 32, SHOWN = 60; // SHOWN is in seconds, the others are in px
 const count = (n) => n.toLocaleString("en");
 
-// charts lists the charts. Each has a name, a format for its values, and its curves. A curve has a
-// CSS class, a function that returns the value of a second, and a name if there are several curves.
+// charts lists the charts. Each has a name, a value format, and its curves. A curve has a CSS
+// class, a function that returns a second's value, and a name if there are several curves.
 const charts = [
   { name: "answers a second", text: count, curves: [["one", (s) => s.n]] },
   { name: "latency: p50, and p99 of the last 5 s", text: ms, curves: [["one", (s) => s.p50, "p50"], ["two", (s) => s.p99, "p99"]] },

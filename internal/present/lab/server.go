@@ -26,33 +26,33 @@ var (
 	files embed.FS
 
 	//go:embed texts.json
-	texts []byte // the texts of the page in other languages
+	texts []byte // the page's texts in other languages
 
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
-// policy is the Content-Security-Policy of the page, which allows only files from this server.
+// policy is the page's Content-Security-Policy. It allows only files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is the HTTP header for the secret token of the page. Every request that changes
-// something must contain it.
+// tokenHeader is the HTTP header for the page's secret token. Every state-changing request must
+// contain it.
 const tokenHeader = "X-Lab-Token"
 
 type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
 	Faults     []choice             `json:"faults"`
-	Explored   []string             `json:"explored"`  // strategies that the explorer can search; if there are none, the page has no view for searches
+	Explored   []string             `json:"explored"`  // strategies that the explorer can search; without any, the page has no view for searches
 	Searched   []choice             `json:"searched"`  // faults that a search can use
-	Table      []choice             `json:"table"`     // strategies that a matrix can contain; if there are none, the page has no view for matrices
+	Table      []choice             `json:"table"`     // strategies that a matrix can contain; without any, the page has no view for matrices
 	Struck     []choice             `json:"struck"`    // faults that a matrix can contain
 	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
 	Workshop   bool                 `json:"workshop"`  // whether there is a workshop
 	MaxRate    int                  `json:"max_rate"`
-	MaxUnits   int                  `json:"max_units"` // the largest number of units of an order
+	MaxUnits   int                  `json:"max_units"` // the maximum number of units per order
 	Drivers    int                  `json:"drivers"`
 	Stack      string               `json:"stack"`
-	Words      map[string]string    `json:"words"` // explains the words of the page
+	Words      map[string]string    `json:"words"` // explains the page's words
 }
 
 type choice struct {
@@ -89,8 +89,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken rejects requests that could change something, unless they contain the page's secret
-// token. It wraps the whole handler, so that no path can be forgotten.
+// withToken rejects state-changing requests without the page's secret token. It wraps the whole
+// handler, so that no path can be forgotten.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -101,8 +101,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded adds security headers to all responses. It rejects requests whose Host header names
-// another server, because they may come from a foreign web page.
+// guarded adds security headers to all responses. It also rejects requests whose Host header names
+// another server, because these may come from a foreign web page.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -146,10 +146,10 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errMissing leads to the HTTP status 404.
+// errMissing results in HTTP status 404.
 var errMissing = errors.New("not found")
 
-// answer writes body as JSON. An error becomes a message with the HTTP status for its kind.
+// answer writes body as JSON. For an error, it writes a message with a matching HTTP status.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -172,7 +172,7 @@ func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// maxRequest limits the size of a request body, in bytes.
+// maxRequest limits the request body size in bytes.
 const maxRequest = 64 << 10
 
 // startHandler returns a handler for requests that start something. It decodes the JSON body and
@@ -240,8 +240,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends the diagram of an order. If the order no longer exists, it sends null instead of a
-// 404, which a browser would log as an error.
+// drawing sends an order's diagram. If the order no longer exists, it sends null instead of a 404,
+// because a browser would log the 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

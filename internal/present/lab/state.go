@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state holds everything that the pages show: the orders, the settings and the current phase. It is
-// safe for concurrent use.
+// state is what the pages show: the orders, the settings and the current phase. It is safe for
+// concurrent use.
 type state struct {
 	orders *orders
 
@@ -24,8 +24,8 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
 }
 
-// tick returns the complete state for the pages, and also the list of tiles that have changed since
-// the pages last received them.
+// tick returns the complete state for the pages, and the tiles that have changed since the pages
+// last received them.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var o snapshot
 	s.locked(func() {
@@ -44,7 +44,7 @@ func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 // mutex protects the type that embeds it.
 type mutex struct{ mu sync.Mutex }
 
-// locked calls f while it holds the mutex.
+// locked calls f while holding the mutex.
 func (m *mutex) locked(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +56,8 @@ func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active. The page shows problem as an error message, unless it is
-// empty.
+// settle records that no run is active. Unless problem is empty, the page shows it as an error
+// message.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -73,7 +73,7 @@ func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	}
 }
 
-// clear removes the orders of the previous run.
+// clear removes the previous run's orders.
 func (s *state) clear() {
 	s.locked(func() {
 		s.status.Hand, s.status.Fault, s.status.Drivers = 0, nil, noAnswers()
@@ -105,7 +105,7 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 	})
 }
 
-// openByHand shows a new order for the "By hand" part of the page, whose drivers send requests only
+// openByHand shows a new order in the "By hand" part of the page. Its drivers send requests only
 // when the user tells them to.
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
@@ -114,11 +114,11 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// waitingForAnswer is the state of a driver that has sent a request and has no answer yet.
+// waitingForAnswer is the state of a driver whose request has no response yet.
 const waitingForAnswer = "asks"
 
-// startGrab records that a driver has sent a request. It returns false if the driver still waits
-// for the answer to its previous request.
+// startGrab records that a driver has sent a request. It returns false if the driver's previous
+// request has no response yet.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != waitingForAnswer; ok {
@@ -129,11 +129,11 @@ func (s *state) startGrab(who string) (ok bool) {
 	return ok
 }
 
-// noAnswers returns the initial states of the two drivers that the user controls, who have no
-// answer yet.
+// noAnswers returns the initial states of the two drivers that the user controls: neither has a
+// response.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows a driver's answer, unless the page has moved on to another order.
+// setAnswer shows the response to a driver, unless the page has moved on to another order.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {
@@ -142,8 +142,8 @@ func (s *state) setAnswer(order int64, who, answer string) {
 	})
 }
 
-// setDriver sets the state of a driver. It changes a copy of the map, because readers may still use
-// the old one.
+// setDriver sets a driver's state. It changes a copy of the map, because readers may still use the
+// old one.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

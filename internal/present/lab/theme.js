@@ -1,6 +1,6 @@
-// Applies the color theme: "light", "dark", or "" for the system's theme. This script runs before
+// Applies the color theme: "light", "dark", or "" for the system's theme. The script runs before
 // the page is drawn, so that the page does not flash in other colors. If the browser stores
-// nothing, the choice lasts until the page is closed.
+// nothing, the choice lasts until the page closes.
 
 (() => {
   const stored = "lab-theme", root = document.documentElement;

@@ -1,6 +1,6 @@
 package lab
 
-// Phase says whether the servers are starting, idle or running.
+// Phase tells whether the servers are starting, idle or running.
 type Phase string
 
 // These are the phases of the lab.
@@ -20,39 +20,38 @@ type Tick struct {
 	Events int    `json:"events"` // number of events recorded since the lab began
 	Lost   int    `json:"lost"`   // number of failed attempts to read events
 
-	Outcomes map[string]int `json:"outcomes"` // answers of this run, by kind
-	Latency  *Latency       `json:"latency"`  // over the last seconds; nil if there was no answer
+	Outcomes map[string]int `json:"outcomes"` // this run's responses, by kind
+	Latency  *Latency       `json:"latency"`  // over the last seconds; nil without responses
 
 	Began   int64    `json:"began"`             // when the run began, in Unix milliseconds
-	Seconds []Second `json:"seconds,omitempty"` // seconds of this run that have ended since the last tick
+	Seconds []Second `json:"seconds,omitempty"` // this run's seconds that have ended since the last tick
 }
 
-// Second sums up one second of a run. A percentile is nil if there were too few answers to compute
-// it.
+// Second sums up one second of a run. A percentile is nil if there were too few responses for it.
 type Second struct {
 	T       int      `json:"t"` // number of the second, from 0
-	N       int      `json:"n"` // number of answers
+	N       int      `json:"n"` // number of responses
 	P50     *float64 `json:"p50,omitempty"`
 	P99     *float64 `json:"p99,omitempty"` // over the last five seconds
-	Doubles int      `json:"doubles"`       // orders that were sold more often than they have units
+	Doubles int      `json:"doubles"`       // oversold orders: sold more often than they have units
 }
 
-// Status describes what the server of the page is doing.
+// Status describes what the page's server is doing.
 type Status struct {
 	Phase     Phase             `json:"phase"`
 	Answer    string            `json:"answer"`            // one sentence about the orders
 	Answers   map[string]string `json:"answers,omitempty"` // the same sentence in each language
-	Alarm     bool              `json:"alarm"`             // whether an order was sold more often than it has units
+	Alarm     bool              `json:"alarm"`             // whether an order was oversold
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
-	Fault     map[string]string `json:"fault,omitempty"` // says in each language which driver the active fault hits
+	Fault     map[string]string `json:"fault,omitempty"` // tells in each language which driver the active fault hits
 	Instances []string          `json:"instances"`
 	Hand      int64             `json:"hand,omitempty"`  // the order for the drivers that the user controls
-	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the answer
+	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the response
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
 	LeaseMS   float64           `json:"lease_ms"`
-	Busy      string            `json:"busy,omitempty"`  // the work that is running, if it excludes other work
-	Doing     string            `json:"doing,omitempty"` // the progress of that work
+	Busy      string            `json:"busy,omitempty"`  // the running task, if it excludes other tasks
+	Doing     string            `json:"doing,omitempty"` // the progress of that task
 	Matrix    MatrixStatus      `json:"matrix"`
 }
 
@@ -63,11 +62,11 @@ type Tile struct {
 	Units  int      `json:"units"` // number of units at the start
 	State  State    `json:"state"`
 	Events int      `json:"events"` // number of recorded events
-	Open   int      `json:"open"`   // number of drivers without an answer
+	Open   int      `json:"open"`   // number of drivers without a response
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
-// State is the result of an order so far.
+// State is an order's result so far.
 type State string
 
 // These are the possible states of an order.
@@ -85,11 +84,11 @@ type Key struct {
 	Value  string `json:"value"`
 	TTL    int64  `json:"ttl_ms"` // -1 if it does not expire
 
-	holders []string // tokens in the value, or in the fields of a hash
+	holders []string // tokens in the value or a hash's fields
 }
 
 // Latency contains percentiles in milliseconds. P50 and P99 count from the planned send time, and
-// the others from the actual one. A percentile is nil if there were too few answers.
+// the others from the actual one. A percentile is nil if there were too few responses.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

@@ -26,8 +26,8 @@ export function template(text, language) {
   return !at ? undefined : entry ? entry[at] : core ? core[at] + marks[text.slice(-1)] : undefined;
 }
 
-// translate returns a text in another language, or undefined if there is no translation. It
-// translates each part of a sentence or list by itself.
+// translate returns a text in another language, or undefined without a translation. It translates
+// each part of a sentence or list separately.
 export function translate(text, language) {
   const again = (t) => translate(t, language);
   const clause = (t) => {

@@ -15,15 +15,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// These constants say how often to read the servers, and how many locks to show.
+// These constants determine how often to read the servers, and how many locks to show.
 const (
 	lookEvery = 100 * time.Millisecond // how often to read the events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
 
-// watch reads the events, the database and the Redis keys at intervals, and updates the pages,
-// until ctx is done.
+// watch polls the events, the database and the Redis keys, and updates the pages, until ctx is
+// done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -51,8 +51,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger rows of all orders. It settles an order only if all answers had
-// arrived before the read, because otherwise rows could be missing.
+// lookAtLedger reads all orders' ledger rows. It settles an order only if all responses had arrived
+// before the read. Otherwise, rows could be missing.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {
@@ -73,8 +73,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys looks for locks on the Redis servers. It reads every known lock again and again until
-// that lock has disappeared.
+// lookAtKeys looks for locks on the Redis servers. It polls every known lock until the lock has
+// disappeared.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -83,13 +83,13 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 		s := &l.redis[i]
 		found, _, err := s.client.Scan(ctx, 0, "grab:*", 10*mostKeys).Result()
 		if err != nil {
-			continue // the server does not answer, so its keys are unknown
+			continue // the server does not respond, so its keys are unknown
 		}
 		found = append(found, s.seen...)
 		slices.Sort(found)
 		s.seen = s.seen[:0]
 		for _, name := range slices.Compact(found) {
-			if strings.HasSuffix(name, ":fence") { // the key is a counter of fencing tokens, which outlives its lock
+			if strings.HasSuffix(name, ":fence") { // the key is a fencing token counter, which outlives its lock
 				continue
 			}
 			at := l.state.orders.clock()
@@ -114,18 +114,18 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 
 var errNoLock = errors.New("there is no such lock")
 
-// look reads the holders and the expiry of a Redis key in one transaction, so that they match. It
-// returns errNoLock if there is no lock under this name.
+// look reads a Redis key's holders and expiry in one transaction, so that they match. It returns
+// errNoLock if there is no lock under this name.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
-	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the tokens of the owners
+	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the owners' tokens
 	_, _ = all.Exec(ctx)                                                               // each command stores its own error
 	other := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 	k = Key{Server: s.name, Name: name, TTL: -1}
 	switch {
 	case ttl.Err() != nil:
 		return k, ttl.Err()
-	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // the key does not exist, or it is a queue instead of a lock
+	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // the key does not exist, or is a queue instead of a lock
 		return k, errNoLock
 	case text.Err() == nil:
 		k.holders = []string{text.Val()}

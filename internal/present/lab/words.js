@@ -1,5 +1,5 @@
 // Translates the page into the selected language. English texts are translated as soon as they
-// appear. Texts of the workshop and causes in drawings already come in that language.
+// appear. Workshop texts and causes in drawings already come in that language.
 
 import { redraw } from "./diagram.js";
 import { keep, kept } from "./kept.js";
@@ -14,11 +14,11 @@ const listeners = [];
 
 export const spoken = () => language;
 
-// say returns a text in the language of the page, with its slots filled in. Without a translation,
-// it returns the English text.
+// say returns a text in the page's language, with its slots filled in. Without a translation, it
+// falls back to English.
 export const say = (text, slots = {}) => (template(text, language) || text).replace(/\{(\w+)\}/g, (slot, name) => (name in slots ? String(slots[name]) : slot));
 
-// tell translates a text or sentence of a result into the language of the page.
+// tell translates a text or sentence from a result into the page's language.
 export const tell = (text) => (language !== "en" && /[a-z]{2}/i.test(text) && !/[\u3040-\u9fff]/.test(text) && translate(text, language)) || text;
 
 // english returns the English text of a node, even after a translation.
@@ -48,7 +48,7 @@ function translateAll(root) {
   }
 }
 
-// names lists the drivers of ledger rows, such as "driver 3 (8004)", in the language of the page.
+// names lists the drivers in ledger rows, such as "driver 3 (8004)", in the page's language.
 export function names(rows) {
   const all = rows.map((r) => (r.startsWith("driver ") ? say("driver {n}", { n: r.slice(7) }) : r));
   return all.length < 2 ? all.join("") : say("{list} and {last}", { list: all.slice(0, -1).join(", "), last: all.at(-1) });

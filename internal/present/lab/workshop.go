@@ -29,20 +29,20 @@ type lessons struct {
 	ending sync.WaitGroup
 }
 
-// Job tells the page about the progress of an exercise's commands.
+// Job tells the page how an exercise's commands progress.
 type Job struct {
-	Number   int                `json:"number"` // number of the exercise
+	Number   int                `json:"number"` // the exercise's number
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
 	Tries    bool               `json:"tries"`
 	Running  bool               `json:"running"`
 	Seconds  float64            `json:"seconds"`
-	Step     int                `json:"step"` // number of the current command
+	Step     int                `json:"step"` // the current command's number
 	Of       int                `json:"of"`   // number of commands; 0 if unknown
 	Progress string             `json:"progress"`
 	Printed  string             `json:"printed"`
 	Stopped  bool               `json:"stopped"`
 	Problem  string             `json:"problem"`
-	Problems []workshop.Problem `json:"problems"` // errors in the file that the user handed in
+	Problems []workshop.Problem `json:"problems"` // errors in the file that the user submitted
 }
 
 type job struct {
@@ -66,8 +66,8 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// Write keeps the output of the commands, up to maxOutput bytes. It silently drops the rest, so
-// that the commands can continue.
+// Write keeps the commands' output, up to maxOutput bytes. It silently drops the rest, so that the
+// commands can continue.
 func (j *job) Write(text []byte) (int, error) {
 	j.locked(func() {
 		room := max(0, maxOutput-len(j.seen.Printed))
@@ -76,11 +76,11 @@ func (j *job) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// showProgress replaces the progress line of the running command on the page.
+// showProgress replaces the running command's progress line on the page.
 func (j *job) showProgress(line string) { j.locked(func() { j.seen.Progress = line }) }
 
-// session opens a workshop session with the saved progress. If the exercise or the language does
-// not exist, the error wraps errBad.
+// session opens a workshop session with the saved progress. If the exercise or language does not
+// exist, the error wraps errBad.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab was started without the workshop", errBad)
@@ -100,7 +100,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom contains what the page shows above the exercises, such as the score and the last job.
+// classroom is what the page shows above the exercises, such as the score and the last job.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -109,7 +109,7 @@ type classroom struct {
 }
 
 func (l *Lab) overview(r *http.Request) (any, error) {
-	j := l.lastJob() // read the job before the progress, so that the progress includes the points of a finished job
+	j := l.lastJob() // read the job before the progress, so that the progress includes a finished job's points
 	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson contains an exercise, as far as the user may see it now, and its diagrams.
+// lesson contains the parts of an exercise that the user may see now, and its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -125,7 +125,7 @@ type lesson struct {
 
 type drawing struct {
 	diagram.Diagram
-	Handed bool `json:"handed"` // whether the diagram shows the file that the user handed in
+	Handed bool `json:"handed"` // whether the diagram shows the file that the user submitted
 }
 
 func (l *Lab) lesson(r *http.Request) (any, error) {
@@ -143,7 +143,7 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of an exercise, beginning with those for the user's own file.
+// drawingsOf returns an exercise's diagrams, beginning with those for the user's own file.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -172,18 +172,18 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is a request of the page that concerns an exercise. Each kind of request sets only the
-// fields that it needs.
+// Lesson is a page request about an exercise. Each kind of request sets only the fields that it
+// needs.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
-	Answers [][]string `json:"answers"` // one answer for each question; an empty answer skips the question
-	Text    string     `json:"text"`    // content of the file that is handed in
+	Answers [][]string `json:"answers"` // one answer per question; an empty answer skips the question
+	Text    string     `json:"text"`    // the submitted file's content
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asPageError converts an error of the workshop for the page. If the user caused the error, the
-// result wraps errBad.
+// asPageError converts a workshop error for the page. If the user caused it, the result wraps
+// errBad.
 func asPageError(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
@@ -193,8 +193,8 @@ func asPageError(err error) error {
 	return err
 }
 
-// atOnce calls do, which may change the user's progress. While a command runs, it returns an error
-// instead, because the command changes the progress too.
+// atOnce calls do, which may change the user's progress. While a command runs, it instead returns
+// an error, because the command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -223,7 +223,7 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn runs the commands of an exercise in the background. It returns an error if another task is
+// inTurn runs an exercise's commands in the background. It returns an error if another task is
 // running.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
@@ -278,14 +278,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// answersWithFile reports whether the user answers the exercise with a file. The page may show the
-// diagrams of such an answer, because they do not reveal the solution.
+// answersWithFile reports whether the user answers the exercise with a file. The page may show a
+// file's diagrams, because they do not reveal the solution.
 func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep saves the diagrams along with the output of the commands, so that the page can show them
-// later.
+// keep saves the diagrams and the commands' output, so that the page can show them later.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error

@@ -96,8 +96,8 @@ export function workshop(choices, ask) {
     if (job && job.number === number && !job.running) ended();
   }
 
-  // ended tells screen readers that the commands have ended, and moves the focus to the place where
-  // the user continues.
+  // ended tells screen readers that the commands have ended, and moves the focus to where the user
+  // continues.
   function ended() {
     if (job.stopped || job.problem) {
       const status = exercise.querySelector(job.checks ? "#w-checking" : "#w-status");
@@ -209,8 +209,8 @@ export function workshop(choices, ask) {
     if (!end.disabled) end.focus();
   }
 
-  // showJob updates only the status of the running commands. The status appears below the answers
-  // if the commands check an answer, and below the commands otherwise.
+  // showJob updates only the running commands' status. If the commands check an answer, the status
+  // appears below the answers. Otherwise, it appears below the commands.
   function showJob() {
     const goes = Boolean(job && job.running), here = Boolean(job && job.number === number);
     let text = "";

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// answer sums up a run in a few sentences, for the top of a report.
+// answer sums up a run in a few sentences for the top of a report.
 func answer(run *experiment.Run) string {
 	cells := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Verdict != catalog.NA })
 	if len(cells) == 0 {

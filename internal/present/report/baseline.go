@@ -12,11 +12,11 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline contains the worst verdict of each strategy under each fault in earlier runs, to compare
-// a new run with. It is nil if the user has not provided one.
+// Baseline contains each strategy's worst verdict under each fault in earlier runs, for comparison
+// with a new run. It is nil if the user has not provided one.
 type Baseline map[experiment.CellName]catalog.Verdict
 
-// NewBaseline returns a baseline with the verdicts from a file.
+// NewBaseline returns a baseline with the verdicts from an expectations file.
 func NewBaseline(verdicts []target.Expectation) Baseline {
 	b := Baseline{}
 	for _, v := range verdicts {
@@ -25,7 +25,7 @@ func NewBaseline(verdicts []target.Expectation) Baseline {
 	return b
 }
 
-// BaselineOf returns a baseline with the verdicts of a single run.
+// BaselineOf returns a baseline with a single run's verdicts.
 func BaselineOf(run *experiment.Run) Baseline {
 	b := Baseline{}
 	for _, r := range recordsOf([]*experiment.Run{run}) {
@@ -34,8 +34,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the combinations of strategy and fault that the baseline contains but that cases has
-// no result for.
+// NotRun lists the strategy/fault combinations in the baseline for which cases has no result.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -46,7 +45,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord contains the verdicts of a strategy under one fault in several runs.
+// cellRecord contains a strategy's verdicts under one fault in several runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst verdict
@@ -54,8 +53,8 @@ type cellRecord struct {
 	all     []string        // the distinct verdicts
 }
 
-// recordsOf collects the verdicts from several runs, with one record for each combination of
-// strategy and fault.
+// recordsOf collects the verdicts from several runs, with one record per strategy/fault
+// combination.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -78,7 +77,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 }
 
 // WriteBaseline writes the worst verdict for each strategy and fault, in the format of the
-// -expectations flag. Comments in the output say why, and how the verdict varied between runs.
+// -expectations flag. Comments in the output explain why, and how the verdict varied between runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
@@ -99,8 +98,8 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment returns the reason for the worst verdict and the other verdicts, or "" if there is
-// nothing to say.
+// comment returns the reason for the worst verdict and lists the other verdicts, or returns "" if
+// there is nothing to say.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

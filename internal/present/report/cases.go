@@ -19,8 +19,8 @@ const (
 	NotRun  Result = "not run"
 )
 
-// Case is a test case for a CI system. It stands for one strategy under one fault, or for an
-// -assert flag about the whole run.
+// Case is a test case for a CI system: one strategy under one fault, or an -assert flag about the
+// whole run.
 type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
@@ -29,7 +29,7 @@ type Case struct {
 }
 
 // Cases returns a test case for each strategy under each fault, and for each assertion. If the
-// baseline contains a verdict, the case fails only if the new verdict is worse.
+// baseline has a verdict, the case fails only if the new verdict is worse.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
@@ -52,7 +52,7 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 }
 
 // judgeCase judges a test without a baseline. The test passes if its verdict is the expected one.
-// If no verdict is expected, only safe passes.
+// Without an expectation, only safe passes.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {
@@ -73,8 +73,8 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase compares the verdict of a test with its verdict in the baseline. If it has become
-// worse, the test does not pass, and the returned text says why.
+// compareCase compares a test's verdict with the baseline. If the verdict has become worse, the
+// test does not pass, and the returned text explains why.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -87,8 +87,7 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details explains the case as text, with a table of the injected faults and the timeline of an
-// order.
+// Details explains the case as text, with a table of injected faults and an order's timeline.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil

@@ -16,9 +16,8 @@ export function named(hash) {
   }
 }
 
-// heatMap makes the table in root interactive, and shows the selected cell next to it. The function
-// find returns the run and the cell for a link. home is the address of the page without a selected
-// cell.
+// heatMap makes the table in root interactive, and shows the selected cell next to it. find returns
+// the run and the cell for a link. home is the page's address without a selected cell.
 export function heatMap(root, { find, home = "" }) {
   const place = root.querySelector(".cell");
   let address = home;
@@ -69,7 +68,7 @@ export function heatMap(root, { find, home = "" }) {
     }
   });
 
-  // fresh updates the page after the table was created or replaced.
+  // fresh updates the page after the table has been created or replaced.
   function fresh() {
     if (!table()) return;
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
@@ -87,8 +86,7 @@ export function heatMap(root, { find, home = "" }) {
     reachable(link);
   }
 
-  // follow shows the cell that the address names. If there is no such cell, it closes the current
-  // one.
+  // follow shows the cell in the address. If there is no such cell, it closes the current one.
   async function follow(hash) {
     address = hash;
     const link = linkOf(hash), found = link && (await find(link));
@@ -174,7 +172,7 @@ function chartLegend(entries, band) {
   if (band) ul.append(el("li", {}, svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, svg("rect", { class: "fault", width: 26, height: 14 })), "the fault"));
   return ul;
 }
-// times writes the times from 0 to end below a chart. A narrow chart has fewer of them.
+// times writes the times from 0 to end below a chart. A narrow chart has fewer.
 function times(root, w, end) {
   const parts = w < 480 ? 2 : 4;
   for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 28, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
@@ -248,14 +246,14 @@ function commandLine(text) {
       await navigator.clipboard.writeText(text);
       copy.textContent = "copied";
     } catch {
-      getSelection().selectAllChildren(code); // a page that is opened from a file may not write to the clipboard
+      getSelection().selectAllChildren(code); // a page opened from a file may not write to the clipboard
       copy.textContent = "selected";
     }
   } }, "copy");
   return el("p", {}, code, " ", copy);
 }
 
-// titleOf returns the name of a cell. "none" is the name of both a strategy and a fault.
+// titleOf returns a cell's name. "none" is the name of both a strategy and a fault.
 function titleOf(id) {
   const [strategy, fault] = id.split("/");
   return `${strategy}${strategy === "none" ? " (no lock)" : ""} ${fault === "none" ? "without a fault" : "under " + fault}`;

@@ -23,8 +23,8 @@ func number[T any](group, name string, value func(T) string) column[T] {
 
 type cellColumn = column[experiment.Cell]
 
-// loadColumns lists the columns for a load test. Costs have their own table, because a single run
-// cannot measure them reliably.
+// loadColumns lists the columns for a load test. Costs are in a separate table, because a single
+// run cannot measure them reliably.
 var loadColumns = slices.Concat([]cellColumn{
 	markedStrategyColumn,
 	verdictColumn,
@@ -49,7 +49,7 @@ var saleColumns = slices.Concat([]cellColumn{
 	number("", "in order", sale(func(s *experiment.Sale) *float64 { return s.InOrder }, percent)),
 }, outcomeColumns)
 
-// outcomeColumns has a column for each kind of answer, with the number of requests that got it.
+// outcomeColumns has a column for each kind of response, with the number of requests that got it.
 var outcomeColumns = catalog.Map(grab.Outcomes, func(o grab.Outcome) cellColumn {
 	return number("answers", string(o), func(c experiment.Cell) string {
 		if c.Requests == 0 {
@@ -59,8 +59,8 @@ var outcomeColumns = catalog.Map(grab.Outcomes, func(o grab.Outcome) cellColumn 
 	})
 })
 
-// sale returns a function that formats a figure about orders with several units. If a test has no
-// such orders, it formats a placeholder.
+// sale returns a function that formats a figure about orders with several units, or a placeholder
+// if a test has no such orders.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -72,12 +72,12 @@ func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(exper
 
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) + " %" }
 
-// isSale reports whether any order of the run has several units.
+// isSale reports whether any order in the run has several units.
 func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns lists the columns for costs, which are measured several times to be reliable.
+// costColumns lists the columns for costs. These are measured several times to be reliable.
 var costColumns = []cellColumn{
 	strategyColumn,
 	verdictColumn,
@@ -91,8 +91,8 @@ var costColumns = []cellColumn{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns a function that formats the median of a figure over all repetitions of a
-// test. It adds the confidence interval if there are several.
+// overRepetitions returns a function that formats a figure's median over all repetitions of a test.
+// For several repetitions, it adds the confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -180,8 +180,8 @@ func renameForAnswers(cells []experiment.Cell, columns []cellColumn) []cellColum
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all figures come from HTTP responses, because the database of the
-// service was not read or names fewer winners.
+// answersAlone reports whether all figures come from HTTP responses, because the service's database
+// was not read or names fewer winners.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -191,8 +191,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// doubleGrabText formats how often an order was grabbed again. The mark "≥" says that the real
-// number may be higher.
+// doubleGrabText formats how often an order was grabbed again. "≥" means that the real number may
+// be higher.
 func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -214,14 +214,14 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict formats the verdict on the orders. Its marks say whether two clients held the lock at
-// once, and whether the verdict was expected.
+// verdict formats the verdict on the orders. Marks show whether two clients held the lock at once,
+// and whether the verdict was expected.
 func verdict(c experiment.Cell) string {
 	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one. If no verdict was
-// expected, it adds nothing.
+// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one. Without an expectation,
+// it adds nothing.
 func markedVerdict(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -247,7 +247,7 @@ func heldMark(c experiment.Cell) string {
 // placeholder returns the text for a missing figure: "-" if it does not apply, and "?" if it is
 // unknown.
 func placeholder(c experiment.Cell) string {
-	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the endpoint that does nothing has no verdict
+	if c.Verdict == catalog.NA || c.Verdict == "" { // the no-op endpoint's row has no verdict
 		return "-"
 	}
 	return "?"
@@ -263,8 +263,8 @@ func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 
 func count(c experiment.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
 
-// withBare returns the results of a run as table rows. The first row is for an endpoint that does
-// nothing, such as GET /healthz, if the run has measured one.
+// withBare returns a run's results as table rows. If the run has measured a no-op endpoint, such as
+// GET /healthz, its row comes first.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells

@@ -53,7 +53,7 @@ var changeColumns = []column[compare.Change]{
 	text("why", func(x compare.Change) string { return wrap(x.Why, maxPointsWidth) }),
 }
 
-// changes lists the verdicts that have changed, and the tests that only one of the runs contains.
+// changes lists the changed verdicts, and the tests that only one run contains.
 func changes(c *compare.Comparison) section {
 	s := section{Table: tableOf(changeColumns, c.Changes)}
 	if len(c.Changes) > 0 {
@@ -101,7 +101,7 @@ func benchCosts(c *compare.Comparison) []section {
 }
 
 // interval formats a median with its confidence interval, such as "7.31 [7.02, 7.90]". With too few
-// measurements, it formats only the median.
+// measurements, it omits the interval.
 func interval(m compare.Measured) string {
 	switch {
 	case m.Median == nil:
@@ -145,7 +145,7 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// comparedLegend explains the statistics, and says why some costs could not be compared.
+// comparedLegend explains the statistics, and why some costs could not be compared.
 func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
@@ -172,5 +172,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// maxNames limits how many names are listed on one line.
+// maxNames limits the number of names on one line.
 const maxNames = 6

@@ -30,7 +30,7 @@ var detailColumns = []cellColumn{
 	text("explained by", mode),
 }
 
-// exclusive says whether the lock kept other clients out, and marks whether this was expected.
+// exclusive tells whether the lock kept other clients out, with a mark if this was expected.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -43,14 +43,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock, which is assumed if the strategy is unknown.
+// locks reports whether a strategy uses a lock. For an unknown strategy, it returns true.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck returns at how many steps of a request the fault was injected as often as planned. If the
-// result has no steps, it returns how many requests the fault hit.
+// struck returns the number of steps in a request at which the fault was injected as often as
+// planned. If the result has no steps, it returns how many requests the fault hit.
 func struck(c experiment.Cell) string {
 	if !hasPoints(c) {
 		return count(c, c.Struck)
@@ -59,8 +59,8 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
-// detailLegend explains the columns. If all tests have the same number of orders and requests, it
-// also gives these numbers.
+// detailLegend explains the columns. It also gives the number of orders and requests if all tests
+// agree on it.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -120,8 +120,7 @@ var timelineColumns = []column[check.Step]{
 	text("what was true", func(s check.Step) string { return s.True }),
 }
 
-// timeline shows what happened to one order, and the failure mode that explains it, if there is
-// one.
+// timeline shows what happened to one order, and the failure mode, if any, that explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains this failure: look below for the first step at which a driver believes something that is not true"
@@ -135,14 +134,14 @@ func timeline(c experiment.Cell) section {
 	}
 }
 
-// decisive lists the properties that determine a verdict. The notes do not mention them, because
-// the table already shows the verdict.
+// decisive lists the properties that determine a verdict. The notes skip them, because the table
+// already shows the verdict.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
-// doubleGrabs lists the properties that cannot hold if an order was given to two drivers.
+// doubleGrabs lists the properties that cannot hold once an order was given to two drivers.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures describes the violated properties that did not influence the verdict.
+// otherFailures describes the violated properties that did not affect the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {

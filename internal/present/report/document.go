@@ -12,23 +12,23 @@ import (
 // document is the content of a report, independent of the output format.
 type document struct {
 	Title    string
-	Answer   string // the result in one sentence, for the top of a page
+	Answer   string // the result in one sentence for the top of a page
 	Head     []string
 	Sections []section
 }
 
-// section is a part of a document, which contains text, a table, or both.
+// section is a part of a document. It contains text, a table, or both.
 type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
 	// Drawing is a diagram of what the table describes, or nil.
 	Drawing *diagram.Diagram
-	Drawn   int // the number of the drawing in the page
+	Drawn   int // the drawing's number on the page
 	After   []string
 }
 
-// table contains headings and rows that are already formatted as text.
+// table contains headings and rows, already formatted as text.
 type table struct {
 	Headings []heading
 	Rows     [][]field
@@ -36,10 +36,10 @@ type table struct {
 }
 
 type heading struct {
-	Group string // heading above neighbouring columns of the same group; may be empty
+	Group string // common heading above neighbouring columns in a group; may be empty
 	Name  string
-	Left  bool // whether the column is aligned to the left
-	least int  // minimum width of the column on a terminal
+	Left  bool // whether the column is left-aligned
+	least int  // minimum column width on a terminal
 }
 
 // field is a table entry. Class is its CSS class on an HTML page.
@@ -72,8 +72,8 @@ func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// column is a table column. Its function value formats the cell of a row, and class returns the CSS
-// class of the cell. class may be nil.
+// column is a table column. value formats a row's cell, and class returns the cell's CSS class.
+// class may be nil.
 type column[T any] struct {
 	heading
 	value func(T) string
@@ -97,8 +97,8 @@ func tableOf[T any](columns []column[T], rows []T) (t table) {
 	return t
 }
 
-// compose builds the report of a run. If full is false and there are many results, it shows details
-// only for unexpected ones.
+// compose builds a run's report. If there are many results and full is false, it shows details only
+// for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	plainCells, faultCells := splitByFault(run)
@@ -130,25 +130,24 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns a table of costs and its legend, but only for tests that were repeated.
+// costSections returns a cost table and its legend, but only for repeated tests.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeatedCells(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the largest number of results for which a report shows all details even if the user
-// has not asked for them.
+// fewCells is the largest number of results for which a report shows all details by default.
 const fewCells = 24
 
 // orZero returns *n, or 0 if n is nil.
 func orZero(n *int) int { return *cmp.Or(n, new(int)) }
 
-// add appends the sections that are not empty to the document.
+// add appends the non-empty sections to the document.
 func (d *document) add(sections ...section) {
 	d.Sections = append(d.Sections, catalog.Filter(sections, func(s section) bool { return len(s.Lines) > 0 || len(s.Table.Rows) > 0 })...)
 }
 
-// splitByFault separates the tests without a fault from the others, which it sorts by fault.
+// splitByFault separates the tests without a fault from the others. It sorts the others by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	plainCells = catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
 	faultCells = catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })

@@ -13,19 +13,19 @@ import (
 	"grablab/internal/explore"
 )
 
-// Exploration contains the results of a search for failing schedules, and options for their report.
+// Exploration contains the results of a search for failing schedules, and report options.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Parts   []explore.Part // the parts of the search, if it was split into searches with different limits
+	Parts   []explore.Part // the parts of a search that was split by different limits
 	Timing  bool           // whether the report includes the elapsed time
 
-	// Replay returns the command line with which the user can replay a failure.
+	// Replay returns the command line that replays a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored writes the report of a search as text: a table of strategies, how much was searched, and
-// the steps of the most important failure. For a replay, it writes only the steps.
+// Explored writes a search report as text: a table of strategies, how much was searched, and the
+// most important failure's steps. For a replay, it writes only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -40,14 +40,14 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account writes the limits of the search, a table of its results, and how much was searched.
+// account writes the search limits, a table of results, and how much was searched.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
 
-// searched says for each strategy how much of the search has been completed.
+// searched tells for each strategy how much of the search is complete.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -60,8 +60,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts says for each part of the search how much of it has been completed. Parts with the
-// same answer share a line.
+// searchedParts tells for each part of the search how much of it is complete. Parts with the same
+// text share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var said sayings
 	for _, p := range parts {
@@ -73,7 +73,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 	return lines
 }
 
-// bounds describes the limits of the search and of its parts.
+// bounds describes the limits of the search and its parts.
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
@@ -101,8 +101,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table returns a table of strategies with their failures. The first row of a strategy shows its
-// most important failure.
+// table returns a table of strategies with their failures. A strategy's first row shows its most
+// important failure.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -133,14 +133,14 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies. The result of a strategy is followed by those
-// parts of its search that found a failure.
+// withParts returns all strategies' results. Each is followed by the parts of its search that found
+// a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
 		for _, p := range r.Parts {
 			if len(p.Failures) > 0 {
-				p.Expected = "" // the limits of a part may be too narrow to find what is expected
+				p.Expected = "" // a part's limits may be too narrow to find the expected failure
 				all = append(all, p)
 			}
 		}
@@ -148,8 +148,7 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the violated property, and marks it if the violation was not
-// expected.
+// propertyOf returns the violated property's name, with a mark if the violation was unexpected.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
 		return f.Property + " " + notExpected + " not claimed"
@@ -157,8 +156,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against formats a verdict for comparison with the expected one. It adds a check mark if they are
-// the same, or a cross and the expected verdict.
+// against formats a verdict. It adds a check mark if the verdict is as expected, or a cross and the
+// expected verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -170,7 +169,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched says how much of the search for one strategy has been completed.
+// searched tells how much of the search for one strategy is complete.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -188,8 +187,8 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reachedLevels says which levels of the search have been completed. A level contains all schedules
-// with the same number of preemptions and faults.
+// reachedLevels tells which search levels are complete. A level contains all schedules with the
+// same number of preemptions and faults.
 func reachedLevels(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions up to which the search with one fault fewer is complete
@@ -222,7 +221,7 @@ func reachedLevels(levels []explore.Level) []string {
 	return parts
 }
 
-// isExhausted reports whether every schedule of a level has run. All lower levels must be complete
+// isExhausted reports whether every schedule on a level has run. All lower levels must be complete
 // too, because they can lead to new schedules on this level.
 func isExhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {

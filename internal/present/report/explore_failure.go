@@ -12,19 +12,19 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// With these widths, the table for two actors has a total width of 120 characters.
+// With these widths, the table for two actors is 120 characters wide.
 const (
 	actorLeast = 18
 	actorMost  = 28
 	storeMost  = 24
 	proseWidth = 110
-	stackMost  = 40 // the most lines of a stack that are shown
+	stackMost  = 40 // maximum number of stack lines to show
 )
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and lists the others. If a replayed
-// schedule did not fail, it only shows the steps.
+// failures explains a strategy's most important failure and lists the others. For a replayed
+// schedule that did not fail, it only shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
@@ -46,8 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// propertyText names the property that a failure violates. If a property can fail in several ways,
-// it also says in which way, and after how many steps.
+// propertyText names the property that a failure violates. If the property can fail in several
+// ways, it also tells which way, and after how many steps.
 func propertyText(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -55,7 +55,7 @@ func propertyText(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain writes the steps of a failure, its cause and cure, and the command that repeats it.
+// explain writes a failure's steps, its cause and cure, and the command that replays it.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -70,7 +70,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd writes the steps that led to the crash of the process, and the stack trace.
+// explainEnd writes the steps that led to the process's crash, and the stack trace.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -92,8 +92,8 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy returns the cause of a failure and its cure. If the cause is not known, it says where to
-// look for it.
+// remedy returns a failure's cause and cure. If the cause is unknown, it tells where to look for
+// it.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -102,7 +102,7 @@ func remedy(f explore.Failure) []string {
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
 
-// contradiction says what the lock promised and what happened instead.
+// contradiction tells what the lock promised and what happened instead.
 func contradiction(f explore.Failure) string {
 	promise, _, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
@@ -125,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the table row for step n. If the step does not belong to an actor, its text
-// extends over the columns of all actors. The state of the servers appears only after a change.
+// stepRow returns the table row for step n. If the step does not belong to an actor, its text spans
+// all actors' columns. The servers' state appears only after a change.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -148,7 +148,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// describeMoment says in a sentence what happened in a step.
+// describeMoment describes a step in a sentence.
 func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
@@ -162,7 +162,7 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds contains a phrase for each kind of step except an ordinary call. Words in capitals are
+// deeds contains a phrase for each kind of step except ordinary calls. Words in capitals are
 // placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",

@@ -26,8 +26,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON contains the search result for one strategy. The fields Steps, FailureMode, Property
-// and Schedule describe its first failure.
+// exploredJSON contains one strategy's search result. Steps, FailureMode, Property and Schedule
+// describe its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -47,8 +47,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON contains the result of one part of the search. If an earlier part has found a failure of
-// the same property, the failure is omitted.
+// partJSON contains the result from one part of the search. It omits the failure if an earlier part
+// has found a failure of the same property.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`
@@ -67,7 +67,7 @@ type failureJSON struct {
 	FailureMode *string      `json:"failure_mode"`
 	Why         string       `json:"why"`
 	Shortest    bool         `json:"shortest"`
-	Unclaimed   bool         `json:"unclaimed"` // whether the strategy is not known to fail in this way
+	Unclaimed   bool         `json:"unclaimed"` // whether this is not a known failure of the strategy
 	Stack       string       `json:"stack"`
 	Text        string       `json:"text"`
 	Moments     []momentJSON `json:"moments"`

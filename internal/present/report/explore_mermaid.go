@@ -13,8 +13,8 @@ import (
 )
 
 // Mermaid writes a failure as a Mermaid sequence diagram, with actors on the left and servers on
-// the right. Notes show who holds the lock and who believes it. The step that violates the property
-// is red.
+// the right. Notes show which actors hold the lock and which believe that they do. The step that
+// violates the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -49,11 +49,11 @@ func mermaidTitle(f explore.Failure) string {
 	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
 }
 
-// serversOf returns the servers that a schedule uses, with the database last.
+// serversOf returns a schedule's servers, with the database last.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows contains the Mermaid arrow for each kind of call that is not an ordinary one. The arrow ends
-// with a cross if the reply was lost.
+// arrows contains the Mermaid arrow for each special kind of call. The arrow ends with a cross if
+// the reply was lost.
 var arrows = map[schedule.Kind]string{
 	schedule.ReplyLost:   "-x",
 	schedule.ReplyLate:   "-)",
@@ -78,8 +78,8 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the names of the first and the last actor. A note over these two extends
-// over all actors.
+// mermaidActors returns the names of the first and last actor. A note over these two spans all
+// actors.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {
@@ -88,5 +88,5 @@ func mermaidActors(s schedule.Schedule) string {
 	return first + "," + last
 }
 
-// mermaidText escapes characters that have a meaning in Mermaid or HTML.
+// mermaidText escapes special characters in Mermaid and HTML.
 var mermaidText = strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace

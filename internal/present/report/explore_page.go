@@ -9,8 +9,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of a search: the steps of each failure, and how much of the search is
-// complete.
+// document returns a search report: each failure's steps, and how much of the search is complete.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
@@ -30,7 +29,7 @@ func (e Exploration) document() document {
 	return d
 }
 
-// strategyName returns the name of a strategy as it appears in a sentence.
+// strategyName returns a strategy's name as it appears in a sentence.
 func strategyName(name string) string {
 	if name == "none" {
 		return "none (no lock)"
@@ -59,8 +58,8 @@ func (e Exploration) answer() string {
 	return joined(said.lines("", ""))
 }
 
-// Breaks returns a phrase that says what happens if a property is violated, such as "leaves an
-// order stuck".
+// Breaks returns a phrase for what happens if a property is violated, such as "leaves an order
+// stuck".
 func Breaks(property string) string {
 	if property == catalog.StuckOrder {
 		return "leaves an order stuck"
@@ -85,21 +84,21 @@ func (e Exploration) failure(f explore.Failure) section {
 	return s
 }
 
-// Found contains search results in the form that the web page reads.
+// Found contains search results for the web page.
 type Found struct {
 	Answer   string      `json:"answer"`
 	Failures []FoundPath `json:"failures"` // the most important failure first
 	Searched []string    `json:"searched"`
 }
 
-// FoundPath describes one failure that a search has found.
+// FoundPath describes one failure that the search found.
 type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
 }
 
-// Found returns the search results in the form that the web page reads.
+// Found returns the search results for the web page.
 func (e Exploration) Found() Found {
 	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append(e.bounds(), e.searched()...)}
 	for _, r := range e.Results {

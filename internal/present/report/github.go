@@ -10,11 +10,11 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size in bytes above which a summary omits details. GitHub drops a summary
-// that is larger than 1 MiB.
+// summaryLimit is the size in bytes above which a summary omits details. It must stay below 1 MiB,
+// because GitHub drops a larger summary.
 const summaryLimit = 900_000
 
-// StepSummary writes the test cases as a Markdown summary of a GitHub Actions step, beginning with
+// StepSummary writes the test cases as a Markdown summary for a GitHub Actions step, beginning with
 // the cases that did not pass.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	cases = worstFirst(cases)
@@ -51,8 +51,8 @@ var caseColumns = []column[Case]{
 	text("why", func(c Case) string { return c.Why }),
 }
 
-// Annotations writes a GitHub Actions command for each test case that did not pass. The command
-// shows an error for a failed case, and a warning for one without a verdict.
+// Annotations writes a GitHub Actions command for each test case that did not pass: an error for a
+// failed case, and a warning for one without a verdict.
 func Annotations(w io.Writer, cases []Case) error {
 	for _, c := range worstFirst(cases) {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]

@@ -27,8 +27,8 @@ var (
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
 )
 
-// CellsScript is the ES module that makes the heat map interactive, and CellsStyle is the style
-// sheet of the heat map.
+// CellsScript is the ES module that makes the heat map interactive, and CellsStyle is the heat
+// map's style sheet.
 var (
 	//go:embed cells.js
 	CellsScript string
@@ -36,8 +36,7 @@ var (
 	CellsStyle string
 )
 
-// HTML writes the run as a single HTML page with a summary, a heat map and the details of each
-// result.
+// HTML writes the run as a single HTML page with a summary, a heat map and each result's details.
 func HTML(w io.Writer, run *experiment.Run) error { return runPage(run).write(w) }
 
 // ExploredHTML writes the search results as a single HTML page that shows each failure step by
@@ -80,8 +79,8 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// imports matches the imports between the ES modules. The page contains all modules as a single
-// script, in which imports would fail.
+// imports matches the imports between the ES modules. They must be removed, because the page
+// contains all modules as a single script, in which imports would fail.
 var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
 // policy returns a Content-Security-Policy that allows only this style sheet and this script.
@@ -93,7 +92,7 @@ func policy(style, script string) string {
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 }
 
-// Class returns the CSS classes of field f in column i.
+// Class returns the CSS classes for field f in column i.
 func (t table) Class(i int, f field) string {
 	if t.Headings[i].Left {
 		return f.Class

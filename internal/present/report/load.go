@@ -1,12 +1,12 @@
-// Package report writes results in several formats. The results of a run become text for a
-// terminal, Markdown or an HTML page. The results of a search for failing schedules become text,
-// JSON, an HTML page or a Mermaid diagram.
+// Package report writes results in several formats. A run's results become text for a terminal,
+// Markdown or an HTML page. A search for failing schedules becomes text, JSON, an HTML page or a
+// Mermaid diagram.
 //
-// Load reads a run from run.json, so a report can be written again at any time. A run consists of
+// Load reads a run from run.json, so a report can be rewritten at any time. A run consists of
 // cells. A cell is the result of one strategy under one fault.
 //
-// To read the code, start at compose for text, at runPage for the page of a run, and at Explored
-// for a search. columns.go, details.go and points.go define the table columns.
+// Start reading at compose for text, at runPage for a run's page, and at Explored for a search.
+// columns.go, details.go and points.go define the table columns.
 package report
 
 import (
@@ -22,7 +22,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// File is the name of the file that stores a run.
+// File is the name of the file in which a run is stored.
 const File = "run.json"
 
 // ErrNoRun means that a folder contains no valid run.

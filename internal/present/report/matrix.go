@@ -11,8 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix reports whether the run injected any fault, so that its report needs a table of
-// verdicts.
+// isMatrix reports whether the run injected any fault. If so, its report needs a table of verdicts.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
@@ -20,8 +19,8 @@ func isMatrix(run *experiment.Run) bool {
 // maxFaultColumns is the largest number of faults in one table of verdicts.
 const maxFaultColumns = 9
 
-// matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
-// Strategies that are broken on purpose have their own tables.
+// matrix returns tables of verdicts, with a row per strategy and a column per fault. Strategies
+// that are broken on purpose have their own tables.
 func matrix(run *experiment.Run) []section {
 	strategies := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return isNotBroken(c.Strategy) })
 	broken := catalog.Filter(run.Cells, func(c experiment.Cell) bool { return isKnownBroken(c.Strategy) })
@@ -36,7 +35,7 @@ func isKnownBroken(strategy string) bool {
 func isNotBroken(strategy string) bool { return !isKnownBroken(strategy) }
 
 // matrixOf returns a table of verdicts. If there are too many faults for one table, it returns a
-// table for each group of faults, whose titles begin with prefix. A table may be empty.
+// table for each group of faults, with prefix before the title. A table may be empty.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {
@@ -57,8 +56,8 @@ func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	})
 }
 
-// verdicts returns a table with the verdict of each strategy under each fault. The cell stays empty
-// if this combination has not run.
+// verdicts returns a table with each strategy's verdict under each fault. A cell stays empty if its
+// combination has not run.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -80,8 +79,7 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen returns the IDs of the failure modes that a strategy showed in the run, in catalog
-// order.
+// ModesSeen returns the IDs of a strategy's failure modes in the run, in catalog order.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
 	for _, c := range catalog.Filter(run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy }) {
@@ -94,8 +92,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return catalog.Filter(ids, func(id string) bool { return slices.Contains(seen, id) })
 }
 
-// modesSeen lists the failure modes of each strategy, because strategies with equal verdicts may
-// fail in different ways.
+// modesSeen lists each strategy's failure modes, because strategies with equal verdicts may fail in
+// different ways.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, strategy := range catalog.Distinct(catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })) {
@@ -106,15 +104,14 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// hasNoExpectation reports whether the test is about one of our own strategies but has no expected
-// verdict.
+// hasNoExpectation reports whether a test of one of our own strategies has no expected verdict.
 func hasNoExpectation(c experiment.Cell) bool {
-	_, err := lock.Find(c.Strategy) // a strategy of the user's service has no expectations at all
+	_, err := lock.Find(c.Strategy) // strategies in the user's service have no expectations at all
 	return !isClaimed(c) && c.Verdict != catalog.NA && err == nil
 }
 
-// matrixText returns the text of a table cell: the verdicts on the orders and on the lock, with
-// counts. If they are not as expected, it adds the expected verdicts.
+// matrixText returns a table cell's text: the verdicts on the orders and the lock, with counts. If
+// they are not as expected, it adds the expected verdicts.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	switch n, atPoints := decidingCount(c); {
@@ -133,8 +130,8 @@ func matrixText(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns "·" if two clients held the lock at once, and "·?" if the test was meant to find
-// this out but could not. Otherwise, it returns "".
+// lockMark returns "·" if two clients held the lock at once, and "·?" if the test should have
+// determined this but could not. Otherwise, it returns "".
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -164,7 +161,7 @@ func expectedText(c experiment.Cell) string {
 }
 
 // decidingCount returns how often a test went wrong. It counts the steps at which the fault led to
-// the verdict or, if there are none, the surplus grabs or the stuck orders.
+// the verdict. If there are none, it counts the surplus grabs or stuck orders instead.
 func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {
 		return n, true
@@ -172,14 +169,14 @@ func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	return orZero(map[catalog.Verdict]*int{catalog.Unsafe: c.DoubleGrabs, catalog.Stuck: c.StuckOrders}[c.Verdict]), false
 }
 
-// decidingPoints returns the steps at which a fault led to the verdict of the whole test.
+// decidingPoints returns the steps at which a fault led to the whole test's verdict.
 func decidingPoints(c experiment.Cell) []experiment.Point {
 	return catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }
 
 func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v), "/", "") }
 
-// class returns the CSS classes of the table cell for a test.
+// class returns the CSS classes for a test's table cell.
 func class(c experiment.Cell) string {
 	class := verdictClass(c.Verdict)
 	if lockMark(c) != "" {
@@ -208,8 +205,8 @@ func matrixLegend(run *experiment.Run) []string {
 	}))
 }
 
-// tooOften returns a phrase that says what happens to an order with the verdict unsafe, such as
-// "grabbed more than once".
+// tooOften returns a phrase for what happens to an order with the verdict unsafe, such as "grabbed
+// more than once".
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "oversold (more units were sold than it has)"
@@ -217,7 +214,7 @@ func tooOften(run *experiment.Run) string {
 	return "grabbed more than once"
 }
 
-// lockLegend explains the marks about the lock, but only those that occur in the table.
+// lockLegend explains the lock marks that occur in the table.
 func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })

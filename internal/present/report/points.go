@@ -11,12 +11,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// overlapped reports whether two clients held the lock at once after the fault was injected at this
-// step of a request.
+// overlapped reports whether injecting the fault at this step let two clients hold the lock at
+// once.
 func overlapped(p experiment.Point) bool { return orZero(p.Overlaps) > 0 }
 
-// pointOutcome is a result of injecting a fault. The list names contains the steps of a request at
-// which the fault had this result.
+// pointOutcome is a result of injecting a fault. names lists the steps in a request at which the
+// fault had this result.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -29,11 +29,11 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// maxPointsWidth is the width in characters at which a list of steps continues on the next line.
+// maxPointsWidth is the width in characters at which a list of steps wraps.
 const maxPointsWidth = 90
 
-// points returns a table of the steps at which a fault had a visible effect, such as "before claim
-// 1".
+// points returns a table of the steps, such as "before claim 1", at which a fault had a visible
+// effect.
 func points(cells []experiment.Cell) section {
 	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
 	for _, c := range cells {
@@ -59,7 +59,7 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// pointLegend explains the columns and the names of the steps in the table.
+// pointLegend explains the columns and the step names in the table.
 func pointLegend(cells []experiment.Cell) []string {
 	occurs := func(text string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
@@ -78,8 +78,8 @@ func pointLegend(cells []experiment.Cell) []string {
 	})
 }
 
-// momentary reports whether any fault was injected at a time instead of a step, because the steps
-// of the request could not be seen.
+// momentary reports whether any fault was injected at a time instead of a step, because the
+// request's steps were not visible.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return slices.ContainsFunc(c.Points, experiment.Point.IsMoment) })
 }
@@ -87,8 +87,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments after a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
-// outcomesAt returns the result of the fault for each step at which it was injected. Steps with
-// equal results are combined.
+// outcomesAt returns the fault's result for each step at which it was injected. Steps with equal
+// results are combined.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range catalog.Filter(c.Points, isEventful) {
@@ -102,8 +102,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons, and begins a new line whenever the line would become too
-// long.
+// listed joins names with semicolons, and wraps long lines.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0

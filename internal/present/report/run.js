@@ -1,5 +1,5 @@
 
-// run.js connects the page of a run with its heat map: the page's address selects a cell.
+// run.js connects a run's page with its heat map: the page's address selects a cell.
 const run = JSON.parse(document.getElementById("data").textContent);
 const main = document.querySelector("main");
 if (main.querySelector(".matrix")) {

@@ -22,21 +22,20 @@ import (
 // that is still in progress.
 type Heat struct {
 	Run        *experiment.Run
-	Strategies []string        // the strategies of the run, including those that have not run yet
-	Faults     []catalog.Fault // the faults of the run, including those that have not run yet
-	Prefix     string          // prefix of the link targets of the cells
+	Strategies []string        // the run's strategies, including those that have not run yet
+	Faults     []catalog.Fault // the run's faults, including those that have not run yet
+	Prefix     string          // prefix for the cells' link targets
 }
 
 // Answer sums up the run in a few sentences.
 func (h Heat) Answer() string { return answer(h.Run) }
 
-// HTML writes the heat map as an HTML fragment, which CellsScript makes interactive.
+// HTML writes the heat map as an HTML fragment. CellsScript makes it interactive.
 func (h Heat) HTML(w io.Writer) error {
 	return page.ExecuteTemplate(w, "cells", newHeatMap(h))
 }
 
-// Cell returns the data of a heat map cell in the form that CellsScript reads, or false if there is
-// no such result.
+// Cell returns a heat map cell's data for CellsScript, or false if there is no such result.
 func (h Heat) Cell(name experiment.CellName) (any, bool) {
 	if h.Run == nil {
 		return nil, false
@@ -46,7 +45,7 @@ func (h Heat) Cell(name experiment.CellName) (any, bool) {
 	return newRunData(&one), len(one.Cells) > 0
 }
 
-// heatMap is the table of verdicts on an HTML page. Every cell leads to the details of its test.
+// heatMap is the table of verdicts on an HTML page. Every cell links to its test's details.
 type heatMap struct {
 	Heat
 	Rows    []heatRow
@@ -56,7 +55,7 @@ type heatMap struct {
 
 type mark struct{ Sign, Class, Text string }
 
-// marks explains the symbols in the table, in the order of the legend.
+// marks explains the symbols in the table, in legend order.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
 	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
@@ -75,24 +74,24 @@ type heatRow struct {
 	Cells    []*heatCell // one cell for each fault; nil if the cell has not run
 }
 
-// heatCell is a cell of the heat map. It shows the verdict on the orders, and the verdict on the
+// heatCell is a cell in the heat map. It shows the verdict on the orders, with the verdict on the
 // lock below it.
 type heatCell struct {
 	ID          string
-	N           int // the index of the cell in the page's data
+	N           int // the cell's index in the page's data
 	Fault       catalog.Fault
 	Class       string
 	Order, Lock string
 	Label       string // text for screen readers
 }
 
-// filter is a button that shows only the cells with a certain CSS class.
+// filter is a button that hides all cells without a certain CSS class.
 type filter struct {
 	Class, Text string
 	N           int
 }
 
-// signs contains a symbol for each verdict, so that readers need not distinguish the colours.
+// signs contains a symbol for each verdict, so that readers need not rely on colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -103,12 +102,12 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It contains all selected strategies and faults, even if
-// they have not run yet.
+// newHeatMap returns a run's heat map. It contains all selected strategies and faults, even if they
+// have not run yet.
 func newHeatMap(h Heat) heatMap {
 	m, run := heatMap{Heat: h}, h.Run
 	tested := catalog.Map(run.Cells, func(c experiment.Cell) string { return c.Strategy })
-	struck := catalog.Map(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of them
+	struck := catalog.Map(run.Cells, func(c experiment.Cell) catalog.Fault { return c.Fault }) // this version of the program may not know all of these faults
 	m.Faults = catalog.Distinct(slices.Concat(h.Faults, faultsOf(run.Cells), struck))
 	strategies := catalog.Distinct(slices.Concat(h.Strategies, tested))
 	m.Strategies = slices.Concat(catalog.Filter(strategies, isNotBroken), catalog.Filter(strategies, isKnownBroken))
@@ -162,7 +161,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the ID of a test on the page, which links to the test contain.
+// id returns a test's ID on the page. Links to the test contain it.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 func sentence(c experiment.Cell) string {
@@ -198,8 +197,8 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData contains the details of one test for the script of the page. To make the page smaller,
-// it stores names as indexes into runData.Words.
+// cellData contains one test's details for the page's script. To save space, it stores names as
+// indexes into runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -209,7 +208,7 @@ type cellData struct {
 	Facts    []string                 `json:"facts,omitempty"`
 	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated, with the reasons
 	Points   [][]any                  `json:"points,omitempty"` // each point: name, injections of the fault, planned injections, verdict, double, stuck, overlaps, near misses, failure mode
-	Latency  [2]*load.Latency         `json:"latency"`          // measured from the planned time of sending, and from the actual time
+	Latency  [2]*load.Latency         `json:"latency"`          // measured from the planned and from the actual send time
 	Over     *load.OverTime           `json:"over,omitempty"`
 	Strikes  [][2]*float64            `json:"strikes,omitempty"`
 	Sold     *experiment.SoldOverTime `json:"sold,omitempty"`
@@ -219,15 +218,15 @@ type cellData struct {
 	Command  string                   `json:"command"`
 }
 
-// runData contains all results of a run for the script of the page.
+// runData contains all of a run's results for the page's script.
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
-	Words   []string            `json:"words"` // the list into which the cells store indexes: names of steps, and verdicts
+	Words   []string            `json:"words"` // step names and verdicts, to which the cells' indexes refer
 	Modes   map[string][]string `json:"modes"` // for each failure mode: name, steps, cure, strategies with the cure, ways to see the mode, source
 }
 
-// figureColumns lists the columns that the details of a result may show.
+// figureColumns lists the columns that a result's details may show.
 var figureColumns = slices.Concat(
 	catalog.Filter(detailColumns, func(c cellColumn) bool { return !c.Left }),
 	catalog.Filter(loadColumns, func(c cellColumn) bool {
@@ -346,7 +345,7 @@ func runPage(run *experiment.Run) pageOf {
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 
-// signLegend explains details that the legend of the heat map does not mention.
+// signLegend explains details that the heat map's legend does not mention.
 func signLegend(run *experiment.Run) []string {
 	return applying([]remark{
 		{momentary(run.Cells), momentLegend},
@@ -354,7 +353,7 @@ func signLegend(run *experiment.Run) []string {
 	})
 }
 
-// Drawings returns all diagrams in the reports of a run and of searches for failing schedules.
+// Drawings returns all diagrams in the reports on a run and on searches for failing schedules.
 func Drawings(run *experiment.Run, explored []explore.Result) (all []diagram.Diagram) {
 	add := func(d *diagram.Diagram) {
 		if d != nil {

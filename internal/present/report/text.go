@@ -39,8 +39,7 @@ func (d document) text(w io.Writer) error {
 // maxTableWidth is the maximum width of a table, in characters.
 const maxTableWidth = 200
 
-// text writes the table with aligned columns that are gap spaces apart. If the table is too wide,
-// it writes several narrower tables.
+// text writes the table with aligned columns, gap spaces apart. It splits a table that is too wide.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -124,8 +123,8 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the column headings. It puts empty lines above short headings, so that all headings
-// end on the same line.
+// head returns the column headings. It pads short headings with empty lines above, so that all
+// headings end on the same line.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -142,8 +141,8 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns a line with the headings that several columns have in common. If such a heading
-// is too wide, it widens the first of these columns.
+// groupLine returns a line with the common headings above several columns. If a common heading is
+// too wide, it widens the first of its columns.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {
@@ -169,5 +168,5 @@ func (t table) groupLine(widths []int, gap int) string {
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// wrap breaks text into lines of limited width.
+// wrap wraps text at a maximum width.
 func wrap(text string, most int) string { return strings.Join(catalog.Wrap(text, most), "\n") }

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// head describes the run, and the computer and servers that it used.
+// head describes the run, and the machine and servers that it used.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -86,7 +86,7 @@ func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits says for each strategy what limited its request rate.
+// limits tells for each strategy what limited its request rate.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -101,7 +101,7 @@ func limits(run *experiment.Run) []string {
 	return append(lines, said.lines(": ", ": ")...)
 }
 
-// remark is a text for a report that is left out unless applies is true.
+// remark is a text that a report contains only if applies is true.
 type remark struct {
 	applies bool
 	text    string
@@ -142,7 +142,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
-		case c.PhantomGrabs != nil: // there was a ledger with which to compare the answers
+		case c.PhantomGrabs != nil: // there was a ledger with which to compare the responses
 			said.add(name(c), "double-grabs are counted from the answers, because the ledger names fewer winners than the answers do")
 		default:
 			said.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
@@ -158,7 +158,7 @@ func lowerBoundLegend(cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes lists the reasons for the verdicts, and other facts that have no column in the table.
+// notes lists the reasons for the verdicts, and other facts without a table column.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -206,8 +206,8 @@ func (s *sayings) add(name, text string) {
 	s.names[text] = append(s.names[text], name)
 }
 
-// lines returns a line for each text, which begins with the names of the results. Between names and
-// text, it puts one if there is a single name, and many otherwise.
+// lines returns a line for each text, beginning with the names of the results. A single name is
+// followed by one, and several names by many.
 func (s *sayings) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
@@ -220,7 +220,7 @@ func (s *sayings) lines(one, many string) []string {
 	return lines
 }
 
-// morals says in sentences what the test results mean for the orders.
+// morals explains in sentences what the test results mean for the orders.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -231,7 +231,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ", ": ")
 }
 
-// findings says in sentences what a single test result means.
+// findings explains in sentences what a single test result means.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -245,8 +245,7 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral says in a sentence what the counts of a test mean, or returns "" if they need no
-// explanation.
+// moral explains a test's counts in a sentence. It returns "" if they need no explanation.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -285,7 +284,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral says in a sentence what the counts of a test mean if its orders have several units.
+// saleMoral is like moral, but for orders with several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -319,8 +318,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the name of a result, which consists of the strategy and the fault, if there was
-// one.
+// name returns a result's name: the strategy and the fault, if there was one.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -328,7 +326,7 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// failures says what happened to the requests that failed, beginning with the most frequent kind of
+// failures tells what happened to the failed requests, beginning with the most frequent kind of
 // failure.
 func failures(of map[string]int) (texts []string) {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
@@ -341,7 +339,7 @@ func failures(of map[string]int) (texts []string) {
 	return texts
 }
 
-// errorKinds contains, for each kind of error, a phrase that says what happened to the request.
+// errorKinds contains a phrase for each kind of error that tells what happened to the request.
 var errorKinds = map[string]string{
 	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
@@ -360,8 +358,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf returns the end of a sentence about orders that were grabbed twice. It names the cause
-// or, if that is not known, only adds a full stop.
+// causeOf returns the end of a sentence about orders that were grabbed twice. It names the cause.
+// If the cause is unknown, it is only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts sums up the test results of the recommended locks. It is compiled into the program, so that
+// Facts summarises the test results of the recommended locks. It is compiled into the program, so
 // the program needs no result files.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
@@ -71,8 +71,8 @@ func FactsOf(s Sources) (string, error) {
 	return string(text) + "\n", errors.Join(append(p.problems, err)...)
 }
 
-// Option returns what is known about the lock of a strategy. It returns an empty Option if this guide
-// never recommends the lock.
+// Option returns the facts about a strategy's lock, or an empty Option if the guide never
+// recommends it.
 func (f Facts) Option(strategy string) Option {
 	return catalog.First(f.Options, func(o Option) bool { return o.Strategy == strategy })
 }
@@ -80,7 +80,7 @@ func (f Facts) Option(strategy string) Option {
 // list returns a copy of names that is never nil, because nil would become null in the JSON.
 func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is a question that helps a user to choose a lock, with its possible answers.
+// Question is a question that helps users choose a lock, with its possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
@@ -98,15 +98,15 @@ var Questions = []Question{
 	{"rows", "May two drivers win the same order?", []Answer{
 		{"update", "no, and one conditional UPDATE can write the winner"},
 		{"never", "no, and the write needs more than one UPDATE"},
-		{"may", "yes: the lock is only there to save work"},
+		{"may", "yes, the lock only saves work"},
 	}},
 	{"runs", "Which servers do you run besides the database?", []Answer{
 		{"database", "none"}, {"redis", "one Redis"}, {"redlock", "five Redis nodes"}, {"zookeeper", "ZooKeeper"}, {"etcd", "etcd"},
 	}},
-	{"work", "How long does the work take, compared with the lease (the time after which a lock ends by itself)?", []Answer{
+	{"work", "How long does the work take compared with the lease, the time after which a lock expires?", []Answer{
 		{"shorter", "always less"}, {"longer", "sometimes more"}, {"endless", "it may never return"},
 	}},
-	{"stack", "What is the service written in?", catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })},
+	{"stack", "Which language is the service written in?", catalog.Map(Guide.Stacks, func(s Stack) Answer { return Answer{s.Name, s.Text} })},
 }
 
 // Stack says which libraries implement the locks in a programming language. Locks has no entry for
@@ -117,7 +117,7 @@ type Stack struct {
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is something that users of a lock must do to be safe, with an example in code.
+// Duty is something that a lock's users must do to be safe, with a code example.
 type Duty struct {
 	Do   string   `json:"do"`
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties, at least one of which must hold; if empty, the duty applies to every lock
@@ -127,7 +127,7 @@ type Duty struct {
 	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
 }
 
-// Guide contains the libraries for each programming language, and the duties of users.
+// Guide contains the libraries for each programming language, and the users' duties.
 var Guide = catalog.Parse[struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
@@ -142,8 +142,7 @@ func FindStack(name string) Stack {
 	return catalog.First(Guide.Stacks, func(s Stack) bool { return s.Name == name })
 }
 
-// serversOf contains the servers that a user can use, for each answer to the question about
-// servers.
+// serversOf lists the available servers for each answer to the server question.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
@@ -155,8 +154,8 @@ const mostAdvised = 3
 // ErrAnswer means that an answer is not one of the possible answers.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers, with cheap locks first. Locks that cannot handle
-// work as long as the user's come last.
+// Advise returns the locks that fit the answers, cheapest first. Locks that cannot handle work as
+// long as the user's come last.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -184,8 +183,8 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise, because Advise
-// sorts by this number.
+// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise. Advise sorts by
+// this number.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -195,24 +194,24 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But describes the requirement that this lock does not meet, or returns "" if it meets all
-// requirements of the user.
+// But describes the user's requirement that this lock does not meet, or returns "" if it meets all
+// of them.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
 	case o.fails(work) == 0:
 		return ""
 	case work == "longer" && len(o.Twice) == 0:
-		return "If the work outlasts the lease, the lock lets a second driver in. The late write is refused."
+		return "If the work outlasts the lease, the lock lets a second driver in, but the late write is refused."
 	case work == "longer":
 		return "If the work outlasts the lease, the lock lets a second driver in, and both may write."
 	default:
-		return "Work that never returns holds the lock permanently: limit the time of the work."
+		return "Work that never returns holds the lock permanently, so set a timeout on the work."
 	}
 }
 
-// Duties returns what users of this lock must do. The examples are in Go or Java if the user works
-// with that language, and in SQL otherwise.
+// Duties returns what users of this lock must do. The examples are in Go or Java for users of those
+// languages, and in SQL otherwise.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)

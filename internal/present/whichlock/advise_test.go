@@ -14,7 +14,7 @@ func TestAdvise(t *testing.T) {
 	for _, tt := range []struct {
 		answers string
 		want    string // the advised locks
-		but     string // what the first lock falls short of; empty if nothing
+		but     string // the requirement that the first lock does not meet; empty if it meets all
 	}{
 		{"update database shorter go", "mysql-cas mysql-unique mysql-getlock", ""},
 		{"never database longer python", "mysql-getlock mysql-forupdate", ""},
@@ -101,7 +101,8 @@ func TestAdviceKeepsOrders(t *testing.T) {
 	}
 }
 
-// TestGuideIsComplete checks that each stack has every choice that exists there, and no other name.
+// TestGuideIsComplete checks that each stack lists every recommended strategy that exists there,
+// and no other name.
 func TestGuideIsComplete(t *testing.T) {
 	for _, s := range Guide.Stacks {
 		for _, name := range Choices {
@@ -117,8 +118,8 @@ func TestGuideIsComplete(t *testing.T) {
 	}
 }
 
-// TestPageAgreesWithAdvice checks that the first table of docs/which-lock.md takes the lock that Advise
-// returns first, with the same cost.
+// TestPageAgreesWithAdvice checks that the first table in docs/which-lock.md recommends the lock
+// that Advise returns first, with the same cost.
 func TestPageAgreesWithAdvice(t *testing.T) {
 	f := KnownFacts()
 	page, err := os.ReadFile("../../../docs/which-lock.md")
@@ -127,7 +128,7 @@ func TestPageAgreesWithAdvice(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		row, answers string
-		place        int // in what Advise returns
+		place        int // in Advise's result
 	}{
 		{"| a write in one conditional UPDATE | no lock: `mysql-cas` |", "update database shorter other", 0},
 		{"| one row for each order in a table of grants | no lock: `mysql-unique` |", "update database shorter other", 1},

@@ -29,24 +29,24 @@ func figureOf(x *float64) string {
 	return figure(*x)
 }
 
-// Statements returns how many SQL statements a request needs if there is no fault.
+// Statements returns the number of SQL statements per request without a fault.
 func (p *page) Statements(name string) string {
 	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
 }
 
-// RedisCommands returns how many Redis commands a request needs if there is no fault.
+// RedisCommands returns the number of Redis commands per request without a fault.
 func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the measurements of a lock in one case of the benchmark, or an empty row if that case
-// was not measured.
+// row returns a lock's measurements in one benchmark case, or an empty row if that case was not
+// measured.
 func (p *page) row(name, benchCase string) lockbench.Row {
 	return catalog.First(p.Bench.Rows, func(r lockbench.Row) bool { return r.Strategy == name && r.Case == benchCase })
 }
 
-// Trips returns how many round trips to Redis a lock costs in one case of the benchmark, with the
-// confidence interval.
+// Trips returns how many Redis round trips a lock costs in one benchmark case, with the confidence
+// interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
@@ -57,7 +57,7 @@ func (p *page) Trips(name, benchCase string) string {
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
-// RoundTrip returns how long a round trip to Redis took in the benchmark.
+// RoundTrip returns how long a Redis round trip took in the benchmark.
 func (p *page) RoundTrip() string {
 	row := p.row(lockbench.Floor, "uncontended")
 	if row.Strategy == "" {
@@ -67,8 +67,7 @@ func (p *page) RoundTrip() string {
 	return fmt.Sprintf("%.0f µs", row.P50US/2)
 }
 
-// MeanGap returns how many round trips pass on average from a release of the lock until the next
-// client gets it.
+// MeanGap returns the mean time from a release until the next client gets the lock, in round trips.
 func (p *page) MeanGap(name string) string {
 	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
 	if row.GapMeanUS == nil || floor.P50US == 0 {
@@ -77,8 +76,8 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns how many Redis commands it takes to get the lock, first without and then with
-// competing clients.
+// Commands returns the number of Redis commands per acquire, first without and then with competing
+// clients.
 func (p *page) Commands(name string) string {
 	return figureOf(p.row(name, "uncontended").SentPerOp) + ", " + figureOf(p.row(name, "waves").SentPerOp)
 }
@@ -112,8 +111,8 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the version of the library that implements a lock. For locks from this
-// repository, it returns the commit.
+// Version returns the version of the library that implements a lock, or the commit for a lock from
+// this repository.
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
@@ -126,8 +125,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate says how often per second a lock was acquired in one case of the benchmark, and how many
-// commands an acquisition took.
+// Rate returns how often per second a lock was acquired in one benchmark case, and how many
+// commands each acquire took.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row.Strategy == "" {
@@ -149,7 +148,7 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the file in results/ that contains the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured returns the part of results/claims.txt that matches the first group of a regular
+// Measured returns the part of results/claims.txt that matches the first group in a regular
 // expression.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// cells returns the test results of a strategy. If there are none, it records a problem, so that
-// Write fails.
+// cells returns a strategy's test results. If there are none, it records a problem, which makes
+// Write fail.
 func (p *page) cells(name string) []experiment.Cell {
 	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
@@ -20,7 +20,7 @@ func (p *page) cells(name string) []experiment.Cell {
 	return cells
 }
 
-// runOf returns the run in which this strategy was tested under all faults.
+// runOf returns the run that tested this strategy under all faults.
 func (p *page) runOf(name string) *experiment.Run {
 	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
 		if len(cellsOf(run, name)) > 0 {
@@ -50,17 +50,17 @@ func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 // Twice returns the faults under which two clients got the same order.
 func (p *page) Twice(name string) []string { return p.faults(name, isTwice) }
 
-// TwoInside returns the faults under which two clients held the lock at once, although only one of
-// them got the order.
+// TwoInside returns the faults under which two clients held the lock at once, but only one of them
+// got the order.
 func (p *page) TwoInside(name string) []string { return p.faults(name, onlyTwoIn) }
 
-// Stuck returns the faults that leave an order in a state in which no client can get it any more.
+// Stuck returns the faults that leave an order stuck, so that no client can get it any more.
 func (p *page) Stuck(name string) []string { return p.faults(name, isStuck) }
 
 // Striking returns the faults that can affect a strategy.
 func (p *page) Striking(name string) []string { return p.faults(name, isStruck) }
 
-// PlainLoad returns the result of a strategy in the load test without a fault.
+// PlainLoad returns a strategy's result in the load test without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
 	plain := catalog.First(p.cells(name), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault })
 	if plain.Fault == "" {
@@ -69,7 +69,7 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return plain
 }
 
-// DoubleGrabs returns how many grabs were too many in the load test without a fault, because the
+// DoubleGrabs returns how many surplus grabs happened in the load test without a fault, when the
 // order already had a winner.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
@@ -107,8 +107,8 @@ func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()
 // OwnNames returns the names of the recommended strategies, which all come from this repository.
 func (p *page) OwnNames() []string { return Choices }
 
-// NeedDuty returns the recommended strategies whose users have this duty, or nil if all of them
-// have it. It assumes short work, and that no order may go to two clients.
+// NeedDuty returns the recommended strategies whose users have this duty, or nil if all of them do.
+// It assumes short work, and that no order may go to two clients.
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
@@ -125,8 +125,8 @@ func (p *page) NeedDuty(d Duty) (names []string) {
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is outside the database. The argument fenced
-// selects those whose fencing tokens the database checks, or those without that check.
+// Remote returns the recommended strategies whose lock is outside the database. With fenced, it
+// selects those whose fencing tokens the database checks, and otherwise those without that check.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -166,7 +166,7 @@ func (p *page) HangOutcomes() (o hangOutcomes) {
 	return o
 }
 
-// ModeLink returns a Markdown link to the description of a failure mode, for the documents in docs.
+// ModeLink returns a Markdown link to a failure mode's description, for documents in docs.
 func ModeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
@@ -180,14 +180,14 @@ func QuoteNames(names []string) string {
 }
 
 // lossTotals counts the injected faults with an unsafe result, without and with a check for a lost
-// lock. Helps means that the check makes the number smaller, but no strategy completely safe.
+// lock. Helps means that the check reduces the number, but makes no strategy completely safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool
 }
 
-// LossTotals compares runs with and without a check for a lost lock, to show what this check is
-// worth.
+// LossTotals compares runs with and without a check for a lost lock, to show how much the check
+// helps.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {

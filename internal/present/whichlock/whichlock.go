@@ -1,11 +1,11 @@
-// Package whichlock writes docs/which-lock.md, the page that helps readers to choose a lock. The
-// page begins with a short decision list. It then shows what breaks each lock, what each lock
-// costs, and how claims of others compare with our measurements. The package also recommends locks
-// to the users of the web page ([Facts]).
+// Package whichlock writes docs/which-lock.md, the page that helps readers choose a lock. The page
+// starts with a short decision list. It then shows what breaks each lock, what each lock costs, and
+// how common claims compare with our measurements. The package also recommends locks to users of
+// the web page ([Facts]).
 //
-// To read the code, begin with [Write] and which-lock.tmpl, the template of the page. All figures
-// come from the recorded test runs. Each sentence about the runs has a condition. If a new run no
-// longer supports a sentence, Write fails and quotes the sentence.
+// To read the code, start with [Write] and the page template, which-lock.tmpl. All figures come
+// from recorded test runs. Each sentence about the runs has a condition. If a new run no longer
+// supports a sentence, Write fails and quotes it.
 package whichlock
 
 import (
@@ -24,18 +24,18 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources contains the test results and files that docs/which-lock.md is based on.
+// Sources contains the test results and files behind docs/which-lock.md.
 type Sources struct {
 	Matrix    *experiment.Run   // results of our strategies under all faults
 	Unique    *experiment.Run   // results of mysql-unique under all faults
 	Libraries *experiment.Run   // results of the libraries under all faults
-	Ignoring  *experiment.Run   // results with -on-lost ignore, for the strategies that notice the loss of a lock
-	Bench     *lockbench.Result // the benchmark of each lock by itself
+	Ignoring  *experiment.Run   // results with -on-lost ignore, for strategies that notice a lost lock
+	Bench     *lockbench.Result // the benchmark of each lock on its own
 	Claims    string            // the output of .ci/claims
 	Versions  map[string]string // versions of the libraries, by module
 }
 
-// These folders and files in results/ contain the results that docs/which-lock.md is based on.
+// These folders and files in results/ are the sources of docs/which-lock.md.
 const (
 	matrixFolder    = "reference-matrix-local"
 	uniqueFolder    = "reference-unique-local"
@@ -45,11 +45,10 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// sourceRun is one of the test runs that docs/which-lock.md is based on. Folder is its name in
-// results/.
+// sourceRun is one of the test runs behind docs/which-lock.md. Folder is its name in results/.
 type sourceRun struct {
 	What, Folder string
-	Run          **experiment.Run // points to the field of Sources
+	Run          **experiment.Run // points to the field in Sources
 }
 
 // Runs lists the runs among the sources.
@@ -90,7 +89,7 @@ func load(root string) (s Sources, err error) {
 	return s, err
 }
 
-// Versions returns the versions of all modules in a go.mod file.
+// Versions returns all module versions in a go.mod file.
 func Versions(mod string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(mod) {
@@ -139,8 +138,8 @@ func Write(s Sources) (string, error) {
 	return b.String(), nil
 }
 
-// page provides the data for the template. Its methods collect problems, so that Write can report
-// all of them at once.
+// page provides the template's data. Its methods collect problems, so that Write can report all of
+// them together.
 type page struct {
 	Sources
 	problems []error
@@ -150,8 +149,8 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns a sentence in bold. If the condition is false, the test results do not support the
-// sentence any more, so it records a problem.
+// claim returns a sentence in bold. If the condition is false, the test results no longer support
+// the sentence, so claim records a problem.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -159,8 +158,8 @@ func (p *page) claim(condition any, sentence string) string {
 	return "**" + sentence + "**"
 }
 
-// Short returns the README's table of recommended strategies, which shows what breaks each of them
-// and what it costs.
+// Short returns the README table of recommended strategies, which shows what breaks each one and
+// what it costs.
 func Short(s Sources) (string, error) {
 	p := &page{Sources: s}
 	var b strings.Builder
@@ -179,8 +178,8 @@ func Short(s Sources) (string, error) {
 	return b.String(), errors.Join(p.problems...)
 }
 
-// strategy returns the strategy with this name. If there is none, it records a problem, so that
-// Write fails.
+// strategy returns the strategy with this name. If there is none, it records a problem, which makes
+// Write fail.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {

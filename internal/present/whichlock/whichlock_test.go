@@ -10,8 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// TestSentencesFollowTheRuns checks that Write names each sentence that the runs do not support,
-// and writes nothing.
+// TestSentencesFollowTheRuns checks that Write fails and quotes each sentence that the runs do not
+// support.
 func TestSentencesFollowTheRuns(t *testing.T) {
 	loaded, err := Load("../../..")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestSentencesFollowTheRuns(t *testing.T) {
 	}
 }
 
-// verdict changes the verdict of a cell.
+// verdict returns a change to one cell's verdict.
 func verdict(strategy string, f catalog.Fault, v catalog.Verdict) func(*Sources) {
 	return func(s *Sources) {
 		for i, c := range s.Matrix.Cells {
@@ -82,7 +82,7 @@ func verdict(strategy string, f catalog.Fault, v catalog.Verdict) func(*Sources)
 	}
 }
 
-// allVerdicts changes the verdicts of all cells of a strategy.
+// allVerdicts returns a change to all verdicts of a strategy.
 func allVerdicts(strategy string, v catalog.Verdict) func(*Sources) {
 	return func(s *Sources) {
 		for i, c := range s.Matrix.Cells {
@@ -107,7 +107,7 @@ func TestUnknownFigures(t *testing.T) {
 	}
 }
 
-// TestTablesAreNarrow checks that the tables of the page fit into 120 columns.
+// TestTablesAreNarrow checks that the page's tables fit into 120 columns.
 func TestTablesAreNarrow(t *testing.T) {
 	s, err := Load("../../..")
 	if err != nil {

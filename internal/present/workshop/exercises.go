@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// figure returns a function that stores a random number from low to high under a name, so that
-// users get different values.
+// figure returns a function that stores a random number from low to high under a name, so that each
+// user gets a different value.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// ownBounds contains the flags for a search that looks for mistakes in the user's own lock.
+// ownBounds contains the flags for a search for mistakes in the user's own lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
@@ -163,7 +163,7 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks contains the flags of a load test whose result depends only on the second instance's
+// clocks contains the flags for a load test whose result depends only on the second instance's
 // clock.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 

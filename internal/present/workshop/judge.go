@@ -12,21 +12,21 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// These reasons can occur in the mark for any question.
+// Any question's mark can have one of these reasons.
 const (
 	right = "right"
 	other = "other" // the answer is wrong, but not because of a known misconception
 )
 
-// Tolerances for measurements that vary between machines.
+// Measurements vary between machines, so answers may differ by these tolerances.
 const (
 	waitTolerance     = 0.15
 	commandsTolerance = 0.20
 	offsetTolerance   = 60 // in ms, in both directions
 )
 
-// bareNumber removes the word or the unit around a number: "step 10" becomes "10", and "3.4x"
-// becomes "3.4".
+// bareNumber strips the word or unit around a number: "step 10" becomes "10", and "3.4x" becomes
+// "3.4".
 func bareNumber(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -44,7 +44,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses a number, and returns an error if the number is negative.
+// decimal parses a number that is not negative.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bareNumber(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -75,13 +75,13 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// answer contains the words of a user's answer, and the measured values to compare them with. The
-// field err is the first problem, such as a word that is not a number.
+// answer contains the words in a user's answer, and the measured values for comparison. err is the
+// first problem, such as a word that is not a number.
 type answer struct {
 	words  []string
 	facts  Facts
 	err    error
-	points int // the points of an answer that is only partly right
+	points int // the points for a partly right answer
 }
 
 // Judge compares an answer with the measured facts. If the answer is malformed, the error wraps
@@ -104,8 +104,7 @@ func (a *answer) fail(err error) {
 	}
 }
 
-// read parses the first word of the answer. If the word is invalid, it records an error in the
-// answer.
+// read parses the answer's first word. If the word is invalid, it records an error in the answer.
 func read[T any](a *answer, parse func(string) (T, error)) T {
 	x, err := parse(a.words[0])
 	a.fail(err)
@@ -114,7 +113,7 @@ func read[T any](a *answer, parse func(string) (T, error)) T {
 
 func (a *answer) missing(fact string) { a.fail(fmt.Errorf("%w: %s", errMeasure, fact)) }
 
-// fact returns a measured value by name. If it has not been measured, it records an error in the
+// fact returns a measured value by name. If the value is missing, it records an error in the
 // answer.
 func (a *answer) fact(name string) string {
 	value, ok := a.facts[name]
@@ -124,7 +123,7 @@ func (a *answer) fact(name string) string {
 	return value
 }
 
-// number returns a measured number by name. If it has not been measured, it records an error in the
+// number returns a measured number by name. If the number is missing, it records an error in the
 // answer.
 func (a *answer) number(name string) float64 {
 	x, ok := a.facts.number(name)
@@ -134,7 +133,7 @@ func (a *answer) number(name string) float64 {
 	return x
 }
 
-// reason says why an answer is right or wrong, provided that holds is true.
+// reason explains why an answer is right or wrong. It applies if holds is true.
 type reason struct {
 	holds bool
 	why   string // right, or the mistaken belief that leads to the answer
@@ -145,8 +144,8 @@ func first(reasons []reason) string {
 	return cmp.Or(catalog.First(reasons, func(r reason) bool { return r.holds }).why, other)
 }
 
-// mistake is a wrong answer, with the false belief that leads to it. The figure is a number or the
-// name of a measured value.
+// mistake is a wrong answer, with the false belief that leads to it. figure is a number or the name
+// of a measured value.
 type mistake struct{ figure, belief string }
 
 // count returns a function that compares an answer with a measured number. If the answer is wrong,
@@ -168,8 +167,7 @@ func provesNothing(a *answer) string {
 	return first([]reason{{isYes == (a.fact("one.verdict") == string(catalog.Safe)), right}, {true, "passed"}})
 }
 
-// longestWait judges the answer to the question: how long do clients wait for the lock of a client
-// that has died?
+// longestWait judges the answer to the question: how long do clients wait for a dead client's lock?
 func longestWait(a *answer) string {
 	ms, want := read(a, decimal), a.number("check.waited")
 	ttl, _ := a.facts.number("ttl")
@@ -183,7 +181,7 @@ func longestWait(a *answer) string {
 	})
 }
 
-// oneLineMore judges a schedule to which the user has added one step, which is exercise 4.
+// oneLineMore judges a schedule to which the user has added one step (exercise 4).
 func oneLineMore(a *answer) string {
 	was, is, err := bothSchedules(a.facts, "expire.schedule")
 	a.fail(err)
@@ -230,18 +228,18 @@ func offset(word string) (int, error) {
 	return n, err
 }
 
-// around stores two clock offsets, just below and just above the answer, for two runs that check
-// it.
+// around stores two clock offsets, just below and just above the answer, for the two runs that
+// check the answer.
 func around(words []string, f Facts) error {
 	n, err := offset(words[0])
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab lists the steps of a request that the user can choose in exercise 8.
+// pointsOfGrab lists the request steps that the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the answer to the question: at which step was the holder of the lock stopped?
+// whereStopped judges the answer to the question: at which step was the lock holder stopped?
 func whereStopped(a *answer) string {
 	point := strings.ToLower(strings.Join(strings.Fields(a.words[0]), " "))
 	_, step, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
@@ -258,8 +256,7 @@ func whereStopped(a *answer) string {
 	return why
 }
 
-// These are the faults and strategies in exercise 9, and the verdicts that users can predict for
-// them.
+// These are the faults and strategies in exercise 9, and the verdicts that users can predict.
 var (
 	nineFields = []string{
 		"redis-restart watchdog", "redis-restart redlock", "redis-restart redlock-miswired",
@@ -292,7 +289,7 @@ func sixCells(a *answer) string {
 	})
 }
 
-// linesMoved judges a schedule that the user has made by reordering the steps of another schedule.
+// linesMoved judges a schedule that the user has made by reordering another schedule's steps.
 func linesMoved(a *answer) string {
 	was, is, err := bothSchedules(a.facts, "half.schedule")
 	a.fail(err)
@@ -314,8 +311,8 @@ func overlapsRemain(a *answer) string {
 	return first([]reason{{isNo == (a.number("fenced.overlaps") > 0), right}, {true, "outside"}})
 }
 
-// commandsOver judges the answer to the question: by what factor does redlock need more commands
-// than setnx?
+// commandsOver judges the answer to the question: how many times as many commands as setnx does
+// redlock need?
 func commandsOver(a *answer) string {
 	x, setnx, redlock := read(a, decimal), a.number("setnx.commands"), a.number("redlock.commands")
 	if setnx == 0 {
@@ -330,12 +327,12 @@ func commandsOver(a *answer) string {
 	})
 }
 
-// ownScored lists properties of the user's own lock. The user earns one point if the lock keeps all
-// of them under faults.
+// ownScored lists properties that the user's own lock should keep. The user earns one point if the
+// lock keeps all of them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
 // ownLock judges a lock that the user has written. It gives up to three points: for no failure
-// without faults, for the properties in ownScored, and for a single winner.
+// without faults, for the properties in ownScored, and for one winner per order.
 func ownLock(a *answer) string {
 	f := a.facts
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
@@ -363,20 +360,19 @@ func ownLock(a *answer) string {
 	})
 }
 
-// scheduleLines is a schedule together with its steps as lines of text, which are easy to compare.
+// scheduleLines is a schedule with its steps as lines of text, for easy comparison.
 type scheduleLines struct {
 	schedule.Schedule
 	lines []string
 }
 
-// Header returns the text of the schedule without its steps.
+// Header returns the schedule's text without its steps.
 func (h scheduleLines) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()
 }
 
-// bothSchedules returns the schedule that a search has found, and the version that the user has
-// made from it.
+// bothSchedules returns the schedule that a search has found, and the user's edited version.
 func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

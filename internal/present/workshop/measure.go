@@ -18,8 +18,7 @@ import (
 // errMeasure means that a command did not produce a value that the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all returns a function that calls all these functions, even after an error, and joins their
-// errors.
+// all returns a function that calls every measure, even after an error, and joins the errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -30,8 +29,8 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the test results of a strategy under a fault. The prefix
-// begins the name of each stored value.
+// cell returns a function that stores a strategy's test results under a fault. The name of each
+// stored value begins with prefix.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -72,8 +71,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns a strategy's search result, and its first failure if there is one. If strategy
-// is empty, it takes the first search result.
+// explored returns a strategy's search result, and its first failure, if any. An empty strategy
+// selects the first search result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -86,8 +85,8 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores what a search has found for a strategy. The prefix begins
-// the name of each stored value.
+// search returns a function that stores what a search has found for a strategy. The name of each
+// stored value begins with prefix.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -159,7 +158,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores what happened in a replay of the user's schedule.
+// replayed stores what happened when the user's schedule was replayed.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

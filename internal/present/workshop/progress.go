@@ -13,10 +13,10 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// progressSchema is the version of the format of the progress file.
+// progressSchema is the version of the progress file format.
 const progressSchema = 1
 
-// Progress records the user's progress in all exercises, and is saved in a file.
+// Progress records the user's progress in all exercises. It is saved in a file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -28,24 +28,24 @@ type Progress struct {
 
 // State is the user's progress in one exercise.
 type State struct {
-	Predicted string   `json:"predicted"` // the first predicted option, by its letter in the texts; empty before the first prediction
+	Predicted string   `json:"predicted"` // letter of the first predicted option in the texts; empty before the first prediction
 	Ran       bool     `json:"ran"`
 	Facts     Facts    `json:"facts"`
 	Answers   []Answer `json:"answers"` // one per question
 	Hints     int      `json:"hints"`   // number of hints shown so far
 }
 
-// Answer is the user's progress in one question.
+// Answer is the user's progress on one question.
 type Answer struct {
 	Right bool     `json:"right"`
-	Best  int      `json:"best"`            // the most points that an answer has earned so far
-	Wrong int      `json:"wrong"`           // number of wrong answers; wrong files do not count
+	Best  int      `json:"best"`            // the highest score for an answer so far
+	Wrong int      `json:"wrong"`           // number of wrong answers, except for files
 	Given []string `json:"given,omitempty"` // the last answer
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
 // ReadProgress reads a progress file, or returns a new Progress with this seed if there is no file
-// yet. The function write saves the progress later, and must replace a file atomically.
+// yet. Save later calls write, which must replace the file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -87,8 +87,8 @@ func save(path string, data []byte, write func(path string, data []byte) error) 
 
 func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o644) }
 
-// stateOf returns the user's progress in an exercise. Before the first attempt, it contains only
-// the random values of the exercise.
+// stateOf returns the user's progress in an exercise. Before the first attempt, that contains only
+// the exercise's random values.
 func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -108,7 +108,7 @@ func (s *State) isDone() bool {
 	return s.Predicted != "" && !slices.ContainsFunc(s.Answers, isWrong)
 }
 
-// word returns the state of an exercise: "done", "begun" or "todo".
+// word returns an exercise's state: "done", "begun" or "todo".
 func (s *State) word() string {
 	switch {
 	case s.isDone():
@@ -119,7 +119,7 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the score of an exercise. A correct prediction earns a point, and each wrong
+// points returns the score for an exercise. A correct prediction earns a point, and each wrong
 // answer or hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
@@ -147,6 +147,6 @@ func (p *Progress) Next() int {
 	return catalog.First(Exercises, func(e Exercise) bool { return !p.stateOf(e).isDone() }).Number
 }
 
-// isSettled reports whether an answer is correct and final. An answer in a file is never final,
-// because the user may hand in the file again.
+// isSettled reports whether an answer is correct and final. A file is never final, because the user
+// can submit it again.
 func (s *State) isSettled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

@@ -23,20 +23,20 @@ import (
 // Session guides a user through the exercises, on a terminal or on a web page.
 type Session struct {
 	Texts    *Texts
-	Dir      string // the results folder; the commands write to a subfolder
+	Dir      string // the results folder; commands write to a subfolder
 	Do       Do
 	Local    bool  // whether every run uses real servers
-	Servers  error // the reason why there are no real servers; nil if there are some
+	Servers  error // why there are no real servers; nil if there are
 	Program  string
-	Out      io.Writer // receives the output of the commands
-	Told     io.Writer // receives the sentences for the user; if nil, they go to Out
+	Out      io.Writer // receives the commands' output
+	Told     io.Writer // receives the sentences for the user; if nil, Out receives them
 	Progress *Progress
-	Loud     bool // whether the commands of Run show their progress
+	Loud     bool // whether Run's commands show their progress
 }
 
 const columns = 90
 
-// say prints a sentence in the user's language, with the values of f filled in.
+// say prints a sentence in the user's language, with values filled in from f.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
 func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
@@ -52,8 +52,8 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join joins two sentences with a space, unless the first one ends with a wide character, such as a
-// Chinese one.
+// join joins two sentences with a space. After a wide character, such as a Chinese one, it omits
+// the space.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -63,10 +63,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the key of a text about an exercise, such as "3.why".
+// key returns the key for a text about an exercise, such as "3.why".
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// factsWith returns the values for the texts of an exercise. Values in more have priority.
+// factsWith returns the values for an exercise's texts. Values in more have priority.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	maps.Copy(f, s.Progress.stateOf(e).Facts)
@@ -74,13 +74,13 @@ func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	return f
 }
 
-// text returns a text about an exercise, with its values filled in. The key of the text is given
-// without the number of the exercise.
+// text returns a text about an exercise, with its values filled in. rest is the text's key without
+// the exercise number.
 func (s *Session) text(e Exercise, rest string) string {
 	return s.Texts.Say(key(e, rest), s.factsWith(e, nil))
 }
 
-// List prints the exercises and the score, and says which exercise is next.
+// List prints the exercises, the score, and which exercise is next.
 func (s *Session) List() {
 	head := []string{""}
 	for _, name := range []string{"exercise", "minutes", "points", "state"} {
@@ -109,7 +109,7 @@ func padLeft(text string, columns int) string {
 	return strings.Repeat(" ", max(0, columns-Width(text))) + text
 }
 
-// Show prints the text and the options of an exercise.
+// Show prints an exercise's text and options.
 func (s *Session) Show(e Exercise) {
 	f := s.factsWith(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
 	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
@@ -132,7 +132,7 @@ func letter(place int) string { return string(rune('a' + place)) }
 // Predicted reports whether the user has made a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.stateOf(e).Predicted != "" }
 
-// MayRun returns an error that wraps ErrEarly if the user has not made a prediction yet.
+// MayRun checks that the user has made a prediction. Otherwise, the error wraps ErrEarly.
 func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
@@ -140,7 +140,7 @@ func (s *Session) MayRun(e Exercise) error {
 	return fmt.Errorf("%w: make a prediction for exercise %d before you run its commands", ErrEarly, e.Number)
 }
 
-// MayAnswer returns an error that wraps ErrEarly if the exercise has not run yet.
+// MayAnswer checks that the exercise has run. Otherwise, the error wraps ErrEarly.
 func (s *Session) MayAnswer(e Exercise) error {
 	if s.Ran(e) {
 		return nil
@@ -148,8 +148,8 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrEarly, e.Number)
 }
 
-// MayTry returns an error if Try is not possible. The error wraps ErrEarly if the exercise has not
-// run yet, and ErrAnswer if it has no Try command.
+// MayTry checks that Try is possible. The error wraps ErrEarly if the exercise has not run yet, and
+// ErrAnswer if it has no Try command.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: there is no figure to try in exercise %d", ErrAnswer, e.Number)
@@ -157,8 +157,8 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command of the exercise with a number that the user chooses. It does not change the
-// score, so users can experiment.
+// Try lets users experiment: it runs a command from the exercise with a number that the user
+// chooses, and does not change the score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -182,14 +182,13 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 // Done reports whether the exercise is finished.
 func (s *Session) Done(e Exercise) bool { return s.Progress.stateOf(e).isDone() }
 
-// Ran reports whether the commands of an exercise have run.
+// Ran reports whether an exercise's commands have run.
 func (s *Session) Ran(e Exercise) bool { return s.Progress.stateOf(e).Ran }
 
-// AskPrediction returns the sentence that asks for a prediction.
+// AskPrediction returns the prompt for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command with which the user can continue. It is for callers that cannot prompt
-// the user.
+// HowTo prints the command with which the user can continue. Use it if the user cannot be prompted.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.factsWith(e, nil)) }
 
 func (s *Session) predicted(e Exercise) string {
@@ -200,8 +199,8 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict stores the user's prediction, which cannot be changed later. The argument shown is the
-// letter on the screen.
+// Predict stores the user's prediction. It cannot be changed later. shown is the letter on the
+// screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.randomParts(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -217,22 +216,22 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the name of the folder for the exercises. It begins with an underscore, so that the go
-// command ignores the Go files in it.
+// Folder is the name of the exercises folder. It begins with an underscore, so that the go command
+// ignores its Go files.
 const Folder = "_workshop"
 
-// Path returns the path of an exercise's folder, or of a file in this folder.
+// Path returns the path to an exercise's folder, or to a file in it.
 func (s *Session) Path(e Exercise, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
 
 const (
-	Shown   = "show"  // results of the commands that the exercise shows
-	Checked = "check" // results of the commands that check an answer
-	tried   = "try"   // results of the last call of Try
+	Shown   = "show"  // results from the commands that the exercise shows
+	Checked = "check" // results from the commands that check an answer
+	tried   = "try"   // results from the last call to Try
 )
 
-// empty deletes a result folder of an exercise, and stores its path in f as "dir".
+// empty deletes an exercise's result folder, and stores the folder's path in f as "dir".
 func (s *Session) empty(e Exercise, folder string, f Facts) error {
 	f["dir"] = s.Path(e, folder)
 	if err := os.RemoveAll(f["dir"]); err != nil {
@@ -241,8 +240,8 @@ func (s *Session) empty(e Exercise, folder string, f Facts) error {
 	return nil
 }
 
-// Run runs the commands of an exercise and prints whether the prediction was correct. If there is
-// no prediction yet, the error wraps ErrEarly.
+// Run runs an exercise's commands and prints whether the prediction was correct. If there is no
+// prediction yet, the error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayRun(e); err != nil {
@@ -271,7 +270,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a warning for each measured value that contradicts the texts of the exercise.
+// differs returns a warning for each measured value that contradicts the exercise's texts.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.stateOf(e).Facts
 	for _, c := range e.Claims {
@@ -282,8 +281,8 @@ func (s *Session) differs(e Exercise) (all []string) {
 	return all
 }
 
-// show runs the commands of an exercise. It also writes their output to a file, because the output
-// may be longer than the terminal.
+// show runs an exercise's commands. It also writes their output to a file, because the output may
+// not fit on the terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -321,8 +320,8 @@ func sign(right bool) string {
 	return "✗ "
 }
 
-// steps runs commands and stores the values that they measure in f. If a step needs servers that
-// are missing, it runs the steps in Instead.
+// steps runs commands and stores the measured values in f. If a step's servers are missing, it runs
+// the steps in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		var err error
@@ -357,17 +356,16 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 	return step.Measure(o, f)
 }
 
-// Prompt is printed in front of each command.
+// Prompt precedes each command in the output.
 const Prompt = "$ "
 
-// command returns the command line of a step. It replaces values that are not known yet with "…".
+// command returns a step's command line. It replaces unknown values with "…".
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the command lines that Run will execute, which depend on the servers that are
-// installed.
+// commands returns the command lines that Run will execute. They depend on the installed servers.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -414,7 +412,7 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the questions of an exercise, but "" for each one that was answered correctly.
+// Questions returns an exercise's questions, with "" in place of each correctly answered one.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -438,8 +436,8 @@ func question(i int) string { return "q" + strconv.Itoa(i+1) }
 // Leave is the answer that skips a question.
 const Leave = "-"
 
-// Answer judges the answers, one for each question, and prints the reasons. The error wraps
-// ErrAnswer if an answer is malformed, and ErrEarly if the exercise has not run.
+// Answer judges the answers, one per question, and prints the reasons. The error wraps ErrAnswer if
+// an answer is malformed, and ErrEarly if the exercise has not run.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -453,10 +451,10 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %q: must have %s, separated by commas", ErrAnswer, strings.Join(answers[i], ","), catalog.Plural(q.Words(), "value", "values"))
 		}
 	}
-	// Keep the output for now, because it reveals the answers. It is shown only if all answers are
+	// Buffer the output, because it reveals the answers. The user sees it only once all answers are
 	// correct.
 	var shown bytes.Buffer
-	var asked []int // the questions that are answered now
+	var asked []int // the questions to answer now
 	for i, q := range e.Questions {
 		if !left(answers[i]) && !state.isSettled(i, q) {
 			asked = append(asked, i)
@@ -488,13 +486,13 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
 // check runs the commands that judge the answers to the questions in asked, and writes their output
-// to shown. If the answer is a file, it prints the output at once.
+// to shown. For a file, it prints the output immediately.
 func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
 	if err := s.empty(e, Checked, f); err != nil {
 		return err
 	}
-	// Check first that all answers are valid, because otherwise the commands would run for nothing.
+	// Validate all answers first. Otherwise, the commands might run for nothing.
 	for _, i := range asked {
 		q := e.Questions[i]
 		if q.File || q.Aim != nil {
@@ -520,8 +518,8 @@ func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers []
 	return s.steps(ctx, e.Check, f, shown, true)
 }
 
-// handedIn reads the user's file and runs the commands that check it. If the file contains a lock
-// that must be rejected, it prints the reason but returns no error.
+// handedIn reads the user's file and runs the commands that check it. For a lock that must be
+// rejected, it prints the reason but returns no error.
 func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path string, f Facts) error {
 	text, err := infile.Read(path, infile.Small)
 	switch {
@@ -537,7 +535,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path str
 		}
 	}
 	if e.Own {
-		f["own.refused"] = "" // an earlier version of the lock may have been refused
+		f["own.refused"] = "" // an earlier version of the lock may have been rejected
 		s.say("ui.building", nil)
 		s.blank()
 	}
@@ -578,7 +576,7 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the score and the lesson of an exercise. If some answers are missing, it prints
+// Conclude prints an exercise's score and lesson. If some answers are missing, it instead prints
 // how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.stateOf(e)
@@ -630,8 +628,8 @@ func (s *Session) hints(e Exercise) (all []string) {
 	return all
 }
 
-// OwnLock is the source of the lock that the user must improve in exercise 12. It has two mistakes:
-// it releases the lock with a plain DEL, and it writes without a check.
+// OwnLock is the source code of the lock that the user must improve in exercise 12. It has two
+// mistakes: it releases the lock with a plain DEL, and it writes without a check.
 //
 //go:embed own_lock.go.txt
 var OwnLock string
@@ -639,7 +637,7 @@ var OwnLock string
 // ownFile is the name of the file with the user's lock.
 const ownFile = "my.go"
 
-// template copies OwnLock to the user's file, unless the file exists already.
+// template copies OwnLock to the user's file, unless that file already exists.
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path

@@ -14,11 +14,11 @@ import (
 //go:embed text
 var files embed.FS
 
-// Languages lists the languages of the workshop, beginning with the default.
+// Languages lists the workshop's languages, beginning with the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts contains the sentences of one language by key. The sentences have slots, such as {double},
-// which Say fills in.
+// Texts contains one language's sentences by key. The sentences have slots, such as {double}, which
+// Say fills in.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -26,7 +26,7 @@ type Texts struct {
 
 var slots = regexp.MustCompile(`\{[a-z][\w.-]*\}`)
 
-// Load reads the texts of a language.
+// Load reads a language's texts.
 func Load(lang string) (*Texts, error) {
 	b, err := files.ReadFile("text/" + lang + ".yaml")
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns the sentences whose keys begin with prefix, and removes this prefix from the keys.
+// Under returns the sentences whose keys begin with prefix, with this prefix removed.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -67,7 +67,7 @@ func (t *Texts) Under(prefix string) map[string]string {
 	return all
 }
 
-// Has reports whether there is a sentence for a key.
+// Has reports whether there is a sentence for key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
 // Say returns the sentence for key. It replaces each name in braces, such as {steps}, with its
@@ -92,8 +92,8 @@ func (f Facts) fill(text string) string {
 
 var letters = regexp.MustCompile(`^[A-Za-z]*`)
 
-// FromLocale returns the workshop's language for a locale such as zh_CN.UTF-8, or the default
-// language if there is none.
+// FromLocale returns the workshop's language for a locale such as zh_CN.UTF-8. It falls back to the
+// default language.
 func FromLocale(locale string) string {
 	lang := letters.FindString(locale)
 	if slices.Contains(Languages, lang) {
@@ -102,8 +102,8 @@ func FromLocale(locale string) string {
 	return Languages[0]
 }
 
-// Width returns the width of a text in terminal columns. Wide characters, such as Chinese ones,
-// take two columns.
+// Width returns a text's width in terminal columns. Wide characters, such as Chinese ones, take two
+// columns.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -120,8 +120,8 @@ func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks text into lines, either between words or between wide characters. Characters such as
-// a full stop never begin a line.
+// Wrap wraps text between words or wide characters. Characters such as a full stop never begin a
+// line.
 func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
@@ -141,7 +141,7 @@ func Wrap(text string, columns int) []string {
 // noStart lists characters that must not begin a line of text.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits text at each place where a line may end.
+// pieces splits text wherever a line may end.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

@@ -17,7 +17,7 @@ type Overview struct {
 	Exercises []Line `json:"exercises"`
 	Points    int    `json:"points"`
 	Of        int    `json:"of"`
-	Next      int    `json:"next"` // the first exercise that is not done; 0 if all are done
+	Next      int    `json:"next"` // the first unfinished exercise; 0 if all are done
 }
 
 // Line is an exercise in an Overview.
@@ -41,25 +41,25 @@ func (s *Session) Overview() (o Overview) {
 	return o
 }
 
-// View contains the parts of an exercise that the user may see at this time.
+// View contains the parts of an exercise that the user may see now.
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
 	Words     string   `json:"words"`
-	Options   []string `json:"options"`           // in random order; they get the letters a, b and so on
+	Options   []string `json:"options"`           // in random order, with the letters a, b and so on
 	Predicted string   `json:"predicted"`         // letter of the first prediction; empty if there is none
 	Commands  []string `json:"commands"`          // command lines that run after the prediction
 	Own       bool     `json:"own"`               // whether the answer is a lock that the program builds
 	Ran       bool     `json:"ran"`               // whether the commands have run; if not, the fields below are empty
 	Right     bool     `json:"right"`             // whether the prediction was right
 	Why       string   `json:"why,omitempty"`     // why the prediction was right or wrong
-	Differs   []string `json:"differs,omitempty"` // results that differ from the texts
-	Printed   string   `json:"printed,omitempty"` // the output of the commands
+	Differs   []string `json:"differs,omitempty"` // warnings about results that differ from the texts
+	Printed   string   `json:"printed,omitempty"` // the commands' output
 	Look      string   `json:"look,omitempty"`    // what to look at in the output
 	Questions []Asked  `json:"questions"`
-	Try       string   `json:"try,omitempty"`   // command with a figure that the user chooses; empty if there is none
-	Tried     string   `json:"tried,omitempty"` // the figures that the user has tried, each with its verdict
-	Hints     []string `json:"hints"`           // the hints that the user asked for
+	Try       string   `json:"try,omitempty"`   // command with a number that the user chooses; empty if there is none
+	Tried     string   `json:"tried,omitempty"` // the numbers that the user has tried, each with its verdict
+	Hints     []string `json:"hints"`           // hints that the user has asked for
 	More      bool     `json:"more"`            // whether there are more hints
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
@@ -68,8 +68,8 @@ type View struct {
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
-	Fields   []string  `json:"fields"`  // labels for the words of an answer; empty if the answer is one word
-	Choices  []string  `json:"choices"` // the allowed words; empty if the answer is a figure or a file
+	Fields   []string  `json:"fields"`  // labels for an answer's words; empty if the answer is one word
+	Choices  []string  `json:"choices"` // allowed words; empty if the answer is a number or a file
 	File     bool      `json:"file"`
 	Begin    string    `json:"begin,omitempty"` // the file with which the user starts
 	Text     string    `json:"text,omitempty"`  // the file as the user last edited it
@@ -80,7 +80,7 @@ type Asked struct {
 	Problems []Problem `json:"problems,omitempty"` // errors in the file, by line
 }
 
-// View returns the parts of an exercise that the user may see at this time.
+// View returns the parts of an exercise that the user may see now.
 func (s *Session) View(e Exercise) (View, error) {
 	state := s.Progress.stateOf(e)
 	f := s.factsWith(e, nil)
@@ -146,7 +146,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// readIfThere returns the content of a file, or nil if there is no such file.
+// readIfThere returns a file's content, or nil if there is no such file.
 func readIfThere(path string) ([]byte, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -164,7 +164,7 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, save(path, []byte(text), writeFile)
 }
 
-// Problem is an error message about one line of the user's file.
+// Problem is an error message about one line in the user's file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
@@ -174,7 +174,7 @@ type Problem struct {
 // parser.
 var lineReference = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located returns the error messages in a text that name a line of the user's file.
+// Located returns the error messages in a text that name a line in the user's file.
 func Located(text string) (all []Problem) {
 	for _, m := range lineReference.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])
