@@ -8,18 +8,18 @@ import (
 	"grablab/internal/testbed/conformtest"
 )
 
-// Claims describes the servers that a lock uses, and what the lock promises.
+// Claims describes which servers a lock uses, and what the lock promises.
 type Claims struct {
-	// Redis lists the addresses of Redis servers that nothing else uses: a single one, or all
-	// servers of a lock that uses independent servers. The tests treat every key that contains the
-	// argument of Acquire as part of the lock, except for counters whose names end with ":fence".
+	// Redis lists the addresses of Redis servers that nothing else uses: either a single server, or
+	// all servers of a lock that uses independent servers. The tests treat every key that contains
+	// Acquire's argument as part of the lock, except counters whose names end with ":fence".
 	Redis []string
-	// Renews means that the lock renews its lease, and reports if it has lost the lease.
+	// Renews means that the lock renews its lease, and reports the loss of the lease.
 	Renews bool
 }
 
-// RedisServer starts a Redis server for this test and returns its address. If redis-server is not
-// installed, it skips the test.
+// RedisServer starts a Redis server for this test and returns the server's address. If redis-server
+// is not installed, it skips the test.
 func RedisServer(tb testing.TB) (addr string) {
 	tb.Helper()
 	if child, _ := role(""); child {
@@ -28,7 +28,7 @@ func RedisServer(tb testing.TB) (addr string) {
 	return conformtest.RedisServer(tb)
 }
 
-// Conform checks that the lock does what Locker and Lease require. Each check is a subtest.
+// Conform checks that the lock meets the requirements of Locker and Lease. Each check is a subtest.
 func Conform(t *testing.T, claims Claims, newLock New) {
 	t.Helper()
 	id := callID(t)
@@ -37,7 +37,7 @@ func Conform(t *testing.T, claims Claims, newLock New) {
 		nodes = 0 // the lock uses a single server
 	}
 	own := newLock.strategy(t, nodes)
-	if !claims.Renews { // without renewals, the lock is exclusive only as long as no fault occurs
+	if !claims.Renews { // without renewals, the lock is exclusive only without faults
 		own.Claims = catalog.Claims{catalog.NoFault: catalog.Holds}
 	}
 	if child, mine := role(id); mine {
@@ -49,7 +49,7 @@ func Conform(t *testing.T, claims Claims, newLock New) {
 		t.Fatal("locktest: Claims.Redis names no server: call RedisServer to start one")
 	}
 	own.Name = "lock"
-	// Nodes expects the single server first, and then the independent servers.
+	// In Nodes, the single server comes first, and then the independent servers.
 	subject := conformtest.Nodes(append([]string{claims.Redis[0]}, claims.Redis...)).Subject(own)
 	subject.Child = childCommand(t, id)[1:]
 	conformtest.Conform(t, subject)

@@ -17,40 +17,41 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Bounds limits the search of Explore. If a field is zero, its default applies.
+// Bounds limits Explore's search. The zero value of each field selects its default.
 type Bounds struct {
 	Actors      int      // how many clients compete for the lock; default 2, at most 4
-	Instances   int      // how many processes the clients run in; default 2, at most 2
-	Preemptions int      // how often the scheduler may interrupt a client that could continue; default 0
-	Faults      []string // the faults that may be injected, by their names in docs/faults.md; default none
+	Instances   int      // how many processes run the clients; default 2, at most 2
+	Preemptions int      // how many times the scheduler may interrupt a client that could continue; default 0
+	Faults      []string // the faults that Explore may inject, by their names in docs/faults.md; default none
 	FaultCount  int      // how many faults one schedule may contain; default 1 if Faults is not empty
 
 	// Properties lists the properties to check, by their names in docs/explore.md. For example,
-	// "one-winner" means that an order has at most one winner. The default is all properties.
+	// "one-winner" means that an order has at most one winner. By default, Explore checks all
+	// properties.
 	Properties []string
 
 	TTL  time.Duration // default 3 s
-	Wait time.Duration // how long a client waits for the lock; by default, it tries once
+	Wait time.Duration // how long a client waits for the lock; by default, a client tries once
 	Work time.Duration // how long a client works while it holds the lock; default 0
 
-	// Nodes is the number of independent servers, from 3 to 7. If it is 0, there is a single
+	// Nodes is the number of independent servers, from 3 to 7. By default, there is a single
 	// server.
 	Nodes int
-	// Fenced makes the simulated database check the fencing token at each write. Without this
-	// check, no lock survives the "pause" fault.
+	// Fenced makes the simulated database check the fencing token at each write. Set it if you use
+	// the "pause" fault, because no lock survives that fault without the check.
 	Fenced bool
 
-	// Time limits the search, unless it is 0. If the search is incomplete after this time, the test
-	// fails.
+	// Time is the search timeout. If the search is incomplete after this time, the test fails. The
+	// default is no timeout.
 	Time time.Duration
-	// Dir is the directory to which schedules that break the lock are written. The default is
+	// Dir is the output directory for schedules that break the lock. The default is
 	// testdata/explore.
 	Dir string
 }
 
-// Explore searches for the shortest schedule that breaks the lock. If there is one, it fails the
-// test, prints the steps and writes the schedule to bounds.Dir. The test also fails if the time
-// runs out. A repeated search gives the same result.
+// Explore searches for the shortest schedule that breaks the lock. If it finds one, it fails the
+// test, prints the steps and writes the schedule to bounds.Dir. The test also fails if the search
+// times out. A repeated search gives the same result.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
 	id := callID(t)
@@ -88,12 +89,12 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 		cfg.FaultCount = 1
 	}
 	if cfg.Actors == 0 {
-		cfg.Actors = explore.DefaultActors // show the number in the report
+		cfg.Actors = explore.DefaultActors // set it explicitly, so that the report shows the number
 	}
 	return cfg
 }
 
-// work runs the search in a child process. It never returns, because it ends the process.
+// work runs the search in a child process, and then exits the process.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })
@@ -123,7 +124,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge fails the test if the search has found a failure or is incomplete.
+// judge fails the test if the search found a failure or is incomplete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

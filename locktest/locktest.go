@@ -1,21 +1,22 @@
 // Package locktest tests your own Redis lock from your own module with go test.
 //
-// [Explore] runs the lock under a scheduler. The scheduler decides in which order commands reach the
-// simulated servers, and when to inject a fault. Explore fails with the shortest schedule that breaks
-// the lock. It passes when it has tried every schedule within its bounds.
+// [Explore] runs the lock under a scheduler, which decides in which order commands reach the
+// simulated servers, and when to inject a fault. Explore fails with the shortest schedule that
+// breaks the lock. It passes once it has tried every schedule within its bounds.
 //
-// [Conform] checks the contract of the lock on real servers. It covers waiting, lost leases, renewal,
+// [Conform] checks the lock's contract on real servers. It covers waiting, lost leases, renewal,
 // cancelled clients, lost or late replies, and several processes.
 //
-// Both take a [New], which creates the lock from an [Env]. The client is a go-redis client, so the
-// test runs the code that you ship.
+// Both take a [New] function, which creates the lock from an [Env]. The Env has real go-redis
+// clients, so the test runs the code that you ship.
 //
 //	func TestExplore(t *testing.T) {
 //		locktest.Explore(t, locktest.Bounds{Preemptions: 2, Faults: []string{"crash", "slow"}}, newLock)
 //	}
 //
-// Both start the test binary again as child processes, because a lock may crash its process. A child
-// process also runs the code before the call of Explore or Conform, so that code should be fast.
+// A lock may crash its process, so both functions run the test binary again in child processes. A
+// child process also runs your test's code before the call of Explore or Conform, so keep that code
+// fast.
 package locktest
 
 import (
@@ -47,49 +48,49 @@ var (
 
 // Locker is the lock under test, as one process uses it. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. If other clients hold it for the whole time wait, it returns
-	// ErrBusy; if wait is 0, it makes a single attempt. If ctx ends first, it returns the error of
-	// ctx. Before it returns an error, it tries to release what it may have locked.
+	// Acquire acquires the lock for key. If other clients hold the lock for the whole time wait, it
+	// returns ErrBusy; if wait is 0, it tries once. If ctx ends first, it returns ctx's error.
+	// Before it returns an error, it tries to release whatever it may have locked.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
-	// Close stops background work, but does not release any lease.
+	// Close stops background work, but does not release leases.
 	Close() error
 }
 
 // Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a unique name of this lease, or "" if the lock does not use tokens.
+	// Token returns the lease's unique name, or "" if the lock does not use tokens.
 	Token() string
-	// Fence returns the fencing token, which is a number that increases with each acquisition of
-	// the key. It returns 0 if the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases with each acquisition of the key. If
+	// the lock has no fencing tokens, it returns 0.
 	Fence() uint64
-	// Lost returns a channel that is closed as soon as the client knows that it has lost the lease.
-	// If the lock cannot detect a loss, it returns nil.
+	// Lost returns a channel that is closed once the client knows that it has lost the lease. If
+	// the lock cannot detect a loss, Lost returns nil.
 	Lost() <-chan struct{}
 	// Release releases the lock. It returns ErrLost if the lease was lost. After any other error,
-	// it is unknown whether the lock was released. A second call returns ErrLost too, and never
-	// releases another client's lock.
+	// the lock may or may not be released. A second call also returns ErrLost, and never releases
+	// another client's lock.
 	Release(ctx context.Context) error
 }
 
-// Env contains everything that a lock may use. Explore simulates all of it, and the functions of
-// package time too. If a lock waits for anything else, such as a file, Explore hangs.
+// Env contains everything that a lock may use. Explore simulates all of it, and package time too.
+// If a lock waits for anything else, such as a file, Explore hangs.
 type Env struct {
 	// Redis is the client of the single server, or of the first independent server.
 	Redis redis.UniversalClient
-	// Nodes contains a client for each independent server. It is for locks that need a majority of
+	// Nodes contains a client for each independent server, for locks that need a majority of
 	// servers.
 	Nodes []redis.UniversalClient
 
 	TTL   time.Duration    // how long a lease lasts without renewal
 	Now   func() time.Time // the wall clock, which may be wrong
 	Token func() string    // returns a new unique name
-	Rand  func() float64   // returns a random number, uniform in [0,1)
+	Rand  func() float64   // returns a uniform random number in [0,1)
 }
 
-// New creates the lock of one process.
+// New creates the lock for one process.
 type New func(Env) (Locker, error)
 
-// locker adapts the user's lock to the interface of package lock.
+// locker adapts the user's lock to the interface in package lock.
 type locker struct {
 	under Locker
 	wait  time.Duration
@@ -132,17 +133,16 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second argument identifies the call
-// that started it.
+// childArgument is a child process's first argument. The second argument identifies the call that
+// started the process.
 const childArgument = "locktest-child"
 
 var calls = struct {
 	sync.Mutex
-	of map[string]int // the number of calls so far, by name of the test
+	of map[string]int // the number of calls so far, by test name
 }{of: map[string]int{}}
 
-// callID returns an id for a call to this package, which consists of the name of the test and a
-// counter.
+// callID returns an ID for a call to this package, made up of the test name and a counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -150,7 +150,7 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role reports whether this process is a child process, and if so, whether the call with this id
+// role reports whether this process is a child process, and if so, whether the call with this ID
 // started it.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
@@ -160,8 +160,7 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand returns the command that starts the test binary again, as a child process for one
-// call.
+// childCommand returns the command that runs the test binary as a child process for one call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
 	for i, name := range levels {
@@ -170,7 +169,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts to a file name. It replaces characters that a file name must not contain.
+// fileName joins parts to a file name, and replaces characters that are invalid in file names.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

@@ -25,7 +25,7 @@ func TestFromAnotherModule(t *testing.T) {
 	for _, want := range []struct{ test, verdict, says string }{
 		{"TestFenced", "PASS", ""},
 		{"TestConform", conforms, ""},
-		{"TestForever", "FAIL", "Promised: after all leases have expired, the grab of a new driver is answered"},
+		{"TestForever", "FAIL", "Promised: after all leases have expired, a new driver's grab gets a response"},
 		{"TestLooks", "FAIL", "breaks one-winner"},
 		{"TestBlind", "FAIL", "Promised: no lease is granted while another one is valid"},
 		{"TestDocumented", "PASS", ""},

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	lockWait    = 60 * time.Second // how long to wait for the migration of another instance
+	lockWait    = 60 * time.Second // how long to wait for another instance's migration
 	lockPoll    = 10 * time.Millisecond
 	unlockLimit = 5 * time.Second
 )
 
-// lock makes other migrations of the same database wait, even if they run in other processes. The
-// lock ends at the latest when this process dies.
+// lock makes other migrations on the same database wait, even in other processes. If this process
+// dies, that also releases the lock.
 func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -27,8 +27,8 @@ func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err 
 	return lockName(ctx, db)
 }
 
-// lockFile locks a file next to the database. The file is never removed, because two instances
-// could otherwise lock different files of the same name.
+// lockFile locks a file next to the database. The file is never removed, because otherwise two
+// instances could lock different files with the same name.
 func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	var path string
 	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
@@ -42,8 +42,8 @@ func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	return file.Close, nil
 }
 
-// lockName takes a named lock of the server. All databases share these names, so the lock is named
-// after the database. The name contains a hash, because it can have at most 64 characters.
+// lockName acquires a named lock on the server. All databases share the lock names, so the lock is
+// named after the database. The name contains a hash, because it can have at most 64 characters.
 func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 	const name = "CONCAT('migrate ', MD5(DATABASE()))"
 	conn, err := db.Conn(ctx)

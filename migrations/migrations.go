@@ -1,5 +1,5 @@
 // Package migrations contains the database schema as SQL files, with a folder for each kind of
-// database. Up creates or updates the tables of a database.
+// database. Up creates or updates the tables.
 package migrations
 
 import (
@@ -25,10 +25,10 @@ const (
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the database to the newest version. Several instances may call it at the same time: one
-// of them does the work, and the others wait. db must allow two connections at once.
+// Up migrates the database to the newest version. Several instances may call it at the same time:
+// one migrates, and the others wait. db must allow two connections at once.
 //
-// Up returns ErrForeign and changes nothing if the database has tables of another program.
+// If the database has another program's tables, Up changes nothing and returns ErrForeign.
 //
 // Up locks the database before it calls goose. goose's own locks come too late, because goose looks
 // for new versions and creates its table before it locks.

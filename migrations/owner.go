@@ -18,7 +18,7 @@ var ErrForeign = errors.New("the database belongs to another program")
 // recordTable is the table in which goose records which versions it has applied.
 const recordTable = goose.DefaultTablename
 
-// These are the versions that create the first tables and the table grants.
+// These versions create the first tables and the grants table.
 var (
 	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
@@ -30,14 +30,14 @@ var ourTables = map[string]table{
 	"grants": {grantsTable, []string{"order_id", "driver_id"}, nil},
 }
 
-// table describes one of our tables by its columns and by the version that creates it. Columns that
-// a later version adds are optional.
+// table describes one of our tables: its columns and the version that creates it. Columns that a
+// later version adds are optional.
 type table struct {
 	since              map[Dialect]int64
 	required, optional []string
 }
 
-// match reports whether a table with these columns can be one of ours.
+// match reports whether a table with these columns can be ours.
 func (s table) match(columns []string) bool {
 	required := 0
 	for _, c := range columns {
@@ -58,8 +58,8 @@ var columnsQuery = map[Dialect]string{
 		" WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
 }
 
-// checkOwner returns ErrForeign if the database contains tables or versions of another program. It
-// accepts a migration of ours that was interrupted.
+// checkOwner returns ErrForeign if the database contains another program's tables or versions. It
+// accepts an interrupted migration of ours.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
@@ -114,8 +114,8 @@ func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]strin
 	return tables, err
 }
 
-// readVersions returns the versions that were applied, without version 0, which goose records at
-// the beginning.
+// readVersions returns the applied versions. It omits version 0, which goose records at the
+// beginning.
 func readVersions(ctx context.Context, db *sql.DB) (versions []int64, err error) {
 	err = query(ctx, db, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0", func(rows *sql.Rows) error {
 		var version int64

@@ -1,9 +1,10 @@
-// Package servicetest lets go test check whether a service lets an order be grabbed twice.
+// Package servicetest is for go test. It checks whether your service ever lets an order be grabbed
+// twice.
 //
 // [Run] makes many drivers grab every order at once, spread over all instances of the service. It
-// can also inject faults into the processes. The test fails if an order was grabbed more than once
-// or can no longer be grabbed, and also if no verdict was possible. In each of these cases, it
-// prints the reason. Two servers of [net/http/httptest] are enough as instances:
+// can also inject faults into the processes. The test fails if an order was grabbed more than once,
+// if an order can no longer be grabbed, or if no verdict was possible. In each case, it prints the
+// reason. Two [net/http/httptest] servers are enough as instances:
 //
 //	func TestOrders(t *testing.T) {
 //		one, two := httptest.NewServer(newService(db)), httptest.NewServer(newService(db))
@@ -12,8 +13,8 @@
 //		servicetest.Run(t, servicetest.Target{URLs: []string{one.URL, two.URL}, FirstOrder: 1})
 //	}
 //
-// docs/your-service.md explains how to describe the calls, the answers and the ledger. The loadgen
-// command can also start a service behind proxies, and inject faults at every step of a grab.
+// docs/your-service.md explains how to describe requests, responses and the ledger. The loadgen
+// command can also start a service behind proxies and inject faults at every step of a grab.
 package servicetest
 
 import (
@@ -29,45 +30,45 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. If a field is empty, the default of the loadgen flag with the
-// same name applies.
+// Target describes a running service. An empty field selects the default of the loadgen flag with
+// the same name.
 type Target struct {
-	// URLs contains the base URLs of the instances. There must be at least two, because the test
-	// cannot pass otherwise.
+	// URLs contains the instances' base URLs. Use at least two instances, because otherwise the
+	// test cannot pass.
 	URLs []string
-	// Method, Path and Body describe the HTTP request with which a driver grabs an order. They may
+	// Method, Path and Body define the HTTP request with which a driver grabs an order. They may
 	// contain {order} and {driver}. The default is POST /orders/{order}/grab with the body
 	// {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy say which responses mean that the driver has got the order, was too
-	// late, or should try again. The defaults are the status codes 200, 409 and 423.
+	// Grabbed, Taken and Busy define which responses mean that the driver got the order, was too
+	// late, or should retry. The defaults are the status codes 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first open order. Alternatively, OpenOrders contains an HTTP
+	// FirstOrder is the ID of the first open order. Alternatively, set OpenOrders to an HTTP
 	// request or SQL that opens new orders.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery say where the service stores who has won. If they are empty, the test
+	// DB and LedgerQuery define where the service stores the winners. If they are empty, the test
 	// judges only the responses.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. An order counts as stuck if no
-	// driver can grab it for longer than this.
+	// Lease is how long the service's lock lasts without renewal. If no driver can grab an order
+	// for longer than this, the order counts as stuck.
 	Lease time.Duration
 
-	// Faults lists the faults to inject, which may be "pause" and "crash". They hit the processes
-	// in PIDs, which contains a process id for each URL. Without Faults, PIDs have no effect.
+	// Faults lists the faults to inject: "pause", "crash" or both. They strike the processes in
+	// PIDs, which contains one process ID for each URL. Without Faults, PIDs has no effect.
 	Faults []string
 	PIDs   []int
 
 	// Orders is the number of orders (default 50), and Drivers is how many drivers try to grab each
-	// of them (default 10). Rate is the number of grabs per second (default 500). A driver gives up
+	// order (default 10). Rate is the number of grabs per second (default 500). A driver gives up
 	// after Timeout (default 30 s).
 	Orders, Drivers int
 	Rate            float64
 	Timeout         time.Duration
 }
 
-// Run tests the service. The load and each fault are subtests. If a fault cannot be injected, it is
-// skipped.
+// Run tests the service. The load and each fault are subtests. Run skips a fault that it cannot
+// inject.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())

@@ -33,11 +33,11 @@ var benchFormats = []format[*lockbench.Result]{
 
 func (s *benchSettings) flags() []flags.Flag {
 	return slices.Concat([]flags.Flag{
-		flags.New("strategies", "A,B,…", "names of the strategies and peers to measure beside the floor. The words ours, peers and all stand for groups (default all)", flags.One(&s.Subjects, parseSubjects)),
+		flags.New("strategies", "A,B,…", "strategies and peers to measure besides the floor. The words ours, peers and all name groups (default all)", flags.One(&s.Subjects, parseSubjects)),
 		flags.New("cases", "A,B,…", "cases (default all): "+flags.Join(caseNames()), flags.One(&s.Cases, parseCases)),
-		flags.New("rounds", "N", "number of rounds. In each round, every lock gets one slice of time in every case", flags.One(&s.Rounds, flags.WholeNumber(1, 10_000))),
-		flags.New("slice", "D", "length of a slice", flags.One(&s.Slice, flags.Between(5*time.Millisecond, time.Minute))),
-		flags.New("seed", "N", "seed that determines the order of the locks (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
+		flags.New("rounds", "N", "number of rounds. In each round, every lock gets one time slice in every case", flags.One(&s.Rounds, flags.WholeNumber(1, 10_000))),
+		flags.New("slice", "D", "length of a time slice", flags.One(&s.Slice, flags.Between(5*time.Millisecond, time.Minute))),
+		flags.New("seed", "N", "seed for the lock order (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		flags.New("stack", "KIND", "which servers to use: "+stack.Local+", "+stack.External, flags.One(&s.Stack.Kind, parseBenchStack)),
 	}, serverFlags(&s.Stack), []flags.Flag{
 		flags.New("out", "DIR", "result folder (default: results/TIME-bench)", flags.One(&s.out, flags.NonEmpty)),
@@ -80,8 +80,8 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes the locks that cannot be measured because the address of one of their servers is
-// unknown. It records the reason in LeftOut.
+// leaveOut removes the locks that cannot be measured because a server address is missing. It
+// records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
 	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
 		flags := s.Stack.Lacks(c.Needs)
@@ -106,8 +106,8 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the measurements that a benchmark has finished, even if the user interrupted it.
-// It returns an error that sets the exit code.
+// conclude prints the finished measurements, even if the user interrupted the benchmark. It returns
+// an error that sets the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if out.begun = len(res.Slices) > 0; !out.begun {
 		return notBegun(err, "round", out, stderr)
@@ -130,8 +130,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements, and a file for the tool benchstat. It replaces
-// each file atomically, so that readers never see a half-written one.
+// saveBench writes bench.json, the raw measurements, and a file for benchstat. It replaces each
+// file atomically, so that readers never see a half-written one.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},

@@ -125,7 +125,7 @@ func TestBenchBadUsage(t *testing.T) {
 		"-stack moon":            "must be one of local, external",
 		"-stack external":        "its address is missing",
 		"-stack external -redis h:1 -sentinel h:2 -sentinel-master m": "-sentinel h:2: -sentinel and -redis both say where Redis is; use only one of these flags",
-		"-stack external -sentinel h:2":                               "-sentinel h:2: the name of the Redis master is missing; add -sentinel-master NAME",
+		"-stack external -sentinel h:2":                               "-sentinel h:2: the Redis master name is missing; add -sentinel-master NAME",
 		"-redis h:1":                                                  "-stack local starts its own servers and takes no addresses; add -stack external",
 		"-format markdown":                                            "must be one of text, json, benchstat",
 		"-stack external -redis h:1 -strategies redlock":              "add -redlock with the addresses of at least 3",

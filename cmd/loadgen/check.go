@@ -82,8 +82,8 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints how the service answered the test requests, and which of its remote calls
-// each fault can be injected into.
+// printPreflight prints the service's responses to the test requests, and the remote calls that
+// each fault can hit.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string

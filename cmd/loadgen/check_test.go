@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 		{"grabbed: 200\npath: /boot/{order}\nmethod: PUT\n", exitUsage, "my.yaml:4:7: path: the first driver of a fresh order was answered with HTTP 404"},
 		{"path: /broken/{order}\nbody: x\n", exitUsage, "my.yaml:4:7: body: the first driver of a fresh order was answered with HTTP 500"},
 		{"path: /booth/{order}\n", exitUsage, "my.yaml: grabbed is not set: two drivers of order"},
-		{"path: /booth/{order}\ngrabbed: json:.code==0\ntaken: 409\n", exitUsage, `my.yaml:5:8: taken: the answer to a driver who comes too late matches no rule: HTTP 200 {"code":1}`},
+		{"path: /booth/{order}\ngrabbed: json:.code==0\ntaken: 409\n", exitUsage, `my.yaml:5:8: taken: the response to a driver who comes too late matches no rule: HTTP 200 {"code":1}`},
 	} {
 		write(t, "my.yaml", head+tt.rest)
 		for _, command := range [][]string{{"check"}, {"run", "-orders", "3", "-drivers", "4", "-settle", "50ms", "-quiet", "-out", fmt.Sprint(i)}} {

@@ -66,7 +66,7 @@ func TestBaseline(t *testing.T) {
 	for path, want := range map[string]exitCode{filepath.Join(first.Dir, "first"): exitDone, same: exitDone, better: exitAssert} {
 		code, _, stderr := output(t, loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-baseline", path))
 		worse := strings.Contains(stderr, "this test has a worse verdict than in the baseline: none/none: unsafe, and safe in the baseline: ")
-		left := strings.Contains(stderr, "this test is in the baseline, but was not run: redlock/none\n")
+		left := strings.Contains(stderr, "this test is in the baseline but was not run: redlock/none\n")
 		if bad := want == exitAssert; code != int(want) || worse != bad || left != bad {
 			t.Errorf("%s: exit %d, %s", path, code, stderr)
 		}

@@ -214,7 +214,7 @@ func explainFault(f catalog.FaultEntry, note string) explanation {
 }
 
 // expectedInRun returns the verdict that we expect when loadgen run tests a strategy under a fault.
-// The verdict is n/a if the fault affects nothing that the strategy uses.
+// It is n/a if the fault affects nothing that the strategy uses.
 func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
 	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
 		return catalog.NA
@@ -253,8 +253,7 @@ func explainStrategy(st lock.Strategy) explanation {
 	}}
 }
 
-// checks returns a list of the conformance tests that a strategy is known to fail, each with the
-// reason.
+// checks lists the conformance tests that a strategy is known to fail, each with the reason.
 func checks(failing map[string]string) string {
 	return catalog.Join(slices.Sorted(maps.Keys(failing)), "; ", func(check string) string { return fmt.Sprintf("%q (%s)", check, failing[check]) })
 }

@@ -22,7 +22,7 @@ type exploreSettings struct {
 	seed     uint64
 	names    []string // strategies to explore; nil means those in -file, or the core strategies without -file
 	replay   string
-	course   schedule.Schedule // the schedule that -replay names
+	course   schedule.Schedule // the schedule from the -replay file
 	file     string
 	out      string
 	format   string
@@ -45,36 +45,36 @@ var exploreFormats = []format[report.Exploration]{
 
 func (s *exploreSettings) flags() []flags.Flag {
 	return []flags.Flag{
-		flags.New("strategies", "A,B,…", "strategies to explore, including known-broken ones by name. The words core, all and peers (the libraries) stand for groups (default core)", flags.One(&s.names, flags.List)),
-		flags.New("file", "FILE", "a Go file of package lock: explore its strategies. The file is compiled in only for this call", flags.One(&s.file, flags.NonEmpty)),
-		flags.New("actors", "N", "number of drivers who try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
+		flags.New("strategies", "A,B,…", "strategies to explore, including known-broken ones by name. The words core, all and peers (the libraries) name groups (default core)", flags.One(&s.names, flags.List)),
+		flags.New("file", "FILE", "Go file of package lock whose strategies to explore. It is compiled in only for this search", flags.One(&s.file, flags.NonEmpty)),
+		flags.New("actors", "N", "number of drivers that try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
 		flags.New("instances", "N", "number of instances that the drivers use", flags.One(&s.Instances, flags.WholeNumber(1, explore.MaxInstances))),
 		flags.New("preemptions", "P", "how often another driver may run although the current one could continue", flags.One(&s.Preemptions, flags.WholeNumber(0, explore.MaxPreemptions))),
 		flags.New("faults", "A,B,…", "faults that may happen: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
-		flags.New("fault-count", "K", "largest number of faults in one schedule", flags.One(&s.FaultCount, flags.WholeNumber(0, explore.MaxFaultCount))),
+		flags.New("fault-count", "K", "maximum number of faults per schedule", flags.One(&s.FaultCount, flags.WholeNumber(0, explore.MaxFaultCount))),
 		flags.New("property", "A,B,…", "properties to check (default all): "+flags.Join(explore.Properties), flags.One(&s.Properties, s.parseProperties)),
 		flags.New("guard", "NAME", "condition under which the winner is written (default: the strategy's own)", flags.One(&s.Guard, flags.OneOf(order.Guards...))),
 		flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 		flags.New("ttl", "D", "lifetime of a lock without renewal, in virtual time", flags.One(&s.TTL, flags.AtLeast(time.Millisecond))),
-		flags.New("work", "D", "time that a driver works between the read and the write, in virtual time", flags.One(&s.Work, flags.AtLeast(0))),
+		flags.New("work", "D", "how long a driver works between the read and the write, in virtual time", flags.One(&s.Work, flags.AtLeast(0))),
 		flags.New("nodes", "N", "number of Redlock nodes", flags.One(&s.Nodes, flags.WholeNumber(explore.DefaultNodes, explore.MaxNodes))),
-		flags.New("stock", "N", "units of the order", flags.One(&s.Stock, flags.WholeNumber(1, explore.MaxActors))),
-		flags.New("wait", "D", "longest time that a driver waits for the lock, in virtual time; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
+		flags.New("stock", "N", "number of units that the order has", flags.One(&s.Stock, flags.WholeNumber(1, explore.MaxActors))),
+		flags.New("wait", "D", "maximum time that a driver waits for the lock, in virtual time; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
 		flags.New("shortest", "", "stop once no shorter failure can be found (the default)", flags.Switch(&s.shortest)),
 		flags.New("everything", "", "continue, and show the shortest failure for each combination of faults", flags.Switch(&s.Everything)),
-		flags.New("seconds", "S", "time for each strategy", flags.One(&s.Seconds, parseSeconds)),
-		flags.New("schedules", "N", "largest number of schedules for each strategy (default: no limit). Two searches with the same limit stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
-		flags.New("seed", "N", "this flag has no effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
+		flags.New("seconds", "S", "time limit per strategy", flags.One(&s.Seconds, parseSeconds)),
+		flags.New("schedules", "N", "maximum number of schedules per strategy (default: no limit). Two searches with the same limit stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
+		flags.New("seed", "N", "no effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
 		flags.New("replay", "FILE", "run the schedule in FILE and show its steps, with another strategy if -strategies names one", flags.One(&s.replay, flags.NonEmpty)),
 		flags.New("out", "DIR", "folder for the schedules that break something", flags.One(&s.out, flags.NonEmpty)),
 		formatFlag(&s.format, formatNames(exploreFormats)),
-		flags.New("no-timing", "", "leave out figures that differ from call to call", flags.Switch(&s.noTiming)),
+		flags.New("no-timing", "", "omit figures that differ from run to run", flags.Switch(&s.noTiming)),
 		flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 	}
 }
 
-// boundFlags lists the flags that limit a search. If the user sets one of them, explore makes only
-// this one search instead of a series of different ones.
+// boundFlags lists the flags that limit a search. If the user sets one of them, explore runs a
+// single search instead of a series of different ones.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
 var exploreRules = []flags.Rule{
@@ -115,7 +115,7 @@ func (s *exploreSettings) choose() error {
 		return flags.Usage("-strategies: %w", err)
 	}
 	if s.format == "mermaid" && len(chosen) != 1 {
-		return flags.Usage("-format mermaid: a diagram shows the failure of one strategy; choose it with -strategies")
+		return flags.Usage("-format mermaid: a diagram shows one strategy's failure; choose it with -strategies")
 	}
 	s.Strategies = catalog.Map(chosen, nameOf)
 	return nil
@@ -142,8 +142,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. The function find returns the current name for an outdated
-// one, together with a note that parseNames keeps for the user.
+// parseNames parses a list of names. The function find maps an outdated name to the current one,
+// with a note that parseNames keeps for the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

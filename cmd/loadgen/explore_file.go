@@ -87,7 +87,7 @@ func declaredStrategies(file string) (variables, names []string, err error) {
 		return nil, nil, fmt.Errorf("%s belongs to package %s: change its first line to package lock", file, f.Name.Name)
 	}
 	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
-		return nil, nil, errors.Join(err, fmt.Errorf("the go command does not compile %s for %s/%s: change the name of the file or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
+		return nil, nil, errors.Join(err, fmt.Errorf("the go command does not compile %s for %s/%s: change the file name or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok {
@@ -130,7 +130,7 @@ func strategyName(e ast.Expr) string {
 
 const modulePath = "grablab"
 
-var errNoTree = errors.New("-file needs Go and the source of Grab Lab to compile your lock: install Go, and run loadgen in a checkout of Grab Lab")
+var errNoTree = errors.New("-file needs Go and Grab Lab's source to compile your lock: install Go, and run loadgen in a Grab Lab checkout")
 
 // buildWith builds the worker program in dir and returns its path. If the build fails, the error
 // contains the compiler's output.
@@ -152,7 +152,7 @@ func buildWith(ctx context.Context, dir, file string, variables []string) (exe s
 }
 
 // goCommand runs the go command with its temporary files in dir. When ctx ends, it also stops the
-// child processes that the go command has started.
+// child processes of the go command.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)

@@ -195,9 +195,8 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that prints the progress of a search, at most once per progressEvery.
-// The function also saves a failing schedule as soon as the search can no longer find a shorter
-// one.
+// progress returns a function that prints a search's progress, at most once per progressEvery. The
+// function also saves a failing schedule as soon as the search can no longer find a shorter one.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard

@@ -24,7 +24,7 @@ type settings struct {
 	asserts []experiment.Assert
 	format  string
 	quiet   bool
-	junit   string // file for the results in JUnit's format; empty for none
+	junit   string // file for the results in JUnit format; empty for none
 	resume  string // result folder of the run to continue; empty for a new run
 
 	baselinePath string
@@ -35,7 +35,7 @@ type settings struct {
 	schedule string // file with a schedule to replay instead of running a table
 
 	migrations    []fleet.Migration
-	ready         string      // path of the readiness check for an instance that -service starts
+	ready         string      // readiness path for an instance that -service starts
 	spec          target.Spec // how to call the service under test
 	targetFile    string
 	ledgerQuery   string
@@ -65,12 +65,12 @@ func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
 			flags.New("scenario", "NAME", "predefined load, whose values other flags override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
-			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) stand for groups. With -targets: the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
+			flags.New("strategies", "A,B,…", "strategies to run, in this order. The words core, all and peers (the libraries) name groups. With -targets, use the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
 			flags.New("faults", "A,B,…", "faults to inject, one at a time. Each strategy runs once under each fault. The word all means every fault (default none)", flags.One(&s.Faults, s.parseFaults)),
 			flags.New("only", "STRATEGY/FAULT", "run only this cell, which is one strategy under one fault (repeatable)", flags.Many(&s.Only, s.parseCell)),
-			flags.New("at", "POINT", `inject faults only at this point of a grab, such as "before claim 1" or "waiting: after acquire 2". Reports name the points`, flags.One(&s.At, flags.Pointer(fault.ParsePoint))),
+			flags.New("at", "POINT", `inject faults only at this point in a grab, such as "before claim 1" or "waiting: after acquire 2". Reports list the points`, flags.One(&s.At, flags.Pointer(fault.ParsePoint))),
 			flags.New("schedule", "FILE", "replay the schedule in FILE on real servers, step by step, instead of a normal run. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
-			flags.New("seed", "N", "seed that determines the sequence of orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
+			flags.New("seed", "N", "seed for the sequence of orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		}},
 		{"Servers and instances", slices.Concat([]flags.Flag{
 			flags.New("stack", "KIND", "which servers to use: "+flags.Join(stack.Kinds()), flags.One(&s.Stack.Kind, flags.OneOf(stack.Kinds()...))),
@@ -81,39 +81,39 @@ func (s *settings) groups() []flagGroup {
 		})},
 		{"Your own service, in any language (docs/your-service.md)", s.targetFlags()},
 		{"Load (defaults of the scenario rush)", []flags.Flag{
-			flags.New("orders", "N", "orders of each cell", flags.One(&s.Orders, flags.WholeNumber(1, maxOrders))),
-			flags.New("drivers", "N", "drivers who try to grab each order", flags.One(&s.Drivers, flags.WholeNumber(1, maxRequests))),
-			flags.New("stock", "N", "units of each order", flags.One(&s.Stock, flags.WholeNumber(1, order.MaxStock))),
-			flags.New("rate", "R", "requests per second over all instances", flags.One(&s.Rate, parseRate)),
+			flags.New("orders", "N", "orders per cell", flags.One(&s.Orders, flags.WholeNumber(1, maxOrders))),
+			flags.New("drivers", "N", "drivers that try to grab each order", flags.One(&s.Drivers, flags.WholeNumber(1, maxRequests))),
+			flags.New("stock", "N", "units per order", flags.One(&s.Stock, flags.WholeNumber(1, order.MaxStock))),
+			flags.New("rate", "R", "requests per second, across all instances", flags.One(&s.Rate, parseRate)),
 			flags.New("duration", "D", "run for this long at -rate, instead of a fixed number of -orders", flags.One(&s.Duration, flags.AtLeast(time.Millisecond))),
 			flags.New("shard", "I/N", "send only part I of N of the load, where I is from 0 to N-1. loadgen merge then combines the results of all parts (default: JOB_COMPLETION_INDEX/GRABLAB_SHARDS from the environment)", flags.One(&s.shard.Share, shard.Parse)),
 			flags.New("shard-start", "TIME", "time at which all shards begin, such as 2026-11-20T21:30:00Z", flags.One(&s.shard.Start, shard.ParseStart)),
-			flags.New("timeout", "D", "time after which a client gives up a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
+			flags.New("timeout", "D", "client timeout for a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
 			flags.New("repeat", "N", "how often to run each strategy without a fault, in turn with the others. With more than one run, the table also shows the costs as medians with intervals", flags.One(&s.Repeat, flags.WholeNumber(1, 1000))),
 			flags.New("warmup", "D", "before each load, send grabs to other orders for this long and discard the results", flags.One(&s.Warmup, flags.AtLeast(0))),
-			flags.New("settle", "D", "time for which the ledger of your service must not change before the verdict (default: one lease, or 2s if that is longer)", flags.One(&s.Settle, flags.AtLeast(time.Millisecond))),
-			flags.New("max-workers", "N", "largest number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
-			flags.New("p99", "D", "scenario peak: a rate counts as sustained up to this 99th percentile of the latency. Latency is measured from the scheduled time of sending", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
-			flags.New("budget", "D", "longest time for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),
-			flags.New("budget-total", "D", "longest time for the whole run. At its end, no further cell starts, and running cells with a fault stop. Cells with the highest risk run first. A cell that did not run has the verdict unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
+			flags.New("settle", "D", "how long your service's ledger must stay unchanged before the verdict (default: one lease, or 2s if that is longer)", flags.One(&s.Settle, flags.AtLeast(time.Millisecond))),
+			flags.New("max-workers", "N", "maximum number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
+			flags.New("p99", "D", "scenario peak: a rate counts as sustained up to this p99 latency, measured from the scheduled send time", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
+			flags.New("budget", "D", "time limit for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),
+			flags.New("budget-total", "D", "time limit for the whole run. When it ends, no further cell starts, and running cells with a fault stop. The riskiest cells run first, and a cell that did not run has the verdict unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
 		}},
 		{"The grab in instances that loadgen starts (defaults of the scenario rush)", []flags.Flag{
-			flags.New("work", "D", "time that a driver works between the read and the write", flags.One(&s.Work, flags.AtLeast(0))),
+			flags.New("work", "D", "how long a driver works between the read and the write", flags.One(&s.Work, flags.AtLeast(0))),
 			flags.New("ttl", "D", "lifetime of a lock without renewal", flags.One(&s.TTL, flags.AtLeast(time.Millisecond))),
-			flags.New("wait", "D", "longest time that a driver waits for the lock; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
+			flags.New("wait", "D", "maximum time that a driver waits for the lock; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
 			flags.New("guard", "NAME", "condition under which the winner is written: "+flags.Join(order.Guards)+" (default: the strategy's own)", flags.One(&s.Guard, flags.OneOf(order.Guards...))),
-			flags.New("per-driver", "N", "units that one driver may take of an order with several units", flags.One(&s.PerDriver, flags.WholeNumber(1, order.MaxStock))),
+			flags.New("per-driver", "N", "maximum units per driver, for orders with several units", flags.One(&s.PerDriver, flags.WholeNumber(1, order.MaxStock))),
 			flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
-			flags.New("clock-offset", "D", "how far the wall clock of the second instance is ahead", flags.One(&s.ClockOffset, flags.Duration)),
+			flags.New("clock-offset", "D", "how far the second instance's wall clock is ahead", flags.One(&s.ClockOffset, flags.Duration)),
 		}},
 		{"Output", []flags.Flag{
 			flags.New("out", "DIR", "result folder. It must not hold another run (default: results/TIME-SCENARIO)", flags.One(&s.Out, flags.NonEmpty)),
-			flags.New("resume", "DIR", "continue the interrupted run in DIR with its own flags", flags.One(&s.resume, flags.NonEmpty)),
+			flags.New("resume", "DIR", "continue the interrupted run in DIR, with its original flags", flags.One(&s.resume, flags.NonEmpty)),
 			flags.New("format", "NAME", "format of standard output: text, json", flags.One(&s.format, flags.OneOf("text", "json"))),
 			flags.New("assert", "CLAIM", `exit with 3 if the claim does not hold (repeatable): [strategy[/fault]:]field OP number, such as double_grabs==0; or "expected"`, flags.Many(&s.asserts, parseAssert)),
 			flags.New("junit", "FILE", "write a test case for each cell and each -assert, in JUnit's XML format. Cells with an unexpected verdict fail, and so do unsafe and stuck cells without an expectation", flags.One(&s.junit, flags.NonEmpty)),
 			flags.New("baseline", "DIR|FILE", "exit with 3 if a cell is worse than in this result folder, or in this file that loadgen baseline wrote. A cell that is not in the baseline must have the expected verdict, or safe if none is expected", flags.One(&s.baselinePath, readable)),
-			flags.New("expectations", "FILE", "file with the expected verdicts, instead of those of the registry. Each line is STRATEGY: VERDICT or STRATEGY: {FAULT: VERDICT}", flags.One(&s.expectations, readable)),
+			flags.New("expectations", "FILE", "file with expected verdicts that replace those of the registry. Each line is STRATEGY: VERDICT or STRATEGY: {FAULT: VERDICT}", flags.One(&s.expectations, readable)),
 			flags.New("otlp", "URL", "send a trace of each grab to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318", flags.One(&s.OTLP, flags.Checked(trace.CheckURL))),
 			flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 		}},
@@ -132,40 +132,40 @@ func (s *settings) flags() (all []flags.Flag) {
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("service", "COMMAND", "command that starts one instance of your service. loadgen runs it once for each instance, with the servers of -stack local behind proxies. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, flags.Pointer(fleet.ParseService))),
-		flags.New("ready", "PATH", "with -service: an instance is ready once this path answers 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
+		flags.New("ready", "PATH", "with -service: an instance is ready once this path returns 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
 		flags.New("migrate", "STEP", `with -service: step that prepares the empty database before the instances start (repeatable): "sql: STATEMENT"; a command with {db_host} and so on; or "service", which starts one instance first to do it`, flags.Many(&s.migrations, fleet.ParseMigration)),
 		flags.New("targets", "URL,URL", "base URLs of running instances, if loadgen should not start any; or a registry that lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
-		flags.New("target-pid", "PID,PID", "process id of each target, in the same order, for -faults pause,crash. crash kills the process permanently", flags.One(&s.Target.PIDs, parsePIDs)),
+		flags.New("target-pid", "PID,PID", "process ID of each target, in the same order, for -faults pause,crash. crash kills the process permanently", flags.One(&s.Target.PIDs, parsePIDs)),
 		flags.New("target-file", "FILE", "YAML file with the flags that describe your service (targets, path, body, header, grabbed, …). The command line overrides it", flags.One(&s.targetFile, readable)),
 		flags.New("path", "TEMPLATE", "path of the grab, with {order} and {driver} (default /orders/{order}/grab)", flags.One(&s.spec.Path, flags.Checked(target.CheckPath))),
 		flags.New("method", "NAME", "method of the grab (default POST)", flags.One(&s.spec.Method, target.ParseMethod)),
 		flags.New("body", "TEMPLATE", `body of the grab (default {"driver_id":{driver}})`, flags.One(&s.spec.Body, flags.Pointer(flags.Checked(target.CheckBody)))),
 		flags.New("header", "NAME: VALUE", "header of the grab, with {order} and {driver} (repeatable)", flags.Many(&s.spec.Headers, flags.Checked(target.CheckHeader))),
-		flags.New("grabbed", "RULE", "answers that mean that the driver has won. RULE lists HTTP statuses or JSON fields, such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Valid(target.ParseRule))),
-		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Valid(target.ParseRule))),
-		flags.New("busy", "RULE", "answers (status codes by default) that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Valid(target.ParseRule))),
-		flags.New("later", "RULE -> PLACE", "answers that arrive before the result. PLACE is the path of the result, or the part of the answer that contains its URL, such as '202 -> /results/{json:.id}' or '202 -> header:Location'", flags.One(&s.spec.Later, flags.Valid(target.ParseLater))),
-		flags.New("first-order", "ID", "id of the first order, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
-		flags.New("probe-drivers", "FIRST", "id of the first driver who tries an order after the load. Each further order and each retry uses the next id (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),
+		flags.New("grabbed", "RULE", "responses that mean that the driver has won. RULE lists HTTP statuses or JSON fields, such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Valid(target.ParseRule))),
+		flags.New("taken", "RULE", "responses that mean that another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Valid(target.ParseRule))),
+		flags.New("busy", "RULE", "responses (status codes by default) that mean that the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Valid(target.ParseRule))),
+		flags.New("later", "RULE -> PLACE", "responses that arrive before the result. PLACE is the path of the result, or the part of the response that contains its URL, such as '202 -> /results/{json:.id}' or '202 -> header:Location'", flags.One(&s.spec.Later, flags.Valid(target.ParseLater))),
+		flags.New("first-order", "ID", "first order ID, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
+		flags.New("probe-drivers", "FIRST", "first driver ID for the probes after the load. Each further order and each retry uses the next ID (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),
 		flags.New("open-orders", "CALL", `call that opens orders: METHOD PATH BODY -> FIELD, such as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or with {first} and {last} (repeatable)`, flags.Many(&s.spec.OpenOrders, flags.Checked(target.CheckOpening))),
 		flags.New("ledger-query", "SQL", "query that reads the order and the driver of each grab from the database -db, such as 'SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?'", flags.One(&s.ledgerQuery, flags.NonEmpty)),
 		flags.New("lease", "D", "lifetime of the service's lock without renewal. An order counts as stuck only after that time (default 30s)", flags.One(&s.Target.Lease, flags.AtLeast(time.Millisecond))),
-		flags.New("compensation", "D", "time that your service has to undo a second grab of an order. A grab that is undone in time does not count, and the report says how long the order had more than one winner", flags.One(&s.Target.Compensation, flags.AtLeast(100*time.Millisecond))),
-		flags.New("idempotent", "", "count ledger rows with the same order and driver as one grab, because a driver may retry", flags.Switch(&s.Target.Idempotent)),
-		flags.New("admin-token", "TOKEN", "bearer token for the targets' control calls", flags.One(&s.Target.Token, bearer)),
+		flags.New("compensation", "D", "how long your service may take to undo a second grab. A grab undone in time does not count, and the report says how long the order had more than one winner", flags.One(&s.Target.Compensation, flags.AtLeast(100*time.Millisecond))),
+		flags.New("idempotent", "", "count ledger rows with the same order and driver as one grab, in case a driver retries", flags.Switch(&s.Target.Idempotent)),
+		flags.New("admin-token", "TOKEN", "bearer token for the targets' control API", flags.One(&s.Target.Token, bearer)),
 	}
 }
 
 // serverFlags returns the flags for the addresses of servers that are already running.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
-		flags.New("db", "DSN", "database of -stack external or of the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
-		flags.New("redis", "ADDR", "the Redis of -stack external", flags.One(&c.Redis, flags.NonEmpty)),
-		flags.New("redlock", "ADDR,ADDR,…", "the Redlock nodes of -stack external. NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&c.Redlock, flags.List)),
-		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the address of the Redis master, instead of -redis", flags.One(&c.Sentinel, flags.List)),
+		flags.New("db", "DSN", "database for -stack external or for the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
+		flags.New("redis", "ADDR", "Redis server for -stack external", flags.One(&c.Redis, flags.NonEmpty)),
+		flags.New("redlock", "ADDR,ADDR,…", "Redlock nodes for -stack external. NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&c.Redlock, flags.List)),
+		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis master's address, instead of -redis", flags.One(&c.Sentinel, flags.List)),
 		flags.New("sentinel-master", "NAME", "name of the master that the Sentinels watch", flags.One(&c.SentinelMaster, flags.NonEmpty)),
-		flags.New("zk", "ADDR,ADDR,…", "the ZooKeeper servers of -stack external", flags.One(&c.ZooKeeper, flags.List)),
-		flags.New("etcd", "ADDR,ADDR,…", "the etcd members of -stack external", flags.One(&c.Etcd, flags.List)),
+		flags.New("zk", "ADDR,ADDR,…", "ZooKeeper servers for -stack external", flags.One(&c.ZooKeeper, flags.List)),
+		flags.New("etcd", "ADDR,ADDR,…", "etcd members for -stack external", flags.One(&c.Etcd, flags.List)),
 	}
 }
 

@@ -33,8 +33,8 @@ type folder struct {
 
 const resultsDir = "results"
 
-// newFolder creates and locks the result folder. If out is empty, it derives a name from the time
-// and the scenario.
+// newFolder creates and locks the result folder. If out is empty, the folder's name consists of the
+// time and the scenario.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -78,7 +78,7 @@ func namedFolder(out string) (*folder, error) {
 }
 
 // takeFolder locks the folder, and creates it if necessary. Unlike namedFolder, it accepts a folder
-// that contains results.
+// with results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {

@@ -46,7 +46,7 @@ func describingFlags() []flags.Flag {
 func (s *initSettings) flags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("out", "FILE", "the target file to write", flags.One(&s.out, flags.NonEmpty)),
-		flags.New("openapi", "FILE", "OpenAPI document of the service, in JSON or YAML, from which init takes the calls", flags.One(&s.openAPI, readable)),
+		flags.New("openapi", "FILE", "the service's OpenAPI document, in JSON or YAML, from which init takes the calls", flags.One(&s.openAPI, readable)),
 		flags.New("yes", "", "ask no questions, and use only the values from flags and from the service", flags.Switch(&s.yes)),
 	}
 }
@@ -88,13 +88,13 @@ var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
 	{"migrate", "Step that creates the tables: sql: STATEMENT, or a command such as sh -c 'mariadb -h {db_host} -P {db_port} -u {db_user} {db_name} < schema.sql' (empty if the service creates them)", "", given("service")},
-	{"ready", "Path that answers 2xx once an instance is ready (empty: once it accepts connections)", "", given("service")},
+	{"ready", "Path that returns 2xx once an instance is ready (empty: once it accepts connections)", "", given("service")},
 	{"method", "Method of the grab", "POST", always},
 	{"path", "Path of the grab, with {order} and possibly {driver}", "/orders/{order}/grab", always},
 	{"body", "Body of the grab", `{"driver_id":{driver}}`, always},
 	{"header", "Header of the grab, NAME: VALUE (empty if the grab needs none)", "", always},
 	{"open-orders", "Call that opens new orders, as METHOD PATH BODY -> FIELD (enter - if there is no such call)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
-	{"first-order", "Id of the first open order", "1", lacks("open-orders")},
+	{"first-order", "ID of the first open order", "1", lacks("open-orders")},
 	{"db", "Database with the ledger, user:password@tcp(host:3306)/name (empty if there is none)", "", lacks("service")},
 	{"ledger-query", "Query that returns the order and the driver of each grab, with WHERE order_id BETWEEN ? AND ? (empty if there is no ledger)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},

@@ -31,7 +31,7 @@ func newLabSettings() *labSettings {
 func (s *labSettings) flags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("stack", "KIND", "which servers to use: embedded, local", flags.One(&s.kind, flags.OneOf(stack.Embedded, stack.Local))),
-		flags.New("addr", "HOST:PORT", "address of the page on loopback. Port 0 takes any free port", flags.One(&s.addr, flags.NonEmpty)),
+		flags.New("addr", "HOST:PORT", "loopback address of the page. Port 0 takes any free port", flags.One(&s.addr, flags.NonEmpty)),
 	}
 }
 

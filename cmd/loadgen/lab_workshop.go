@@ -80,7 +80,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
 		return o, errors.New(strings.TrimPrefix(lines[len(lines)-1], "loadgen: "))
 	case err != nil:
-		return o, fmt.Errorf("the command of this step failed without a message: %w", err)
+		return o, fmt.Errorf("this step's command failed without a message: %w", err)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags that merge accepts. All other settings come from the results.
+// mergeFlags lists the flags that merge accepts. All other settings come from the recorded runs.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
 func (s *settings) flagsOfMerge() []flags.Flag {
@@ -33,7 +33,7 @@ func parseMerge(args []string) (*settings, error) {
 	case len(line.Args) == 0:
 		return nil, flags.Usage("merge: no result folders were given: name those of all shards, as in loadgen merge -db DSN results/shard-*")
 	case !line.Given("db"):
-		return nil, flags.Usage("merge: the address of the database is missing: add -db DSN")
+		return nil, flags.Usage("merge: the database address is missing: add -db DSN")
 	}
 	s, err := mergeFolders(line)
 	if err == nil {
@@ -70,7 +70,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 			count, recorded = share.Count, args
 		}
 		if share.Count != count || !slices.Equal(args, recorded) {
-			return nil, fmt.Errorf("%s: the flags of this shard differ from those of %s: merge shards of the same run", dir, line.Args[0])
+			return nil, fmt.Errorf("%s: this shard's flags differ from those of %s: merge shards of the same run", dir, line.Args[0])
 		}
 		if from[share.Index] != "" {
 			return nil, fmt.Errorf("%s: shard %d is also in %s: leave out one of the two folders", dir, share.Index, from[share.Index])
@@ -103,8 +103,8 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns which part of the load one process sent, and the other flags of its command line.
-// It returns an error if that run did not use -shard.
+// shareOf returns a process's share of the load, and the other flags of its command line. It
+// returns an error if that run did not use -shard.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("this folder is not the result of a shard: name folders that loadgen run -shard has written")
 	for _, arg := range run.Config.Args {
@@ -115,7 +115,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 		}
 	}
 	if here := experiment.NewEnvironment("").Commit; err == nil && run.Environment.Commit != here {
-		err = fmt.Errorf("commit %s of loadgen ran this shard, but you run commit %s: merge with the same version", run.Environment.Commit, here)
+		err = fmt.Errorf("loadgen commit %s ran this shard, but you run commit %s: merge with the same version", run.Environment.Commit, here)
 	}
 	return share, args, err
 }

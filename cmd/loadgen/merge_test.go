@@ -245,7 +245,7 @@ func TestLostShard(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"":                      "merge: no result folders were given",
-		"shard-0":               "merge: the address of the database is missing: add -db DSN",
+		"shard-0":               "merge: the database address is missing: add -db DSN",
 		"-db x shard-1":         "no shard has a result to merge: shard 0 of 2: none of the folders contains the result of this shard; shard 1 of 2: the shard was interrupted (shard-1): run these shards again",
 		"-db x shard-0 shard-0": "shard-0: shard 0 is also in shard-0",
 		"-db x shard-0 -rate 3": "-rate: there is no such flag",

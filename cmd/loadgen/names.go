@@ -52,14 +52,14 @@ var parseRate = flags.Where(
 
 func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
-var parseID = flags.Where(parseInt, func(n int64) bool { return n >= 1 }, "must be the id of an order, which is a number of 1 or more")
+var parseID = flags.Where(parseInt, func(n int64) bool { return n >= 1 }, "must be an order ID, which is a number of 1 or more")
 
 // maxDriver is the highest driver id that is allowed. Many JSON parsers cannot represent larger
 // integers exactly.
 const maxDriver = 1 << 53
 
 var parseProbeDrivers = flags.Where(parseInt, func(n int64) bool { return n >= 2 && n <= maxDriver },
-	fmt.Sprintf("must be the id of the first driver for test grabs, from 2 to %d", int64(maxDriver)))
+	fmt.Sprintf("must be the first driver ID for test grabs, from 2 to %d", int64(maxDriver)))
 
 func parseAssert(text string) (experiment.Assert, error) {
 	a, err := experiment.ParseAssert(text)
@@ -123,7 +123,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults parses names of faults, or "all". It returns the faults in the order of the catalog.
+// parseFaults parses names of faults, or "all". It returns the faults in catalog order.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
@@ -171,7 +171,7 @@ func parsePIDs(text string) ([]int, error) {
 	pids := make([]int, len(list))
 	for i, word := range list {
 		if pids[i], err = strconv.Atoi(word); err != nil || pids[i] < 2 {
-			return nil, fmt.Errorf("%q must be a process id of 2 or more, such as pgrep prints", word)
+			return nil, fmt.Errorf("%q must be a process ID of 2 or more, such as pgrep prints", word)
 		}
 		if slices.Contains(pids[:i], pids[i]) {
 			return nil, fmt.Errorf("%d is named twice: name a different process for each target", pids[i])

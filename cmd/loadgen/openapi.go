@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file. It derives them from the calls in an OpenAPI
-// document that look like those for grabbing and opening orders.
+// readOpenAPI suggests values for a target file. It takes them from the calls in an OpenAPI
+// document that seem to grab or open orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {

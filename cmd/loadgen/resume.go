@@ -11,8 +11,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumedSettings returns the settings that the interrupted run has recorded, with the flags of
-// this command line that are not recorded, such as -format.
+// resumedSettings returns the settings recorded by the interrupted run, plus the flags of this
+// command line that a run does not record, such as -format.
 func (s *settings) resumedSettings() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *settings) checkResume(run *experiment.Run) error {
 	case len(recorded) == 0:
 		return fmt.Errorf("-resume %s: the file run.json in this folder does not record the flags of the run: start a new run", s.resume)
 	case run.Environment.Commit != commit:
-		return fmt.Errorf("-resume %s: commit %s of loadgen began this run, but you run commit %s: use the same version, or start a new run", s.resume, run.Environment.Commit, commit)
+		return fmt.Errorf("-resume %s: loadgen commit %s began this run, but you run commit %s: use the same version, or start a new run", s.resume, run.Environment.Commit, commit)
 	}
 	for _, d := range run.Environment.Differences(here) {
 		return fmt.Errorf("-resume %s: the finished part of this run was measured with %s: continue on the same system, or start a new run", s.resume, d)

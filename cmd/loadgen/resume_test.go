@@ -142,7 +142,7 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume x -out y":            "-out y: a resumed run writes to its own folder",
 		"-resume nowhere":             "nowhere has no run.json",
 		"-resume old":                 "does not record the flags",
-		"-resume other":               "commit abc1234 of loadgen began this run",
+		"-resume other":               "loadgen commit abc1234 began this run",
 		"-resume changed":             `loadgen: the flags recorded in changed: -orders many`,
 		"-resume x -assert setnx:x<1": "no field",
 		"-resume service":             `-service "touch x/owned", which runs commands or SQL: if you trust it`,

@@ -97,7 +97,7 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 }
 
 // notBegun removes the result folder of a command that ended before its first measurement, and
-// returns an error that sets the exit code. unit is the word for a measurement, such as "round".
+// returns an error that sets the exit code. unit names a measurement, such as "round".
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	if failed := out.close(); failed != nil {
 		return errors.Join(refusal(err), failed)

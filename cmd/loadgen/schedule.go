@@ -92,7 +92,7 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	}
 	fmt.Fprintf(w, "\n%s %s %s: %s\n", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why)
 	if f.LeftOut > 0 {
-		fmt.Fprintf(w, "%d of %d steps were left out, because %s does not reach these steps\n", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name)
+		fmt.Fprintf(w, "%d of %d steps were skipped, because %s does not reach them\n", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name)
 	}
 	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && sameStrategy && f.Violated {
 		fmt.Fprintf(w, "%s: %s\ncure: %s (%s)\n", mode.ID, mode.Name, mode.Cure, mode.In)

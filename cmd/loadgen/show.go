@@ -211,7 +211,7 @@ func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err err
 		}
 	}
 	if names := s.baseline.NotRun(cases); len(names) > 0 {
-		fmt.Fprintf(stderr, "this test is in the baseline, but was not run: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(stderr, "this test is in the baseline but was not run: %s\n", strings.Join(names, ", "))
 	}
 	return err
 }

@@ -88,7 +88,7 @@ func TestTargetFile(t *testing.T) {
 		"targets: http://h:1\n\npath: grab":                             "-target-file: my.yaml:3:7: path: ",
 		"targets: http://h:1\nwork: 5ms":                                `my.yaml:2:1: there is no key "work"`,
 		"path: /g/{order}":                                              "-target-file my.yaml: this flag describes your own service, but no service is named",
-		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: an answer with status 204 matches the rules for both",
+		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: a response with status 204 matches the rules for both",
 		"targets: http://h:1\ndb: u@tcp(h)/d\nledger-query: DELETE":     "-target-file: my.yaml:3:15: ledger-query: ",
 		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o":          "-target-file: my.yaml:2:14: first-order: -open-orders calls the service",
 	} {

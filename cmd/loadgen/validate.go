@@ -55,8 +55,8 @@ func (s *settings) chooseNames() error {
 
 func strategyOf(c experiment.CellName) string { return c.Strategy }
 
-// chooseCells reduces the strategies and faults to those that the -only flag selects. It also
-// records which settings the user has chosen, because a fault must not change these.
+// chooseCells keeps only the strategies and faults that the -only flag selects. It also records
+// which settings the user has chosen, because a fault must not change these.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -168,7 +168,7 @@ func (s *settings) describeTarget() error {
 	err = ledger.Check(dsn, s.ledgerQuery)
 	switch {
 	case s.ledgerQuery != "" && shape.NamesOrders() && !strings.Contains(s.ledgerQuery, "{orders}"):
-		return fmt.Errorf("%s: the service chooses the ids of the orders, so the query must list them: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
+		return fmt.Errorf("%s: the service chooses the order IDs, so the query must list them: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
 	case errors.Is(err, ledger.ErrQuery):
 		return fmt.Errorf("%s: %s", s.nameOf("ledger-query"), strings.TrimPrefix(err.Error(), "ledger: "))
 	case err != nil:
@@ -177,8 +177,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns the name of a setting for use in messages: its line in the target file, or its
-// flag.
+// nameOf returns the name of a setting for messages: its line in the target file, or its flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)

@@ -50,14 +50,14 @@ func newWorkshopSettings() *workshopSettings {
 
 func (w *workshopSettings) flags() []flags.Flag {
 	return []flags.Flag{
-		flags.New("predict", "LETTER", "prediction for the exercise; without this flag, the program asks for it", flags.One(&w.predict, flags.NonEmpty)),
-		flags.New("answer", "A,B,…", "an answer to each question, where - skips one; without this flag, the program asks each question", flags.One(&w.answer, flags.NonEmpty)),
+		flags.New("predict", "LETTER", "prediction for the exercise (default: the program asks for it)", flags.One(&w.predict, flags.NonEmpty)),
+		flags.New("answer", "A,B,…", "an answer to each question, where - skips one (default: the program asks each question)", flags.One(&w.answer, flags.NonEmpty)),
 		flags.New("hint", "", "show the next hint, which costs a point", flags.Switch(&w.hint)),
 		flags.New("again", "", "run the commands of the exercise again", flags.Switch(&w.again)),
-		flags.New("lang", "NAME", "language of the texts: "+flags.Join(workshop.Languages)+". The locale determines the default", flags.One(&w.lang, flags.OneOf(workshop.Languages...))),
+		flags.New("lang", "NAME", "language of the texts: "+flags.Join(workshop.Languages)+" (default: from the locale)", flags.One(&w.lang, flags.OneOf(workshop.Languages...))),
 		flags.New("stack", "KIND", "which servers to use: embedded, local (default: embedded; local if an exercise needs real servers and they are installed)", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
-		flags.New("seed", "N", "seed for the figures and the order of options when the progress begins (default: a random seed)", flags.One(&w.seed, flags.Seed)),
-		flags.New("reset", "", "delete the progress and the files of the exercises", flags.Switch(&w.reset)),
+		flags.New("seed", "N", "seed for the figures and the option order when the progress begins (default: a random seed)", flags.One(&w.seed, flags.Seed)),
+		flags.New("reset", "", "delete the progress and the exercise files", flags.Switch(&w.reset)),
 		flags.New("script-flush", "", "lock with the article's scripts, make Redis forget the scripts, and unlock", flags.Switch(&w.scriptFlush)),
 		flags.New("unlock-as", "NAME", "the token with which -script-flush unlocks", flags.One(&w.unlockAs, flags.NonEmpty)),
 	}
@@ -65,7 +65,7 @@ func (w *workshopSettings) flags() []flags.Flag {
 
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
-	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the number of the exercise"},
+	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the exercise number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "without -script-flush, the program unlocks nothing", Do: "add -script-flush"},
 }
 
@@ -174,7 +174,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 }
 
 // exercise continues an exercise: it asks for a prediction, runs the commands, and then asks the
-// questions. It stops early if the command is not interactive.
+// questions. If the command is not interactive, it stops early.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -224,8 +224,8 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers returns the answers that the user gave with flags. Without such flags, it asks the user.
-// It returns nil if it cannot ask, because the command is not interactive.
+// answers returns the answers that the user gave with flags, or otherwise asks the user. It returns
+// nil if the command is not interactive, so that it cannot ask.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)

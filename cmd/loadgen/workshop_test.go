@@ -508,7 +508,7 @@ func TestExplain(t *testing.T) {
 		{[]string{"stuck"}, int(exitDone), []string{"stuck, a property:", "stuck, a verdict:", "stuck, a word of the tables and documents:"}},
 		{[]string{"near", "misses"}, int(exitUsage), []string{`nothing is called "near"; did you mean`}},
 		{[]string{"near misses", "F1"}, int(exitDone), []string{"near miss, a word", "F1, a failure mode"}},
-		{[]string{"foreign", "other"}, int(exitDone), []string{"foreign, a word of the tables and documents: your service", "other, a word"}},
+		{[]string{"foreign", "other"}, int(exitDone), []string{"foreign, a word of the tables and documents: your own service", "other, a word"}},
 		{[]string{"lba"}, int(exitUsage), []string{`nothing is called "lba"; did you mean lab?`}},
 		{[]string{"lab"}, int(exitDone), []string{"lab, a command: "}},
 		{[]string{"F99"}, int(exitUsage), []string{`there is no failure mode "F99": use F1 to F`}},

@@ -1,8 +1,8 @@
 // Command go-postgres is a service in which drivers grab orders in PostgreSQL.
 //
 // A grab reads the order, works for a while, and records the winner in the tables orders and wins.
-// Each strategy protects these steps in a different way. loadgen tests the service as target.yaml
-// describes, and chooses the strategy of each test with PUT /strategy.
+// Each strategy protects these steps in a different way. loadgen tests the service as configured in
+// target.yaml, and selects the strategy for each test with PUT /strategy.
 package main
 
 import (
@@ -33,8 +33,8 @@ type service struct {
 	strategy atomic.Pointer[string]
 }
 
-// strategies maps the name of each strategy to a function that lets a driver grab an order. The
-// function reports whether the driver won.
+// strategies maps each strategy name to a function that lets a driver grab an order and reports
+// whether the driver won.
 var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
 	"none":            (*service).checkThenAct,
 	"cas":             (*service).compareAndSet,
@@ -56,7 +56,7 @@ func (s *service) readAndWork(ctx context.Context, db interface {
 	return status == 0, err
 }
 
-// write records the winner, but only if the SQL condition in guard is true for the order.
+// write records the winner if the SQL condition in guard is true for the order.
 func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (won bool, err error) {
 	changed, err := tx.Exec(ctx, "UPDATE orders SET status = 1 WHERE id = $1"+guard, order)
 	if err != nil || changed.RowsAffected() == 0 {
@@ -74,17 +74,17 @@ func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won 
 	return won && err == nil, err
 }
 
-// checkThenAct uses no lock: two drivers may both read that the order is free, and both write.
+// checkThenAct uses no lock, so two drivers may both find the order free and both write.
 func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, error) {
 	return s.readThenWrite(ctx, order, driver, "")
 }
 
-// compareAndSet updates the order only if it is still free, so that only the first driver wins.
+// compareAndSet updates the order only if it is still free, so only the first driver wins.
 func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool, error) {
 	return s.readThenWrite(ctx, order, driver, " AND status = 0")
 }
 
-// readThenWrite reads the order first, and writes the winner in a second transaction.
+// readThenWrite reads the order first, and then writes the winner in a separate transaction.
 func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard string) (bool, error) {
 	free, err := s.readAndWork(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -93,7 +93,7 @@ func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard 
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, guard) })
 }
 
-// forUpdate locks the order's row until the transaction ends, so that other drivers wait.
+// forUpdate locks the order's row until the transaction ends, so other drivers wait.
 func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
 		free, err := s.readAndWork(ctx, tx, order, " FOR UPDATE")
@@ -104,7 +104,7 @@ func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, err
 	})
 }
 
-// advisory takes an advisory lock that PostgreSQL releases at the end of the transaction.
+// advisory acquires an advisory lock, which PostgreSQL releases at the end of the transaction.
 func (s *service) advisory(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", order); err != nil {
@@ -119,8 +119,8 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 }
 
 // advisoryPooled contains a deliberate mistake: the lock belongs to one database session, but each
-// statement may use another session of the pool. The next driver may get the session that has the
-// lock, and an unlock may have no effect.
+// statement may use a different session from the pool. Therefore, the next driver may get the
+// session that holds the lock, and an unlock may be a no-op.
 func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
 	if _, err := s.pool.Exec(ctx, "SELECT pg_advisory_lock($1)", order); err != nil {
 		return false, err
@@ -129,7 +129,7 @@ func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won 
 	return s.checkThenAct(ctx, order, driver)
 }
 
-// insertOrders creates orders with consecutive ids and returns the first id.
+// insertOrders creates orders with consecutive IDs, and returns the first ID.
 func (s *service) insertOrders(ctx context.Context, count int64) (first int64, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE"); err != nil {
@@ -147,7 +147,7 @@ func (s *service) insertOrders(ctx context.Context, count int64) (first int64, e
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // fails only if the client has gone
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client is gone
 }
 
 func (s *service) grab(w http.ResponseWriter, r *http.Request) {
@@ -156,7 +156,7 @@ func (s *service) grab(w http.ResponseWriter, r *http.Request) {
 	}
 	order, err := strconv.ParseInt(r.PathValue("order"), 10, 64)
 	if err != nil || json.NewDecoder(r.Body).Decode(&body) != nil {
-		answer(w, http.StatusBadRequest, "want POST /orders/ORDER/grab with {\"driver_id\": DRIVER}")
+		answer(w, http.StatusBadRequest, "send POST /orders/ORDER/grab with {\"driver_id\": DRIVER}")
 		return
 	}
 	switch won, err := strategies[*s.strategy.Load()](s, r.Context(), order, body.Driver); {
@@ -207,7 +207,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cfg.MaxConns = 200 // a driver that waits for a lock occupies a connection
+	cfg.MaxConns = 200 // each driver that waits for a lock occupies a connection
 	s := &service{work: *work}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		log.Fatal(err)

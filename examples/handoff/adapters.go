@@ -13,35 +13,34 @@ import (
 	goose "github.com/pressly/goose/v3/lock"
 )
 
-// Gocron is a lock for gocron.WithDistributedLocker, with which one scheduler runs each job and the
-// others skip it.
+// Gocron lets several schedulers share jobs: one scheduler runs each job, and the others skip it.
+// Pass it to gocron.WithDistributedLocker.
 type Gocron struct{ Locks *handoff.Locker }
 
 var _ gocron.Locker = Gocron{}
 
-// Lock takes the lock of a job without waiting. It returns an error if another scheduler has the
-// lock.
+// Lock tries once to acquire a job's lock. It returns an error if another scheduler holds the lock.
 func (g Gocron) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := g.Locks.TryAcquire(ctx, "gocron:"+key)
 	if err != nil {
-		return nil, err // do not return a nil *handoff.Lease as a non-nil interface
+		return nil, err // a nil *handoff.Lease would become a non-nil interface
 	}
 	return gocronLock{lease}, nil
 }
 
 type gocronLock struct{ lease *handoff.Lease }
 
-// Unlock releases the lock of the job.
+// Unlock releases the job's lock.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// Goose is a lock for goose.WithLocker, with which one instance runs the migrations while the
-// others wait. A running statement continues even if the lock is lost, so use goose's own locks for
-// migrations that must not run twice.
+// Goose lets one instance run the migrations while the others wait. Pass it to goose.WithLocker. A
+// running statement continues even if the lock is lost, so use goose's own locks for migrations
+// that must not run twice.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}
 
-// NewGoose returns a Goose that takes its lock from locks.
+// NewGoose returns a Goose that acquires its lock from locks.
 func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks)} }
 
 const migrations = "goose:migrations"

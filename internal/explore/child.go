@@ -18,7 +18,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how much real time one schedule may take before the search reports a hang.
+// defaultPatience is the real-time timeout of one schedule. After this time, the search reports a
+// hang.
 const defaultPatience = 5 * time.Second
 
 // grace is how long a hung process gets to exit before it is killed.
@@ -28,17 +29,17 @@ const grace = 2 * time.Second
 type child struct {
 	command []string
 	opening opening
-	visited search.Visited // all states that the search has visited; every new process receives them
+	visited search.Visited // all states that the search has visited; each new process starts with them
 
 	cmd     *exec.Cmd
 	pipes   [2]*os.File // the program writes requests to the first and reads replies from the second
 	out     *gob.Encoder
 	in      *gob.Decoder
-	printed head  // the output of the process, such as a panic with its stack
-	ready   reply // the first reply of the process
+	printed head  // the process's output, such as a panic with its stack
+	ready   reply // the process's first reply
 }
 
-// opening is the first message to a child process, and contains the settings of the search.
+// opening is the first message to a child process. It contains the search settings.
 type opening struct {
 	Config   Config
 	Strategy string
@@ -46,7 +47,7 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child process to execute a task, and tells it which states the search has
+// A request asks a child process to execute a task. It also contains the states that the search has
 // visited since the last request.
 type request struct {
 	Do      action
@@ -60,15 +61,15 @@ type action int
 const (
 	update  action = iota // remember the visited states, and send no reply
 	execute               // execute the task, and send its trace
-	retrace               // send the trace before each step, so that the last one is known if the process ends; then send an empty reply
+	retrace               // send the trace before each step, so that the last step is known if the process ends; then send an empty reply
 	replay                // replay the steps of the task
 )
 
-// A reply contains the result of one task. The first reply of a new process contains no result, and
-// only says that the process is ready.
+// A reply contains the result of one task. A new process's first reply contains no result; it only
+// signals that the process is ready.
 type reply struct {
 	Err        string
-	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
+	Strategies []lock.Strategy  // the requested descriptions, without the strategies' functions
 	Actors     []schedule.Actor // the actors that take part; set only in the first reply
 	Trace      *search.Trace
 	Replayed   sim.Record
@@ -79,7 +80,7 @@ type reply struct {
 func startChild(command []string, o opening, visited search.Visited) (*child, error) {
 	c := &child{command: command, opening: o, visited: visited}
 	err := c.start()
-	if ended, ok := errors.AsType[*endedError](err); ok && ended.hung { // on a busy machine, the process may only have got no CPU time
+	if ended, ok := errors.AsType[*endedError](err); ok && ended.hung { // retry, because on a busy machine the process may just have got no CPU time
 		err = c.start()
 	}
 	return c, err
@@ -89,8 +90,8 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// GOGC=400 makes garbage collections rare, because each child has only one processor. The
-	// function deepStacks works only with adaptivestackstart=1.
+	// Each child has only one processor, so GOGC=400 makes garbage collections rare. The function
+	// deepStacks needs adaptivestackstart=1.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -106,8 +107,8 @@ func (c *child) start() error {
 	return err
 }
 
-// connect starts the process. Requests and replies go through two extra pipes, because the strategy
-// may use standard input and output.
+// connect starts the process. The strategy may use standard input and output, so requests and
+// replies go through two extra pipes.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -166,8 +167,8 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute runs a task in the child process. If the task makes that process exit or hang, Execute
-// starts a new one.
+// Execute runs a task in the child process. If the process exits or hangs, Execute starts a new
+// one.
 func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	r, err := c.ask(request{Do: execute, Task: task})
 	if end, ok := errors.AsType[*endedError](err); ok {
@@ -176,7 +177,7 @@ func (c *child) Execute(task search.Task) (*search.Trace, error) {
 	return r.Trace, err
 }
 
-// traceOfCrash executes a task again, to find out at which step its process exited or hung. It then
+// traceOfCrash runs a task again, to find out at which step its process exited or hung. It then
 // starts a new process.
 func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
 	if err := c.start(); err != nil {
@@ -213,7 +214,7 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child process for descriptions of strategies that this process does not know. It
+// Describe describes strategies that this process does not know, by asking a child process. It
 // returns an error that wraps [ErrEnded] if the child ends first.
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
@@ -223,8 +224,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning of its input, because the first stack of a panic is
-// the most useful one.
+// head is a writer that keeps only the beginning of its input. That is enough, because a panic's
+// first stack is the most useful one.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

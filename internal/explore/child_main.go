@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work executes the requests of a parent process until there are no more. It adds the user's
+// Work executes a parent process's requests until the parent closes the pipe. It adds the user's
 // strategies in own to the Config that it receives.
 //
 // Work does not use standard input or output, because a strategy may print to them.
@@ -49,12 +49,12 @@ func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	return err
 }
 
-// deepStacks makes new goroutines start with large stacks, because growing small stacks takes a
-// quarter of the search time.
+// deepStacks makes new goroutines start with large stacks. Otherwise, growing small stacks would
+// take a quarter of the search time.
 //
 // The runtime chooses the initial stack size from the average stack size at the last garbage
-// collection. deepStacks raises this average: it starts many goroutines with deep stacks, runs the
-// garbage collector, and keeps the goroutines alive until the caller calls end.
+// collection. To raise this average, deepStacks starts many goroutines with deep stacks and runs
+// the garbage collector. The goroutines stay alive until the caller calls end.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})
@@ -73,7 +73,7 @@ func deepStacks() (end func()) {
 	return func() { close(ended) }
 }
 
-// server is the part of a child process that executes the requests of the parent process.
+// server executes the parent process's requests in a child process.
 type server struct {
 	local    *local
 	patience time.Duration
@@ -88,7 +88,7 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// callTimed calls f. If f exceeds the time limit for a schedule, callTimed reports the hang and
+// callTimed calls f with the timeout of a schedule. If f times out, callTimed reports the hang and
 // ends the process.
 func (s *server) callTimed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
@@ -121,8 +121,8 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 	return err
 }
 
-// answer executes a request and sends the reply. It sends no reply to a request that only passes on
-// visited states.
+// answer executes a request and sends the reply. A request that only passes on visited states gets
+// no reply.
 func (s *server) answer(r request) error {
 	s.local.Update(r.Visited)
 	if r.Do == update {

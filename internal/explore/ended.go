@@ -13,8 +13,8 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// ErrEnded means that the strategy made its process exit or hang before any schedule could run.
-// StackOf returns the stack at that time.
+// ErrEnded means that the strategy's process exited or hung before any schedule could run. StackOf
+// returns the stack at that time.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
 // endedError describes how a strategy ended its process.
@@ -27,8 +27,8 @@ type endedError struct {
 func (e *endedError) Error() string { return e.how }
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// StackOf returns the goroutine stacks of a strategy that made its process end or hang. err must
-// wrap ErrEnded. The result is "" if the stacks are unknown.
+// StackOf returns the goroutine stacks of a process that ended or hung, or "" if they are unknown.
+// err must wrap ErrEnded.
 func StackOf(err error) string {
 	if end, ok := errors.AsType[*endedError](err); ok {
 		return end.stack
@@ -36,8 +36,8 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits for the process to exit, and returns an error that says why it exited. If the
-// process left no message, the error contains cause.
+// endedBy waits for the process to exit, and returns an error with the reason. If the process left
+// no message, the error contains cause.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
 	end := &endedError{stack: tidyStack(panicText.FindString(c.printed.b.String()))}
@@ -50,13 +50,12 @@ func (c *child) endedBy(cause error) error {
 	case c.cmd.ProcessState == nil:
 		end.how = fmt.Sprintf("the process ended: %v", cause)
 	default:
-		end.how = fmt.Sprintf("the process ended with %s, for example by a call of os.Exit", c.cmd.ProcessState)
+		end.how = fmt.Sprintf("the process ended with %s, for example by calling os.Exit", c.cmd.ProcessState)
 	}
 	return end
 }
 
-// hungAt returns the error for a process that hung. stack is empty if the process could not report
-// it.
+// hungAt returns the error for a hung process. stack is empty if the process could not report it.
 func (c *child) hungAt(stack string) error {
 	_ = c.close()
 	return &endedError{hung: true, stack: tidyStack(scheduleStacks(stack)), how: fmt.Sprintf(
@@ -71,8 +70,8 @@ var panicText = regexp.MustCompile(`(?ms)^(panic|fatal error): .*`)
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps the stacks of goroutines that run the strategy, and drops those of the
-// search itself.
+// scheduleStacks keeps the stacks of goroutines that run the strategy, and drops the search's own
+// stacks.
 func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
@@ -87,8 +86,8 @@ func scheduleStacks(stacks string) string {
 	return strings.Join(kept, "\n\n")
 }
 
-// volatile matches the parts of a stack that differ from run to run, such as addresses, so that
-// they can be replaced.
+// volatile matches the parts of a stack that differ between runs, such as addresses, so that
+// tidyStack can replace them.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -100,7 +99,7 @@ var volatile = []struct {
 	{regexp.MustCompile(` \[recovered.*\]`), ""},
 }
 
-// maxStack is the maximum number of lines in a reported stack.
+// maxStack is the maximum length of a reported stack in lines.
 const maxStack = 200
 
 func tidyStack(stack string) string {
@@ -111,8 +110,8 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that makes its process exit or hang even if only one
-// driver uses the lock.
+// endedAlone returns the result for a strategy whose process exits or hangs even if only one driver
+// uses the lock.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
@@ -121,8 +120,8 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf converts steps to moments. The moments contain no state, because the process that knew
-// the state has ended.
+// momentsOf converts steps to moments without a state, because the process that knew the state has
+// ended.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

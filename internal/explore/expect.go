@@ -11,11 +11,11 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that do more harm in a search than on real servers. A search with the fault in
-// Faults may also find the failures that are expected for the fault in As.
+// Wider lists faults that do more harm in a search than on real servers. With a fault in Faults, a
+// search may also find the failures that we expect under the fault As.
 var Wider = []struct {
 	Faults []catalog.Fault
-	Of     lock.Backend // the entry applies to strategies that store their locks on this backend
+	Of     lock.Backend // the backend on which the strategies store their locks
 	As     catalog.Fault
 	Why    string // the reason, as one or more sentences
 }{
@@ -24,8 +24,8 @@ var Wider = []struct {
 	{[]catalog.Fault{catalog.Latency}, lock.Redis, catalog.Crash, "in a search, a request may also arrive after its caller has given up, and for the server this looks like a dead caller. In `run`, only replies are late"},
 }
 
-// Claimed returns the verdict that a search should reach for a strategy under a fault. It never
-// returns [catalog.NA], because a fault without an effect counts as safe.
+// Claimed returns the verdict that a search should reach for a strategy under a fault. A fault
+// without an effect counts as safe, so Claimed never returns [catalog.NA].
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -59,8 +59,8 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder returns the verdict that we expect on the order alone, without the other properties
-// of the lock.
+// expectedOrder returns the verdict that we expect for the order only. It ignores the lock's other
+// properties.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -87,13 +87,13 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains the verdicts that we expect on the order and on all properties together. An empty
-// verdict means that we expect nothing in particular.
+// claims contains the verdicts that we expect for the order only, and for all properties together.
+// An empty verdict means that we expect nothing in particular.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
-		return claims{} // the expectation applies only to several instances
+		return claims{} // we expect nothing from a single instance
 	}
 	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
 		return claims{}
@@ -108,8 +108,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// faultsOfStep returns the faults that can cause a step. For example, a slow database looks like a
-// partition. If the step is not caused by a fault, the result contains only "".
+// faultsOfStep returns the faults that can cause a step. There may be several, because for example
+// a slow database looks like a partition. If no fault causes the step, the result contains only "".
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -156,8 +156,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// mistakes lists the failure modes that are mistakes of the lock itself. A claim about a fault covers
-// them only if the registry says that the strategy has this mistake.
+// mistakes lists the failure modes that are mistakes in the lock itself. We expect them only if the
+// registry says that the strategy has this mistake.
 var mistakes = []string{"F5", "F6", "F7", "F26"}
 
 func unclaimedMode(set sim.Setting, mode string) bool {
@@ -185,21 +185,21 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether a fault makes the strategy leave its lock on the server, because it
-// no longer recognizes the lock as its own.
+// leavesBehind reports whether a fault makes the strategy leave its lock on the server because the
+// strategy no longer recognizes the lock as its own.
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two faults together can leave a lock on the server. One loses the
-// reply that grants the lock, and the other prevents the clean-up.
+// keepsLostGrant reports whether two faults together can leave a lock on the server. The first
+// loses the reply to the acquire, and the second prevents the clean-up.
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
-// losesLease reports whether the fault can end a lease on a Redis server early, so that a second
-// client gets the lock too.
+// losesLease reports whether the fault can end a Redis lease early, so that a second client also
+// gets the lock.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0

@@ -5,12 +5,12 @@
 // until a step of the schedule lets the call continue. The search tries schedules with few
 // preemptions and faults first.
 //
-// An actor is one attempt by one driver to grab the order. Between reading the order and writing the
-// winner, it works for a while.
+// An actor is one attempt by one driver to grab the order. It reads the order, works for a while,
+// and then writes the winner.
 //
-// Begin reading with Search, or with Replay for a single schedule. Package search chooses the
-// schedules, and package sim executes them. Each worker runs in its own process, because a strategy
-// may crash or hang its process.
+// Start reading at Search, or at ReplayBy for a single schedule. Package search chooses the
+// schedules, and package sim executes them. A strategy may crash or hang, so each worker runs in
+// its own process.
 package explore
 
 import (
@@ -32,14 +32,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config configures a search. The zero value of a field means its default.
+// Config configures a search. The zero value of each field selects its default.
 type Config struct {
 	Strategies  []string
 	Own         []lock.Strategy // additional strategies that are not in the registry
 	Actors      int             // default: 2
-	Preemptions int             // the most preemptions that one schedule may contain; default: 0
+	Preemptions int             // the maximum number of preemptions in one schedule; default: 0
 	Faults      []catalog.Fault // the kinds of faults that the search may inject; default: none
-	FaultCount  int             // the most faults that one schedule may contain; default: 0
+	FaultCount  int             // the maximum number of faults in one schedule; default: 0
 	Properties  []string        // the properties to check; default: all
 
 	Guard  order.Guard // default: the strategy's own guard
@@ -49,28 +49,28 @@ type Config struct {
 	Wait   time.Duration // how long an actor waits for the lock; by default, each actor tries once
 
 	Nodes     int // the number of Redis servers of a Redlock; default: 3
-	Stock     int // the number of units of the order; default: 1
-	Instances int // the number of instances that the actors are distributed over; default: 2
-	// SecondTry gives the first two actors the same driver, to test a driver that tries twice.
+	Stock     int // the order's number of units; default: 1
+	Instances int // the number of instances that share the actors; default: 2
+	// SecondTry tests a driver that tries twice, by giving the first two actors the same driver.
 	SecondTry bool
 
-	Seconds   float64 // the time limit for each strategy; default: no limit
-	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command is the command line of a child process that calls Work. If it is nil, all schedules
-	// run in this process, and a strategy may crash it.
+	Seconds   float64 // the timeout for each strategy; default: none
+	Schedules int     // the maximum number of schedules for each strategy; default: no limit
+	// Command is the command line of a child process that calls Work. If Command is nil, all
+	// schedules run in this process, so a strategy may crash it.
 	Command []string
 	Workers int // default: 1
-	// Patience is how much real time one schedule may take before the search considers it hung. The
+	// Patience is the real-time timeout of one schedule, after which the search reports a hang. The
 	// default is 5 s.
 	Patience time.Duration
-	// First stops the search at the first failure.
+	// First makes the search stop at the first failure.
 	First bool
-	// Everything makes the search look for one failure for each combination of a property and a set
-	// of faults. Otherwise, it looks for one failure for each property.
+	// Everything makes the search look for one failure per combination of a property and a set of
+	// faults. Otherwise, one failure per property is enough.
 	Everything bool
 
-	// NoMerge and NoReduce turn off optimizations, so that tests can show that the search finds the
-	// same failures without them.
+	// NoMerge and NoReduce turn off optimizations. With them, tests check that the search finds the
+	// same failures either way.
 	NoMerge  bool // do not merge equal states
 	NoReduce bool // try independent calls in every order
 
@@ -86,7 +86,7 @@ const (
 	DefaultNodes  = 3
 )
 
-// A Config with values above these limits is invalid.
+// These are the limits of a Config. A Config with higher values is invalid.
 const (
 	MaxActors      = 4
 	MaxNodes       = 7
@@ -125,7 +125,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(knownNames("fault", c.Faults, Faults), knownNames("property", c.Properties, Properties))
 }
 
-// Faults and Properties list what a search supports. The most important ones come first.
+// Faults and Properties list what a search supports, most important first.
 var (
 	Faults     = catalog.FaultsBy(catalog.Explore)
 	Properties = catalog.PropertiesBy(catalog.Explore)
@@ -144,14 +144,14 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a search that ran out of time. The result of such a search may differ
-// from run to run.
+// TimeOver is the Reason of a search that timed out. The result of a timed-out search may differ
+// between runs.
 const TimeOver = search.TimeOver
 
-// Level counts the schedules that have a certain number of preemptions and faults.
+// Level counts the schedules with a certain number of preemptions and faults.
 type Level = search.Level
 
-// Moment is one step of a replay, together with the state after that step.
+// Moment is one step of a replay and the state after it.
 type Moment = sim.Moment
 
 // Bubble runs a function in virtual time, with the help of testing/synctest.
@@ -162,14 +162,14 @@ type Result struct {
 	Strategy  string
 	Guard     order.Guard
 	Verdict   catalog.Verdict
-	Expected  catalog.Verdict // the expected verdict according to the registry; empty if the registry expects none
+	Expected  catalog.Verdict // the verdict that the registry predicts, or empty
 	Complete  bool            // whether every schedule within the limits was executed
 	Reason    string          // why the search is incomplete or the verdict is unknown; otherwise empty
 	Levels    []Level
 	Schedules int
 	States    int
 	Elapsed   time.Duration
-	Part      string    // the name of this search in a portfolio; empty for the first search
+	Part      string    // this search's name in a portfolio; empty for the first search
 	Parts     []Result  // the results of the further searches of a portfolio
 	Failures  []Failure // the shortest failure of each property; while the search runs, only failures that can no longer change
 
@@ -190,15 +190,15 @@ type Failure struct {
 	Kind     string // the faults in the schedule, if failures are grouped by faults; otherwise empty
 	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed means that we do not expect this failure of the strategy. It is false in a replay,
-	// and if there is no expectation.
+	// Unclaimed means that we do not expect this failure for the strategy. In a replay, or without
+	// an expectation, it is false.
 	Unclaimed bool
 }
 
-// Watch is called with the results so far while a search runs.
+// Watch receives the results so far while a search runs.
 type Watch func(Result)
 
-// Search searches for failures of each strategy. When ctx ends, it returns the results so far and
+// Search looks for failures of each strategy. When ctx ends, it returns the results so far and
 // ctx's error.
 //
 // Search returns ErrConfig if cfg is invalid. If there are several strategies and one cannot be
@@ -207,7 +207,7 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	return searchEach(ctx, bubble, cfg, progress, searchOne)
 }
 
-// A searcher searches for failures of one strategy. It returns the results so far when ctx ends.
+// A searcher looks for failures of one strategy. When ctx ends, it returns the results so far.
 type searcher func(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error)
 
 func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, search searcher) ([]Result, error) {
@@ -236,8 +236,8 @@ func searchEach(ctx context.Context, bubble Bubble, cfg Config, progress Watch, 
 	return results, ctx.Err()
 }
 
-// unexplorableError explains why a strategy cannot be explored. If the Config is the reason, it
-// wraps ErrConfig.
+// unexplorableError explains why a strategy cannot be explored. If the Config is the reason, the
+// error wraps ErrConfig.
 type unexplorableError struct {
 	of     error // either ErrConfig or nil
 	reason string
@@ -257,7 +257,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	visited := search.Visited{}
 	workers, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
-	result := func(s search.Summary) Result { // without the failures, which are confirmed later
+	result := func(s search.Summary) Result { // leaves out the failures, because they are confirmed later
 		return Result{
 			Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
 			Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
@@ -291,7 +291,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]Failure{}}
 	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {
-			r.Failures, _ = confirmed.failures(s, true) // the same call at the end returns its error again
+			r.Failures, _ = confirmed.failures(s, true) // the final call returns any error again
 			r.Failures = judgeClaims(cfg, set, r.Failures)
 			progress(r)
 		}
@@ -311,7 +311,7 @@ func closeAll(workers []worker) {
 }
 
 // startWorkers starts one worker in this process, or several child processes. If some children fail
-// to start, it returns the error together with the others, so that the caller can close them.
+// to start, it returns an error and the other workers, so that the caller can close those.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) ([]worker, error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -363,8 +363,8 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting returns the parameters that all schedules of one strategy share. It returns an error
-// if the strategy does not support them.
+// newSetting returns the parameters that all schedules of one strategy share, or an error if the
+// strategy does not support them.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

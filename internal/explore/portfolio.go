@@ -27,7 +27,7 @@ type Part struct {
 }
 
 // Portfolio returns the searches that follow the first one if the user sets no limits. Each takes
-// only a few seconds, and reaches schedules that a single short search would miss.
+// only a few seconds, but reaches schedules that a single short search would miss.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -70,10 +70,10 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio runs the search cfg for each strategy, and then the searches of its Portfolio.
-// The latter report only failures that no earlier search has found.
+// SearchPortfolio runs the search cfg for each strategy, followed by the searches of its Portfolio.
+// These further searches report only new failures.
 //
-// All searches for one strategy share a time limit, of which the first search may use two fifths.
+// All searches for one strategy share a timeout, of which the first search may use two fifths.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
@@ -121,14 +121,14 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// endedProcess reports whether the strategy crashed or hung its process. In that case, further
-// searches would show nothing new.
+// endedProcess reports whether the strategy crashed or hung its process. If so, further searches
+// would show nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// IsUnexpected reports whether the verdict or a failure differs from what we expect. In a series of
-// searches, it compares the verdict only of the first one, because a single search may miss an
+// IsUnexpected reports whether the verdict or a failure differs from what we expect. In a
+// portfolio, it compares only the first search's verdict, because a further search may miss an
 // expected failure.
 func (r Result) IsUnexpected() bool {
 	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)

@@ -22,7 +22,7 @@ const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer replays each failure several times, to make sure that it can be reproduced.
+// confirmer replays each failure several times, to make sure that the failure is reproducible.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -32,8 +32,8 @@ type confirmer struct {
 type findingID struct{ property, kind string }
 
 // failures replays the failures that the search has found, and returns them. If settled is true, it
-// skips those for which the search may still find a shorter schedule. It returns an error if a
-// failure cannot be reproduced.
+// skips failures for which the search may still find a shorter schedule. If a failure is not
+// reproducible, it returns an error.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -54,8 +54,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result. If a failure cannot be reproduced, the
-// verdict becomes unknown.
+// conclude adds the confirmed failures to the result. If a failure is not reproducible, the verdict
+// becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -65,8 +65,8 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf describes the faults in a schedule, such as "a lease ends, crash", so that failures with
-// the same faults form a group.
+// kindOf names the faults in a schedule, such as "a lease ends, crash". The search groups failures
+// by this name.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -80,8 +80,8 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce runs the schedule of a failure several times, to confirm the failure. It does not run a
-// schedule that crashed or hung its process.
+// reproduce confirms a failure by running its schedule several times. It does not repeat a schedule
+// that crashed or hung its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -108,14 +108,15 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	return failure, nil
 }
 
-// modeOf returns the id of the known failure mode that explains a violation, such as "F11". It
-// returns "" if none fits.
+// modeOf returns the failure mode that explains a violation, such as "F11", or "" if no known mode
+// fits.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark sets Broken to true for each moment from the given step on, and to false for earlier ones.
+// mark sets Broken to true for each moment from the given step on, and to false for earlier
+// moments.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -146,9 +147,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// ReplayBy executes one schedule in a child process, because the strategy may crash its process. If
-// strategy is empty, it uses the strategy that the schedule names. A replay without a failure does
-// not prove that the strategy is safe.
+// ReplayBy executes one schedule. If strategy is empty, it uses the strategy that the schedule
+// names. The schedule runs in a child process, because the strategy may crash its process. A replay
+// without a failure does not prove that the strategy is safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }

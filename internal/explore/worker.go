@@ -25,8 +25,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker in this process. If given is not nil, it contains the actors.
-// Otherwise, cfg sets their number. The worker may share the map visited with the search.
+// newLocal creates a worker in this process. It uses the actors in given; if given is nil, cfg sets
+// their number. The worker may share the map visited with the search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -35,8 +35,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// If the lock uses the driver's id as its token, let one of the drivers send its request twice,
-	// because the two requests then share a token. This needs two instances, and orders of one unit.
+	// If the lock uses the driver ID as its token, let one driver send its request twice, so that
+	// two requests share a token. This test needs two instances and a one-unit order.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}

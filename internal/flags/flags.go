@@ -1,9 +1,9 @@
-// Package flags describes the flags of a command as data: how to parse a flag, its help text, and
-// what it requires or excludes.
+// Package flags describes a command's flags as data: how to parse each flag, its help text, and
+// which flags it requires or excludes.
 //
-// It is based on package ff, which adds environment variables and configuration files to the
-// standard package flag. Start reading at Flag and Parse. value.go parses values, rule.go checks
-// rules between flags, and help.go prints the help.
+// It is based on package ff, which adds environment variables and config files to the standard
+// package flag. Start reading at Flag and Parse. value.go parses values, rule.go checks rules
+// between flags, and help.go prints the help.
 package flags
 
 import (
@@ -30,8 +30,8 @@ func Usage(format string, args ...any) error {
 // Flag describes one flag of a command.
 type Flag struct {
 	Name  string
-	Arg   string // placeholder for the value in the help, such as N; empty for a switch
-	About string // text for the help; a flag without this text is not shown in the help
+	Arg   string // value placeholder in the help, such as N; empty for a switch
+	About string // help text; the help hides a flag without one
 	Value flag.Value
 }
 
@@ -40,12 +40,11 @@ func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
 
-// secrets lists the flags that contain passwords or tokens, whose values must not appear in
-// messages.
+// secrets lists the flags that contain passwords or tokens. Messages must not show their values.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label returns a flag and its value for use in a message, such as "-ttl 0s". It shortens a long
-// value and omits a secret one.
+// Label formats a flag and its value for a message, such as "-ttl 0s". It shortens a long value and
+// omits a secret one.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -68,11 +67,10 @@ func (HelpError) Unwrap() error { return flag.ErrHelp }
 
 // Line is a parsed command line.
 type Line struct {
-	Args  []string // arguments that are not flags
-	Flags []string // flags on the command line in their order, each as -name=value
+	Args  []string // non-flag arguments
+	Flags []string // command-line flags in order, each as -name=value
 
-	// Places maps each flag that was set in a file to its place in that file, such as
-	// "my.yaml:3:7".
+	// Places maps each flag that a file sets to its place in that file, such as "my.yaml:3:7".
 	Places map[string]string
 
 	values map[string]string // last value of each flag, whether from the command line, the environment or a file
@@ -85,8 +83,8 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label returns a flag and its value for use in a message. If the flag was set in a file, it
-// returns the place in that file instead of the value.
+// Label formats a flag and its value for a message. If a file sets the flag, it shows the place in
+// that file instead of the value.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -102,7 +100,7 @@ func (l *Line) Label(name string) string {
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // discard its output, because the caller prints errors and help
+	fs.SetOutput(io.Discard) // discard the output, because the caller prints errors and help
 	for _, f := range flags {
 		fs.Var(recorder{f.Value, f.Name, line}, f.Name, f.About)
 	}
@@ -134,8 +132,7 @@ func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error
 	return line, err
 }
 
-// explain returns an error of package flag in better words. For an unknown flag, it suggests a
-// similar one.
+// explain rewords an error from package flag. For an unknown flag, it suggests a similar one.
 func (l *Line) explain(err error, flags []Flag) error {
 	if l.failed != nil {
 		return l.failed
@@ -166,7 +163,7 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag.Value that also stores the values of the flag in a Line.
+// recorder is a flag.Value that also stores the flag's values in a Line.
 type recorder struct {
 	flag.Value
 	name string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// lineWidth is the maximum length of a line in the help.
+// lineWidth is the maximum line length in the help.
 const lineWidth = 100
 
 // Print prints all flags that are not hidden, with their help texts and defaults.

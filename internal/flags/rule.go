@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Rule says what a flag needs or excludes. Needs and Excludes are lists of conditions, separated by
-// commas. A condition is a flag, such as "-db", or one of the facts passed to Check, such as "a
+// Rule defines what a flag needs or excludes. Needs and Excludes are comma-separated lists of
+// conditions. A condition is a flag, such as "-db", or one of the facts passed to Check, such as "a
 // fault".
 type Rule struct {
-	Flags    string // flags to which the rule applies, separated by spaces
-	Excludes string // conditions that must not all be true together with the flag
-	Needs    string // conditions of which one must be true; otherwise the rule is broken
+	Flags    string // flags to which the rule applies, space-separated
+	Excludes string // conditions that must not all be true when the flag is given
+	Needs    string // conditions of which at least one must be true
 	Wrong    string // what is wrong, for the error message
 	Do       string // how to correct it, for the error message
 }

@@ -14,13 +14,13 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A Parser converts text into a value. Its error says which values are valid.
+// A Parser converts text into a value. Its error lists the valid values.
 type Parser[T any] func(text string) (T, error)
 
 type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
-	get   func() T // returns the default for the help; nil if there is none to show
+	get   func() T // returns the default that the help shows; nil if there is none
 	// isSwitch tells package flag that the flag takes no argument, so that -x means -x=true.
 	isSwitch bool
 }
@@ -40,7 +40,7 @@ func Switch(on *bool) flag.Value {
 	return value[bool]{parse: Where(strconv.ParseBool, nil, "must be true or false"), set: func(v bool) { *on = v }, isSwitch: true}
 }
 
-// IsBoolFlag implements an optional interface of package flag, for flags without an argument.
+// IsBoolFlag tells package flag whether the flag takes no argument.
 func (v value[T]) IsBoolFlag() bool { return v.isSwitch }
 
 // Set parses the value and stores the result.
@@ -52,7 +52,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default value for the help. It returns "" for a zero value or a list.
+// String returns the default value for the help, or "" for a zero value or a list.
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -67,8 +67,8 @@ func (v value[T]) String() string {
 	return ""
 }
 
-// Where returns a Parser that accepts a text if parse accepts it and valid returns true for the
-// value. valid may be nil. Otherwise, the Parser returns an error with the text in wrong.
+// Where returns a Parser that accepts text if parse does and valid returns true for the value.
+// Otherwise, the Parser returns an error with the text in wrong. valid may be nil.
 func Where[T any](parse Parser[T], valid func(T) bool, wrong string) Parser[T] {
 	return func(text string) (T, error) {
 		v, err := parse(text)
@@ -121,7 +121,7 @@ func Join[S ~string](names []S) string {
 // Duration parses any duration.
 var Duration = Where(time.ParseDuration, nil, "must be a duration such as 30s, 500ms or 1m30s")
 
-// AtLeast returns a Parser that accepts durations of at least this length.
+// AtLeast returns a Parser that accepts durations of at least this value.
 func AtLeast(least time.Duration) Parser[time.Duration] { return Between(least, math.MaxInt64) }
 
 // Between returns a Parser that accepts durations between two limits.
@@ -146,10 +146,10 @@ func WholeNumber(least, most int) Parser[int] {
 	return Where(strconv.Atoi, valid, fmt.Sprintf("must be a whole number from %d to %d", least, most))
 }
 
-// Seed parses a seed for random numbers.
+// Seed parses a random seed.
 var Seed = Where(func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }, nil, "must be a whole number of 0 or more")
 
-// List parses a list that is separated by commas. Empty elements are not allowed.
+// List parses a comma-separated list without empty elements.
 func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
@@ -160,9 +160,9 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words, and calls find to get the values for each word. A word may be a
-// group such as "all". Groups may overlap, but no word may occur twice. If same reports that two values
-// are equal, the result contains only the first.
+// Each parses a list of words, and calls find for the values of each word. A word may be a group
+// such as "all". Groups may overlap, but no word may occur twice. Of values that same reports as
+// equal, the result contains only the first.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {

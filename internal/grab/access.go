@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover logs a panic in a handler and responds with status 500. It passes http.ErrAbortHandler on
-// to net/http, which handles it.
+// recover logs a panic in a handler and responds with status 500. It leaves http.ErrAbortHandler to
+// net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -35,15 +35,15 @@ func (a api) recover(c *gin.Context) {
 	c.Next()
 }
 
-// sameSite rejects requests from pages of other sites. If only this host can reach the instance, it
-// also rejects any request with another host name, to prevent DNS rebinding.
+// sameSite rejects requests from web pages on other sites. If only this host can reach the
+// instance, it also rejects any request with another host name, to prevent DNS rebinding.
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
 		return
 	}
 	if err := crossOrigin.Check(c.Request); err != nil {
-		refuse(c, http.StatusForbidden, "cross-site request refused: call this from a page of this instance, or from a program")
+		refuse(c, http.StatusForbidden, "cross-site request refused: call it from one of this instance's pages, or from a program")
 	}
 }
 
@@ -77,7 +77,7 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if a request must not select the strategy. Other hosts must not select
+// mayUse returns an error if requests must not select this strategy: other hosts must not select
 // strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
@@ -86,7 +86,7 @@ func (a api) mayUse(name string) error {
 	return nil
 }
 
-// CheckToken returns an error if token is not valid in an HTTP header. An empty token is valid.
+// CheckToken returns an error if token cannot be sent in an HTTP header. An empty token is valid.
 func CheckToken(token string) error {
 	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
 		return errors.New("not a valid header value: remove control characters and surrounding spaces")

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Outcome is the result of a grab as the client sees it.
+// Outcome is a grab's result as the client sees it.
 type Outcome string
 
 // These are the possible outcomes. After a Timeout, the driver may still have won the order.
@@ -37,13 +37,13 @@ type Answer struct {
 	Token    string  `json:"token,omitempty"`
 	Fence    uint64  `json:"fence,omitempty"`
 	WaitedMS float64 `json:"waited_ms"` // time until the driver had the lock
-	HeldMS   float64 `json:"held_ms"`   // time from then until it released the lock
+	HeldMS   float64 `json:"held_ms"`   // time for which the driver held the lock
 	Error    string  `json:"error,omitempty"`
 
 	Status int `json:"-"` // the HTTP status code
 }
 
-// errorAnswer is the answer to a request that failed with the error err.
+// errorAnswer is the response to a request that failed with the error err.
 type errorAnswer struct {
 	err     error
 	status  int // the HTTP status code
@@ -51,8 +51,8 @@ type errorAnswer struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for the outcome Taken if the order has several units and the driver already
-// has as many as one driver may have. Other drivers may still get units.
+// PerDriver is the reason for the outcome Taken if an order has several units and the driver
+// already has as many as it may have. Other drivers may still get units.
 const PerDriver = "per_driver"
 
 // LeaseLost is the reason for a failed grab that wrote nothing because it had lost the lock.
@@ -61,7 +61,7 @@ const LeaseLost = "lease_lost"
 // Cancelled is the reason for a failed grab whose client has disconnected.
 const Cancelled = "cancelled"
 
-// errorAnswers maps errors to answers. The first entry that matches an error applies.
+// errorAnswers maps errors to responses. The first match wins.
 var errorAnswers = []errorAnswer{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -92,9 +92,9 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// errorAnswerTo returns the answer for err. If the table has no entry for err, the answer says that
-// another server has failed and that nothing was written. Errors of a write whose result is unknown
-// have an entry, because they wrap errUnknown.
+// errorAnswerTo returns the response for err. By default, it says that another server has failed
+// and that nothing was written. This is safe, because an error from a write with an unknown result
+// wraps errUnknown and so has its own entry.
 func errorAnswerTo(err error) errorAnswer {
 	for _, v := range errorAnswers {
 		if errors.Is(err, v.err) {

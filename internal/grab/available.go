@@ -9,7 +9,7 @@ import (
 	"grablab/internal/order"
 )
 
-// backends lists the servers that a strategy may need, with the flags that set their addresses.
+// backends lists the servers that a strategy may need, and the flags that set their addresses.
 var backends = []struct {
 	need  lock.Backend
 	name  string
@@ -24,7 +24,7 @@ var backends = []struct {
 }
 
 // locksRows reports whether the database supports row locks and named locks. If the database does
-// not respond, we assume that it does.
+// not respond, it returns true.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false
@@ -38,8 +38,8 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// missingBackend returns the names of the servers that the strategy needs but env lacks, or "" if
-// there are none.
+// missingBackend names the servers that the strategy needs but env lacks. If there are none, it
+// returns "".
 func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

@@ -17,7 +17,7 @@ func decode(b []byte, v any) error {
 		return badRequest("bad_body", "%s", whatIsWrong(err))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return badRequest("bad_body", "extra data after the JSON object: send one object only")
+		return badRequest("bad_body", "extra data after the JSON object: send only one object")
 	}
 	return nil
 }

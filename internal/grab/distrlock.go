@@ -18,8 +18,8 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // for a key or a uuid, in bytes
-	// distrPrefix begins all keys of this API, so that they differ from the keys of the lock
-	// strategies.
+	// distrPrefix begins all keys in this API, so that they cannot collide with lock strategies'
+	// keys.
 	distrPrefix = "distr:"
 )
 
@@ -29,7 +29,7 @@ type Locked struct {
 }
 
 // Released is the response body of POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was
-// released, and 0 if not.
+// released, and 0 otherwise.
 type Released struct {
 	Released int `json:"released"`
 }
@@ -63,11 +63,10 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if name is not valid as a key or uuid. what is the word for it in the
-// error.
+// checkName returns an error if name is not a valid key or uuid. The error calls the name what.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
-		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)
+		return badRequest("bad_"+what, "the %s must have 1 to %d bytes", what, maxDistrName)
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {

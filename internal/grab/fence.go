@@ -10,7 +10,7 @@ import (
 )
 
 // behindError means that the database has already seen this fencing token or a higher one for the
-// order. Either the lease is old, or Redis has lost its counter of fencing tokens.
+// order. Either the lease is old, or Redis has lost its fencing token counter.
 type behindError struct {
 	fence uint64 // the highest fencing token that the order has seen
 	cause error
@@ -19,8 +19,8 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the error for a grab whose fencing token the database has refused. If another
-// driver already has the order, the error is order.ErrTaken.
+// judgeStale returns the error for a grab whose fencing token the database has rejected. If another
+// driver already has the order, that is order.ErrTaken.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken
@@ -31,13 +31,13 @@ func (a *attempt) judgeStale(row order.Order, stale error) error {
 	return &behindError{row.Fence, stale}
 }
 
-// raise sets the counter of fencing tokens to at least fence.
+// raise sets the fencing token counter to at least fence.
 func (a *attempt) raise(ctx context.Context, fence uint64) error {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
 	defer end()
 
 	if err := a.lock.Locker.(lock.FenceRaiser).Raise(ctx, a.key(), fence); err != nil {
-		return fmt.Errorf("grab: cannot raise the counter of fencing tokens: %w", err)
+		return fmt.Errorf("grab: cannot raise the fencing token counter: %w", err)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package grab lets a driver grab an order: it takes the lock, reads the order, works, writes the
-// winner, and releases the lock. The write of the winner is called a claim. Start reading at
+// winner, and releases the lock. Writing the winner is called a claim. Start reading at
 // Service.Grab.
 package grab
 
@@ -27,7 +27,7 @@ type Request struct {
 	TryOnce  bool   // do not wait for the lock
 }
 
-// Grab tries to grab an order and records what happens in the history.
+// Grab tries to grab an order and records the steps in the history.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
 	if req.Strategy != "" && req.Strategy != a.lock.Name {
@@ -98,12 +98,12 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs limits how often one request raises the counter of fencing tokens. Once is enough,
-// unless Redis loses the counter again.
+// maxRepairs limits how often one request raises the fencing token counter. Once is enough, unless
+// Redis loses the counter again.
 const maxRepairs = 3
 
 // lockWithRepair takes the lock and tries to win the order. If the database has already seen a
-// higher fencing token for the order, it raises the counter of tokens and tries again.
+// higher fencing token for the order, it raises the fencing token counter and retries.
 func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -152,8 +152,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// These timeouts limit the release of the lock and the write of the winner, which both continue
-// after the client has disconnected.
+// These are the timeouts for releasing the lock and for writing the winner. Both continue after the
+// client has disconnected, so the request's own timeout does not end them.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -207,8 +207,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// limitWait returns a context that limits the wait for the lock to the remaining waiting time of
-// the request. With TryOnce, the limit is 0.
+// limitWait returns a context that limits the wait for the lock to the request's remaining waiting
+// time. With TryOnce, the limit is 0.
 func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -223,8 +223,8 @@ func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work under the lock. This context is cancelled if the lease
-// is lost, unless OnLost is Ignore. The caller must call the returned function.
+// whileHeld returns a context for the work under the lock. Unless OnLost is Ignore, the context is
+// cancelled if the lease is lost. The caller must call the returned function.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -280,7 +280,7 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 }
 
 // checkLimit returns order.ErrLimit if the driver already has as many units as one driver may have.
-// It does nothing if the write checks this limit.
+// If the write itself checks this limit, checkLimit does nothing.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -296,8 +296,8 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 }
 
 // claim checks the lease once more and writes the winner. A write that has started is not
-// cancelled, because its result would then be unknown. stock is the number of units that were left
-// at the read.
+// cancelled, because that would leave its result unknown. stock is the number of units that were
+// left at the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.checkLost(ctx, lease); err != nil {
 		return err
@@ -321,8 +321,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, it ignores
-// a lost lease.
+// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, a lost
+// lease is no error.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -395,8 +395,8 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf returns the kind of event that records the end of an operation. It is Info if the result
-// is unknown.
+// kindOf returns the event kind that records an operation's end. It is Info if the result is
+// unknown.
 func kindOf(err error) history.Kind {
 	switch {
 	case err == nil:

@@ -23,32 +23,32 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout limits the duration of a grab, including the wait for the lock. It does not limit the
-	// write of the winner or the release, because both have timeouts of their own.
+	// Timeout is the timeout for a grab, including the wait for the lock. It does not apply to
+	// writing the winner or to the release, because both have their own timeouts.
 	Timeout time.Duration
 	// Public means that other hosts can reach the API. Calls that change state then require
-	// AdminToken. If that is empty, such calls are refused.
+	// AdminToken. If AdminToken is empty, the API refuses these calls.
 	Public     bool
 	AdminToken string
-	// Ready checks all servers that the instance needs. checks maps the name of each server to its
-	// error, or to nil if it works. ready reports whether enough servers work.
+	// Ready checks all servers that the instance needs. checks maps each server name to its error,
+	// or to nil if the server works. ready reports whether enough servers work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
-	Lab     string // the URL of a web page about this instance; may be empty
+	Lab     string // URL of a web page about this instance; may be empty
 }
 
-// These are the limits of a request.
+// These are the limits for a request.
 const (
 	maxBody     = 4 << 10 // in bytes
 	bodyTimeout = 5 * time.Second
-	maxOrders   = order.MaxCreate // the maximum number of orders that one call may open
+	maxOrders   = order.MaxCreate // the maximum number of orders per call
 )
 
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of a Service, which openapi.json describes.
+// NewHandler returns a handler that serves a Service's HTTP API. openapi.json describes the API.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
@@ -87,7 +87,7 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do, and sends either its result or its error as JSON.
+// json returns a handler that calls do and sends its result or error as JSON.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -158,8 +158,8 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers an invalid request with the same kind of JSON object as a valid one, so that
-// clients can parse both in the same way.
+// refuseGrab responds to an invalid request. The JSON has the same form as for a valid request, so
+// clients need only one parser.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Order: req.Order, Driver: req.Driver,
@@ -200,7 +200,7 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 type OrdersView struct {
 	FirstID int64 `json:"first_id"`
 	Count   int   `json:"count"`
-	Stock   int   `json:"stock,omitempty"` // the units of each order; absent if 1
+	Stock   int   `json:"stock,omitempty"` // units per order; absent if 1
 }
 
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
@@ -238,7 +238,7 @@ type StrategyView struct {
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under each fault
 	// Available reports whether this instance has an address for every server that the strategy
-	// needs. If not, Missing names the servers without an address.
+	// needs. Otherwise, Missing names the servers without an address.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -289,7 +289,7 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the response body of GET /healthz. A new process id shows that the instance was
+// Health is the response body of GET /healthz. A new process ID shows that the instance was
 // restarted.
 type Health struct {
 	Status   string   `json:"status"`
@@ -298,7 +298,7 @@ type Health struct {
 	Settings Settings `json:"settings"`
 }
 
-// Settings are the settings of an instance that affect measurements.
+// Settings contains the instance settings that affect measurements.
 type Settings struct {
 	WorkMS float64     `json:"work_ms"`
 	TTLMS  float64     `json:"ttl_ms"`
@@ -313,14 +313,13 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the response body of GET /readyz. Its Checks map the name of each server to "ok" or
-// to an error.
+// Readiness is the response body of GET /readyz. Checks maps each server name to "ok" or an error.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
 }
 
-// readyTimeout limits how long all readiness checks may take.
+// readyTimeout is the timeout for all readiness checks together.
 const readyTimeout = 2 * time.Second
 
 func (a api) readyz(c *gin.Context) {
@@ -341,7 +340,7 @@ func (a api) readyz(c *gin.Context) {
 	c.JSON(status, r)
 }
 
-// Problem is the response body of every error, except for errors of grabs.
+// Problem is the response body for every error, except for failed grabs.
 type Problem struct {
 	Error string `json:"error"`
 }
@@ -371,10 +370,10 @@ func orderID(c *gin.Context) (int64, error) {
 }
 
 // readBody reads a JSON object into v and rejects unknown fields. It reads the body to its end,
-// because only then does net/http notice that a client has disconnected.
+// because otherwise net/http would not notice that a client has disconnected.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only with the response recorder of tests
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only with the tests' response recorder
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
 	_ = conn.SetReadDeadline(time.Time{}) // otherwise, the deadline would cancel the request
 	var tooLarge *http.MaxBytesError

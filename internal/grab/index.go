@@ -6,13 +6,13 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Index is the response body of GET /, with links to the API and the web page of the instance.
+// Index is the response body of GET /, with links to the instance's API and web page.
 type Index struct {
 	Service  string `json:"service"`
 	Instance string `json:"instance"`
 	Strategy string `json:"strategy"`
 	OpenAPI  string `json:"openapi"`
-	Lab      string `json:"lab,omitempty"` // the URL of the lab's page; empty if the lab did not start this instance
+	Lab      string `json:"lab,omitempty"` // URL of the lab's page; empty if the lab did not start this instance
 }
 
 func (a api) index(c *gin.Context) {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics contains the Prometheus metrics of grabs. Other packages may register more metrics.
+// Metrics contains the Prometheus metrics for grabs. Other packages may register more.
 type Metrics struct {
 	*prometheus.Registry
 	grabs, lost              *prometheus.CounterVec
@@ -17,8 +17,7 @@ type Metrics struct {
 	inFlight                 prometheus.Gauge
 }
 
-// histogram returns a histogram with one series for each strategy. Its buckets range from 0.5 ms to
-// 33 s.
+// histogram returns a histogram with one series per strategy and buckets from 0.5 ms to 33 s.
 func histogram(name, help string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
@@ -37,9 +36,9 @@ func NewMetrics() *Metrics {
 			Name: "grab_leases_lost_total",
 			Help: "Grabs that ended because they lost their lease, by strategy.",
 		}, []string{"strategy"}),
-		duration: histogram("grab_duration_seconds", "Time from request to answer of a grab, by strategy."),
-		waited:   histogram("grab_lock_wait_seconds", "Time until a grab got the lock, by strategy. Grabs without the lock do not count."),
-		locked:   histogram("grab_lock_hold_seconds", "Time for which a grab held the lock, by strategy."),
+		duration: histogram("grab_duration_seconds", "Time from a grab's request to its response, by strategy."),
+		waited:   histogram("grab_lock_wait_seconds", "Time until a grab got the lock, by strategy, for grabs that got it."),
+		locked:   histogram("grab_lock_hold_seconds", "How long a grab held the lock, by strategy."),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "grab_in_flight",
 			Help: "Grabs in progress.",

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// OnLost says what a grab does when it learns that its lease is lost.
+// OnLost determines how a grab reacts when it notices that its lease is lost.
 type OnLost string
 
 // These are the values of OnLost.
@@ -25,18 +25,18 @@ const (
 	Ignore OnLost = "ignore" // continue, as most programs do
 )
 
-// Config configures a Service. The zero value of an optional field means its default.
+// Config configures a Service. An optional field's zero value means its default.
 type Config struct {
 	Instance string
 	Orders   order.Store
 	Lock     lock.Env
-	Strategy string           // the strategy that is used until Switch is called
+	Strategy string           // the strategy until Switch is called
 	Work     time.Duration    // how long a driver works between the read and the write
-	Guard    order.Guard      // if empty, the default guard of each strategy
+	Guard    order.Guard      // if empty, each strategy's default guard
 	OnLost   OnLost           // if empty, Abort
 	History  history.Recorder // if nil, no events are recorded
 	Trace    *trace.Tracer    // if nil, no spans are made
-	// PerDriver is how many units of an order one driver may have. The default is 1.
+	// PerDriver is how many units of an order one driver may have. It defaults to 1.
 	PerDriver int
 
 	Find func(name string) (lock.Strategy, error) // if nil, lock.Find
@@ -48,11 +48,10 @@ type Service struct {
 	current atomic.Pointer[guardedLock]
 
 	building singleflight.Group // creates each lock once, by strategy
-	locks    sync.Map           // the lock of each strategy that was used, as a *guardedLock
+	locks    sync.Map           // a *guardedLock for each strategy that was used
 }
 
-// guardedLock combines a lock with its guard, the condition under which the database accepts a
-// write.
+// guardedLock combines a lock with its guard, which is the condition for writing a winner.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker
@@ -81,7 +80,7 @@ func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch selects the strategy for new grabs. Grabs that are already running keep theirs.
+// Switch selects the strategy for new grabs. Running grabs keep theirs.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, which it creates on first use. Grabs with other strategies
-// need not wait for that.
+// lockOf returns a strategy's lock. It creates the lock on first use, without blocking grabs that
+// use other strategies.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	built, err, _ := s.building.Do(name, func() (any, error) {
 		if l, ok := s.locks.Load(name); ok {
@@ -126,7 +125,7 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	return &guardedLock{st, locker, guard}, nil
 }
 
-// Close stops the background work of all locks. Call it only after all grabs have returned.
+// Close stops all locks' background work. Call it only after all grabs have returned.
 func (s *Service) Close() error {
 	var errs []error
 	for _, l := range s.locks.Range {

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock returns a clock that all processes on the host share (CLOCK_MONOTONIC). It is fast, because
-// it reads Go's monotonic clock, and adds the difference to the shared clock, which it measures
-// only once.
+// Clock returns a clock that all processes on the host share (CLOCK_MONOTONIC). To be fast, it
+// reads Go's monotonic clock and adds the offset of the shared clock, which it measures only once.
 func Clock() func() time.Duration {
 	var (
 		origin   time.Time

@@ -14,8 +14,8 @@ import (
 // ErrEventsLost means that events are missing from the file.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events of r in order. For an unreadable line or missing events, it yields an
-// error that wraps ErrEventsLost, and continues. Any other error comes from r and ends the
+// Decode yields the events in r in order. If a line is unreadable or events are missing, it yields
+// an error that wraps ErrEventsLost, and continues. Any other error comes from r and ends the
 // sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -41,7 +41,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 				continue
 			}
 			if e.Op == Cell {
-				clear(last) // another cell of the run may use the same names for other processes
+				clear(last) // another cell of the run may reuse the names for other processes
 			}
 			before, known := last[e.Instance]
 			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
@@ -71,8 +71,8 @@ func parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// lastIncarnation returns how often the instance had started when it wrote the last complete event
-// in tail, or 0 if there is no such event.
+// lastIncarnation returns the incarnation in the last complete event in tail, or 0 if there is
+// none.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

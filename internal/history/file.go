@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// File writes each event as one line of JSON, with a single write(2). If the process is killed,
-// only the last line can be incomplete.
+// File writes each event as one line of JSON with a single write(2). If the process is killed, only
+// the last line can therefore be incomplete.
 type File struct {
 	instance    string
-	incarnation int // how often the instance has started, including this time
+	incarnation int // how many times the instance has started, including this time
 	clock       func() time.Duration
 
 	mu   sync.Mutex
@@ -22,7 +22,7 @@ type File struct {
 	seq  uint64
 	buf  []byte
 	torn bool  // whether the file ends with an incomplete line
-	err  error // the first error of a write
+	err  error // the first write error
 }
 
 // Create creates the event file of an instance. If the file already exists, Create opens it and keeps
@@ -39,7 +39,7 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e to the file. If that fails, the event is missing from the file, and Close
+// Record appends e to the file. If the write fails, the event is missing from the file, and Close
 // returns the error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
@@ -62,7 +62,7 @@ func (f *File) Record(e Event) {
 	}
 }
 
-// Close closes the file, and returns the first error that Record had.
+// Close closes the file, and returns Record's first error.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +70,7 @@ func (f *File) Close() error {
 }
 
 // mend ends an incomplete last line with a newline, so that the next event begins a new line. It
-// returns how often the instance has started so far, or 0 if the file has no events.
+// returns the instance's last incarnation, or 0 if the file has no events.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -84,7 +84,7 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line. A run that is resumed cuts the file there,
+// End returns the position after the last complete line. A resumed run truncates the file there,
 // because a process may have been killed in the middle of a line.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
@@ -92,7 +92,7 @@ func End(f *os.File) (int64, error) {
 	return size - int64(unfinished), err
 }
 
-// readTail reads the end of a file. The result includes at least one complete line, if there is one.
+// readTail reads the end of a file, with at least one complete line if there is one.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -1,18 +1,18 @@
 // Package history records the events of a run. All processes on the host use the same clock, so
-// that the times of their events can be compared.
+// their event times are comparable.
 package history
 
 import "time"
 
-// ProbeDriver is the lowest id of a driver that only makes test grabs. The drivers of the load have
-// lower ids.
+// ProbeDriver is the lowest ID of drivers that only make test grabs. The load uses lower driver
+// IDs.
 const ProbeDriver = 1_000_000_000
 
 // Kind says whether an operation has just started, or how it ended. The values come from Jepsen.
 type Kind string
 
-// These are the kinds of events. After Fail, the operation had no effect. After Info, it may have
-// had one.
+// These are the kinds of events. Fail means that the operation had no effect. Info means that it
+// may have had one.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -23,24 +23,24 @@ const (
 // These are the operations that events describe.
 const (
 	Grab    = "grab"    // a whole grab, from its request to its answer
-	Acquire = "acquire" // acquiring the lock; the OK event begins the hold
-	Renew   = "renew"   // renewing the lease in the background; only confirmed renewals are recorded
-	Read    = "read"    // reading the order
-	Claim   = "claim"   // writing the winner
-	Release = "release" // releasing the lock; the Invoke event ends the hold
+	Acquire = "acquire" // acquire the lock; the OK event begins the hold
+	Renew   = "renew"   // renew the lease in the background; only confirmed renewals are recorded
+	Read    = "read"    // read the order
+	Claim   = "claim"   // write the winner
+	Release = "release" // release the lock; the Invoke event ends the hold
 	Lost    = "lost"    // the holder learns that its lease is lost
-	Cell    = "cell"    // the beginning of a cell in the file of a run; a cell is one strategy under one fault, which the note names
-	Strike  = "strike"  // a fault stops or hits a grab, and the note says at which point; OK means that the grab continues
+	Cell    = "cell"    // a cell begins in the run's file; a cell is one strategy under one fault, which the note names
+	Strike  = "strike"  // a fault strikes a grab at the point in the note; OK means that the grab continues
 )
 
-// Code tells programs why an operation failed, as opposed to Note, which is for people. For a
-// successful read, Code says whether the order was open or taken.
+// Code tells programs why an operation failed, whereas Note is for people. After a successful read,
+// Code says whether the order was open or taken.
 type Code string
 
 // These are the codes that programs need to judge events. Reads in old files have no code.
 const (
 	Open      Code = "open"       // the order was open at the time of the read
-	Busy      Code = "busy"       // the driver did not get the lock within its waiting time
+	Busy      Code = "busy"       // the driver did not get the lock within its wait time
 	Taken     Code = "taken"      // another driver has the order
 	Stale     Code = "stale"      // the database has seen a newer fencing token
 	LeaseLost Code = "lease_lost" // the driver no longer held its lock
@@ -54,19 +54,18 @@ type Event struct {
 	Seq      uint64        `json:"seq"`  // numbers the events of an instance; a gap means that an event was lost
 	T        time.Duration `json:"t_ns"` // the time on the host's CLOCK_MONOTONIC
 	Instance string        `json:"instance"`
-	// Incarnation counts the starts of the instance. It is needed because Seq begins at 1 after
-	// each start.
+	// Incarnation counts the instance's starts. It is needed because Seq restarts at 1 each time.
 	Incarnation int    `json:"incarnation,omitempty"`
 	Kind        Kind   `json:"kind"`
 	Op          string `json:"op"`
 	Order       int64  `json:"order"`
 	Driver      int64  `json:"driver"`
 	Strategy    string `json:"strategy,omitempty"`
-	Token       string `json:"token,omitempty"` // the token of the attempt
+	Token       string `json:"token,omitempty"` // the attempt's token
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
-	// Lease is how long the lease will last without renewal, as far as the holder knows. It is
-	// Endless if the lease never expires, and 0 if the duration is unknown.
+	// Lease is how long the lease lasts without renewal, as far as the holder knows: Endless if it
+	// never expires, 0 if unknown.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }

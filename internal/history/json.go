@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Every text in an event is limited to maxText bytes, so that a line never exceeds maxLine bytes.
+// No text in an event exceeds maxText bytes, so a line never exceeds maxLine bytes.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
 )
 
 // AppendJSON appends the event as one line of JSON without a newline. It is faster than
-// encoding/json, and shortens texts of more than 1 KiB.
+// encoding/json, and truncates texts longer than 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)

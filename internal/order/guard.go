@@ -6,7 +6,7 @@ import (
 )
 
 // condition returns the guard as an SQL condition for the UPDATE that records the winner, with the
-// arguments of the condition.
+// condition's arguments.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -20,7 +20,7 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit detects a repeated write
 		}
-		// Without the second half of the condition, a repetition of this write would add a second
+		// The second half of the condition refuses a repeated write, which would add a second
 		// ledger row (failure mode F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
@@ -28,8 +28,8 @@ func (c Claim) condition(g Guard) (string, []any) {
 	}
 }
 
-// sold returns the SQL that updates the status and the counter of units. The status comes first,
-// because it depends on the old counter and MySQL evaluates assignments from left to right.
+// sold returns the SQL that updates the status and the unit counter. MySQL evaluates assignments
+// from left to right, so the status comes first: it depends on the old counter.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -48,8 +48,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell applies a successful write to an order in memory, in the same way as the SQL from sold
-// changes the row in a database.
+// sell applies a successful write to an order in memory, with the same effect as the SQL from sold.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -63,7 +62,7 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge decides from the state of the order whether the guard allows the write. If not, the error
+// judge checks whether the guard allows the write in the order's current state. If not, the error
 // says why.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
@@ -87,16 +86,16 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard allows writes to an order in any state.
+// writesAnyway reports whether the guard allows writes whatever the order's state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
 // checksLimit reports whether the write itself checks how many units the driver already has. Other
-// guards check that before the write, or never.
+// guards check the limit before the write, or never.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
 // judgeLimit returns ErrLimit if the driver already has the maximum number of units. If the ledger
-// already contains this same write, it returns ErrTaken, so that a repetition has no effect
-// (failure mode F33).
+// already contains this write, it returns ErrTaken, so that a repeated write has no effect (failure
+// mode F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -125,15 +124,15 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the token column in bytes. Some servers truncate longer values, so that a
-// later search for the token would find nothing.
+// maxToken is the size of the token column in bytes. Some servers truncate longer values, and then
+// a later search for the token would find nothing.
 const maxToken = 255
 
-// notWritten marks err as an error after which nothing was written, by wrapping ErrNotWritten.
+// notWritten wraps err with ErrNotWritten, to tell callers that nothing was written.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is how many orders a call of Create can insert. The limit keeps its SQL statement below
-// 16 MiB, which is the usual maximum of servers.
+// MaxCreate is the maximum number of orders per Create call. It keeps the SQL statement below the
+// usual server limit of 16 MiB.
 const MaxCreate = 500_000
 
 // MaxStock is the maximum number of units of an order.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CallKind says which method of a Store or a Tx was called.
+// CallKind identifies a method of Store or Tx.
 type CallKind string
 
 // These are the methods that Intercept can intercept.
@@ -19,16 +19,16 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call describes a method call on a Store or a Tx, with its arguments and its result.
+// Call is a method call on a Store or a Tx, with its arguments and result.
 type Call struct {
 	Kind CallKind
-	Over Tx // the session of the call; nil if the store chooses a connection
+	Over Tx // the call's session; nil if the store chooses a connection
 
 	// These fields are the arguments.
 	Fence uint64 // the fencing token of a ReadCall
 	Claim Claim  // the claim of a ClaimCall, with its guard
 	Guard Guard
-	Name  string // the name of the lock in a LockNameCall
+	Name  string // the lock name in a LockNameCall
 
 	// These fields are the result.
 	Order  Order // the result of a ReadCall
@@ -37,11 +37,11 @@ type Call struct {
 	Err    error
 }
 
-// Around is called instead of a method of a Store, and can call send to make the original call,
-// which stores its result in c. The caller of the method gets the error that Around returns.
+// Around replaces a method call on a Store. It can call send to make the original call, which
+// stores its result in c. The method's caller gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes its calls to around, except those of Begin, Create and
+// Intercept returns a Store that passes its calls to around, except calls of Begin, Create and
 // Ledger.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
@@ -110,8 +110,8 @@ func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error 
 	})
 }
 
-// intercepted passes a call to a and returns the result. The result is in a field of c, so that a
-// can read and change it.
+// intercepted passes a call to a and returns the result. It stores the result in a field of c, so
+// that a can read and change it.
 func intercepted[T any](ctx context.Context, a Around, c *Call, result *T, send func(context.Context) (T, error)) (T, error) {
 	err := a.call(ctx, c, func(ctx context.Context) (err error) {
 		*result, err = send(ctx)
@@ -125,7 +125,7 @@ func (a Around) call(ctx context.Context, c *Call, send func(context.Context) er
 		c.Err = send(ctx)
 		return c.Err
 	})
-	if err != nil && !errors.Is(err, c.Err) { // if the reply was lost, the call has no result
+	if err != nil && !errors.Is(err, c.Err) { // a call whose reply was lost has no result
 		c.Order, c.Held, c.Locked = Order{}, 0, false
 	}
 	return err

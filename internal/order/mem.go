@@ -10,9 +10,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Mem is a Store in memory, which lets tests run many schedules quickly. It gives the same answers
-// as a database, and grants locks in the order in which callers arrive. The zero value is ready to
-// use.
+// Mem is an in-memory Store, with which tests can run many schedules quickly. It gives the same
+// answers as a database, and grants locks in order of arrival. The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -87,7 +86,7 @@ func (m *Mem) Sessions() int {
 	return len(m.sessions)
 }
 
-// Restart ends every session, like a restart of a database server, but keeps the data.
+// Restart ends every session but keeps the data, like a database server restart.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,16 +104,16 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx imitates a database session. A memTx for a single statement outside a session needs only
+// memTx simulates a database session. For a single statement outside a session, a memTx needs only
 // the field m.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
-	rows  []memRow      // the rows that the open transaction has locked; empty if no transaction is open
+	rows  []memRow      // the rows that the open transaction has locked; empty without a transaction
 	names []*turn
 }
 
-// memRow is a row that a transaction has locked, with the fencing token that the transaction read.
+// memRow is a row locked by a transaction, with the fencing token that the transaction read.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -161,8 +160,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns a row that this transaction has locked, or nil if it has not locked the row of this
-// order.
+// row returns the order's row if this transaction has locked it, and nil otherwise.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -280,7 +278,7 @@ func (t *memTx) Close(context.Context) error {
 		return errMemLost
 	}
 	t.m.sessions = slices.Delete(t.m.sessions, i, i+1)
-	close(t.lost) // this also wakes a waiting statement of the session
+	close(t.lost) // also wakes a statement of the session that waits
 	t.release()
 	return nil
 }
@@ -310,8 +308,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout, or without a limit if timeout is nil. During the wait,
-// it unlocks the store's mutex.
+// take waits for a lock until the timeout, or without a limit if timeout is nil. It unlocks the
+// store's mutex while it waits.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -343,8 +341,8 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that becomes readable after the given time, or immediately if that is
-// 0. Like a database, it rounds the time up to whole seconds.
+// timerFor returns a channel that becomes readable after wait, rounded up to whole seconds as in a
+// database. If wait is 0, the channel is readable immediately.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(time.Duration(seconds(wait)) * time.Second)
@@ -354,8 +352,8 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue. The first waiter in the queue holds the lock, and learns this
-// because its channel is closed.
+// turn is a lock with a queue. The first waiter in the queue holds the lock, and its closed channel
+// tells it so.
 type turn struct{ queue []chan struct{} }
 
 func (l *turn) join() chan struct{} {
@@ -369,7 +367,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter from the queue. If the waiter held the lock, the next one gets it.
+// leave removes a waiter from the queue. If the waiter held the lock, the next waiter gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)
@@ -378,5 +376,5 @@ func (l *turn) leave(c chan struct{}) {
 	}
 }
 
-// pass hands the lock over to the next waiter in the queue.
+// pass hands the lock to the next waiter in the queue.
 func (l *turn) pass() { l.leave(l.queue[0]) }

@@ -37,14 +37,14 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	// Only three quarters of the connections are for sessions, so that calls without a lock always
-	// find a free one.
+	// Sessions may use only three quarters of the connections, so that calls without a lock always
+	// find a free connection.
 	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
 	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
 }
 
-// errMySQLDSN omits the parser's message, because that message may contain part of the password.
+// errMySQLDSN omits the parser's message, which may contain part of the password.
 var errMySQLDSN = fmt.Errorf("%w: use sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
@@ -59,32 +59,32 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: the name of the database is missing: use user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// With this setting, the server counts only rows that a statement really changes. A repetition
-	// of a write then changes 0 rows and is recognized (failure mode F33).
+	// With this setting, the server counts only rows that a statement really changes. A repeated
+	// write changes 0 rows, so the program recognizes it (failure mode F33).
 	cfg.ClientFoundRows = false
-	// Insert the arguments into the statement text, which saves up to two round trips.
+	// Interpolate the arguments into the statement, which saves up to two round trips.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// These timeouts keep a dead server from blocking callers forever. ReadTimeout must be longer
-	// than lockSlice, so that a long wait for a lock does not look like a dead server.
+	// Without these timeouts, a dead server would block callers forever. ReadTimeout must be longer
+	// than lockSlice. Otherwise, a long wait for a lock would look like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }
 
-// driverLog logs the driver's messages about broken connections at debug level, because the driver
-// also returns these problems as errors.
+// driverLog logs the driver's messages about broken connections. It uses debug level, because the
+// driver also returns these problems as errors.
 type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL inserts count orders with one statement. InnoDB assigns consecutive ids to the rows
-// of one such statement in every lock mode, but not to the rows of several statements.
+// createMySQL inserts count orders with one statement. Within one such statement, InnoDB assigns
+// consecutive IDs in every lock mode. It does not across several statements.
 //
-// A Galera Cluster and MySQL group replication leave gaps between ids. In this case, createMySQL
-// replaces the rows with new rows that have explicit ids. These ids are in the range that the first
-// statement has used up.
+// Galera Cluster and MySQL group replication leave gaps between IDs. In that case, createMySQL
+// replaces the rows with rows that have explicit IDs, from the range that the first statement has
+// reserved.
 func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	columns, value := "created_at", "UTC_TIMESTAMP(6))"
 	if units > 1 {
@@ -94,12 +94,11 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	first, err := res.LastInsertId() // the id of the first row
+	first, err := res.LastInsertId() // the first row's ID
 	if err != nil {
 		return 0, err
 	}
-	// All rows of one INSERT have the same timestamp, so it identifies the rows that this call has
-	// created.
+	// All rows of one INSERT have the same timestamp, which therefore identifies this call's rows.
 	const ours = "FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at WHERE o.id >= ?"
 	var consecutive int
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) "+ours+" AND o.id < ?", first, first, first+int64(count)).Scan(&consecutive)
@@ -120,9 +119,9 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, err
 }
 
-// ProductOf returns the name and version of a database from the version string of its server.
+// ProductOf extracts the database's name and version from the server's version string.
 func ProductOf(text string) string {
-	// Older versions of MariaDB put a MySQL version number before their own.
+	// Older MariaDB versions put a MySQL version number before their own.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")
 	switch {
 	case strings.HasPrefix(text, "SQLite "):

@@ -11,12 +11,12 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is a database connection that is reserved for one user, and that database/sql never
-// replaces with another one.
+// session is a database connection that is reserved for one user. Unlike a sql.DB, it never
+// switches to another connection.
 //
-// It uses SQL statements instead of sql.Tx for transactions, for three reasons. A context can
-// interrupt a COMMIT that hangs. The session knows whether a COMMIT was sent. A row lock can
-// outlive the context of the call that took the lock.
+// For transactions, it uses SQL statements instead of sql.Tx, for three reasons. A context can
+// interrupt a COMMIT that hangs. The session knows whether it has sent the COMMIT. A row lock can
+// outlive the context of the call that acquired it.
 type session struct {
 	*SQL
 	conn  *sql.Conn
@@ -33,7 +33,7 @@ func (s *SQL) session(ctx context.Context) (*session, error) {
 }
 
 // close returns the connection to the pool.
-func (x *session) close() { _ = x.conn.Close() } // this fails only if the connection is closed
+func (x *session) close() { _ = x.conn.Close() } // fails only if the connection is already closed
 
 // discard closes the connection, so that the server ends its transaction and releases its locks.
 func (x *session) discard(why error) {
@@ -48,18 +48,18 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 	return db
 }
 
-// errNoAnswer means that a COMMIT was sent but no reply arrived, so its result is unknown.
+// errNoAnswer means that no reply to a COMMIT arrived, so its result is unknown.
 var errNoAnswer = errors.New("order: the database did not answer the commit")
 
-// transact calls write in a transaction, which it then commits. If the error is errNoAnswer, the
-// transaction may have been committed. After any other error, it was not.
+// transact calls write in a transaction and commits it. After errNoAnswer, the transaction may or
+// may not be committed. After any other error, it is not.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
 	}
 	err := write(x.db(ctx))
 	if err == nil {
-		err = ctx.Err() // check now, because the outcome is uncertain once the COMMIT has been sent
+		err = ctx.Err() // check now, because the outcome becomes uncertain once the COMMIT is sent
 	}
 	if err != nil {
 		_ = x.rollback(ctx) // if the connection is lost, the server rolls back too
@@ -88,11 +88,11 @@ func (x *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// undoLimit limits how long a rollback may take. The rollback has its own limit because it must
-// work even after the caller's context has ended.
+// undoLimit is the timeout of a rollback. A rollback must work even after the caller's context has
+// ended, so it needs its own timeout.
 const undoLimit = 5 * time.Second
 
-// rollback undoes the transaction. If that fails, it closes the connection, so that no open
+// rollback rolls back the transaction. If that fails, it closes the connection, so that no open
 // transaction returns to the pool.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
@@ -130,7 +130,7 @@ func raiseFenceIn(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim implements Rows. Unless the claim is invalid, it ends the session's transaction.
+// Claim implements Rows. It ends the session's transaction, unless the claim is invalid.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -146,15 +146,15 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write records the winner in the row and adds a ledger row. If the UPDATE changes no row, the
-// guard refused the write, and write reads the order to find out why.
+// write records the winner in the order's row and adds a ledger row. If the UPDATE changes no row,
+// the guard has refused the write, so write reads the order to find out why.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
 			return err
 		}
 	}
-	// The arguments have the order of the statement: SET, WHERE, and the condition of the guard.
+	// The arguments follow the statement: SET, WHERE, and the guard's condition.
 	sold, args := c.sold(g)
 	set, args := "", append(args, c.Driver)
 	if g == FenceWrite {
@@ -186,8 +186,8 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// The write may still be correct, because an UPDATE that sets the same values again changes
-		// no row.
+		// The write may still be correct, because an UPDATE that sets the same values changes no
+		// row.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -211,11 +211,11 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 	return nil
 }
 
-// LookAgain is how long the program searches the ledger for a write whose commit was not confirmed.
+// LookAgain is how long a claim searches the ledger for its write after an unconfirmed commit.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a write took effect although its commit was not confirmed (failure
-// mode F33). It returns nil if the ledger contains the write.
+// lookAgain finds out whether a write with an unconfirmed commit took effect (failure mode F33). It
+// returns nil if the ledger contains the write.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: it is unknown whether the write took effect, because it has no token to find it by: %w", lost)
@@ -223,8 +223,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.countWritten(ctx, c)
 	switch {
 	case err != nil:
-		// Include this error only as text, because it could wrap ErrNotWritten. Callers would then
-		// wrongly conclude that nothing was written.
+		// Do not wrap this error, because it could wrap ErrNotWritten. Callers would then wrongly
+		// conclude that nothing was written.
 		return fmt.Errorf("order: it is unknown whether the write took effect, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
@@ -233,8 +233,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// countWritten counts the ledger rows of a write. It locks the order's row first, because this
-// waits for a commit that is still in progress.
+// countWritten counts a write's ledger rows. It locks the order's row first, to wait for a commit
+// that is still in progress.
 func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

@@ -17,21 +17,21 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// SQL is a Store in an SQL database, such as MySQL or SQLite. It uses gorm.
+// SQL is a Store in an SQL database such as MySQL or SQLite. It uses gorm.
 type SQL struct {
 	dialect
-	// reads and writes are the same connection pool, except with SQLite, which needs a queue for
-	// writers.
+	// reads and writes are the same connection pool. The exception is SQLite, because its writers
+	// must queue.
 	reads, writes *sql.DB
-	pins          chan struct{} // contains one entry for each session that Begin has reserved
+	pins          chan struct{} // one entry for each session that Begin has reserved
 	gorm          *gorm.DB
 	log           *slog.Logger
 }
 
-// dialect describes how one kind of database differs from the others.
+// dialect describes what is special about one kind of database.
 type dialect struct {
 	schema   migrations.Dialect
-	sessions bool   // whether its sessions have row locks and named locks
+	sessions bool   // whether it has row locks and named locks
 	now      string // an SQL expression for the current time in UTC
 	version  string // a query for the name and version of the database
 	begin    string // the statement that begins a transaction
@@ -39,22 +39,22 @@ type dialect struct {
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
-// Options changes the behaviour of Connect. The zero value of each field selects its default.
+// Options configures Connect. The zero value of each field selects its default.
 type Options struct {
 	// Wrap may wrap the database driver, for example to observe every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns limits the number of open connections, and must be at least 2. With the default of
-	// 64, two instances stay below the usual server limit of 151. Sessions use at most three
-	// quarters of the connections.
+	// MaxConns is the maximum number of open connections, at least 2. With the default of 64, two
+	// instances stay below the usual server limit of 151. Sessions use at most three quarters of
+	// the connections.
 	MaxConns int
 	// Log receives messages about broken connections and unconfirmed commits. It may be nil.
 	Log *slog.Logger
 }
 
-// ErrBadDSN means that the address of the database is not valid.
+// ErrBadDSN means that the database address is invalid.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery selects the order and the driver of each grab of the orders whose ids are in a range.
+// LedgerQuery selects the order and driver of each grab in a range of order IDs.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
 // Connect opens the database at dsn, such as "sqlite:/path/file.db" or
@@ -78,7 +78,7 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.gorm, err = gorm.Open(dialector, &gorm.Config{
-		Logger:                 logger.Discard, // no logging is needed, because the callers return every error
+		Logger:                 logger.Discard, // callers return every error, so gorm need not log
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
 		QueryFields:            true, // select only the columns of the struct
@@ -90,7 +90,7 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	return s, nil
 }
 
-// pool opens up to size connections and keeps them open, because opening a connection takes longer
+// pool opens up to size connections. It keeps them open, because opening a connection takes longer
 // than a typical request.
 func pool(c driver.Connector, size int) *sql.DB {
 	db := sql.OpenDB(c)
@@ -125,7 +125,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	return ProductOf(text), nil
 }
 
-// Read implements Rows. If fence is 0, it takes no lock and sends only a single statement.
+// Read implements Rows. If fence is 0, it sends only a single statement and takes no lock.
 func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	if fence == 0 {
 		return find(s.gorm.WithContext(ctx), id)
@@ -186,8 +186,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads the order with this id. The argument db may already contain SQL clauses, such as FOR
-// UPDATE.
+// find reads the order with this ID. db may already contain SQL clauses, such as FOR UPDATE.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -200,8 +199,9 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment makes only TiDB
-// lock these rows, because elsewhere the lock could deadlock with writes to neighboring orders.
+// rowsOf returns a driver's ledger rows for an order. Only TiDB reads the clause in the SQL comment
+// and locks these rows. In other databases, the lock could deadlock with writes to neighboring
+// orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
@@ -210,11 +210,11 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate locks the row that a statement reads. It also returns the newest state, whereas a plain
-// read in a transaction may return an older one. SQLite ignores this clause.
+// forUpdate makes a statement lock the row that it reads and return the newest state. A plain read
+// in a transaction may return an older state. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// withCause adds the context's error to err, because some drivers omit it.
+// withCause adds the context's error to err, which some drivers omit.
 func withCause(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

@@ -22,8 +22,8 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the write lock at the beginning. A transaction that begins with a read could fail later
-	// if another one has written meanwhile.
+	// Take the write lock at the beginning. Otherwise, a transaction that begins with a read could
+	// fail later because of another transaction's write.
 	begin:  beginWriting,
 	create: createSQLite,
 }
@@ -33,7 +33,7 @@ const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
 
-// These limits say how long a statement waits for the lock on the database file. A writer waits
+// These are the timeouts of a statement that waits for the database file's lock. A writer waits
 // only briefly each time, so that it can check its context in between.
 const (
 	readerBusy = 5 * time.Second
@@ -55,7 +55,7 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
 }
 
-// sqlitePath returns the absolute path of a SQLite file. path is the part of the address after
+// sqlitePath returns a SQLite file's absolute path. path is the part of the address after
 // "sqlite:".
 func sqlitePath(path string) (string, error) {
 	switch {
@@ -77,12 +77,12 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to a SQLite file. Package sql needs such a connector, but the driver
-// only accepts a DSN.
+// sqliteConn opens connections to a SQLite file. It is needed because package sql wants a
+// connector, but the driver only accepts a DSN.
 type sqliteConn string
 
 // sqliteConnector returns a connector that does not sync the file at each commit. Committed data
-// therefore survives the death of a process, but not a power failure.
+// therefore survives a process crash, but not a power failure.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",
@@ -99,7 +99,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite inserts count orders. Their ids are consecutive because there is only one writer.
+// createSQLite inserts count orders. There is only one writer, so their IDs are consecutive.
 func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+
@@ -107,6 +107,6 @@ func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	last, err := res.LastInsertId() // the id of the last row
+	last, err := res.LastInsertId() // the last row's ID
 	return last - int64(count) + 1, err
 }

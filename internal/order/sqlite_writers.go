@@ -9,11 +9,11 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue lets only one writer of this process write at a time. Without it, SQLite would make
-// the others sleep and retry.
+// writerQueue lets the writers of this process take turns. Without it, SQLite would make waiting
+// writers sleep and retry.
 type writerQueue struct {
 	driver.Connector
-	turn chan struct{} // contains one entry while a writer has its turn
+	turn chan struct{} // has one entry while a writer has its turn
 }
 
 func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
@@ -24,7 +24,7 @@ func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
 	return &queuedConn{sqliteDriverConn: conn.(sqliteDriverConn), turn: q.turn}, nil
 }
 
-// sqliteDriverConn is an interface for the driver's connections, whose type is not exported.
+// sqliteDriverConn is an interface to the driver's connections, because their type is unexported.
 type sqliteDriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -76,7 +76,7 @@ func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
 }
 
 func isBusy(err error) bool {
-	const busy, primary = 5, 0xff // the error code SQLITE_BUSY, and the mask that removes the extended part of a code
+	const busy, primary = 5, 0xff // the error code SQLITE_BUSY, and the mask for the primary part of a code
 	var e *gosqlite.Error
 	return errors.As(err, &e) && e.Code()&primary == busy
 }

@@ -31,8 +31,7 @@ func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	return &sqlTx{session: x, unpin: unpin}, nil
 }
 
-// sqlTx is a session of MySQL or MariaDB. Its transaction stays open as long as it keeps a row
-// locked.
+// sqlTx is a MySQL or MariaDB session. Its transaction stays open as long as it keeps a row locked.
 type sqlTx struct {
 	*session
 	unpin    func()   // lets the next session begin
@@ -40,8 +39,8 @@ type sqlTx struct {
 	waitsSet bool     // whether the session's lock wait timeout differs from the server's
 }
 
-// lockSlice limits how long a single statement waits for a lock, because a server that does not
-// answer for longer looks dead. Longer waits use several statements.
+// lockSlice is how long a single statement may wait for a lock. Longer waits use several
+// statements, because a server that does not reply for longer looks dead.
 const lockSlice = 10 * time.Second
 
 func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
@@ -49,7 +48,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	if wait <= 0 {
 		locking.Options = clause.LockingOptionsNoWait
 	}
-	first := !t.begun // whether the transaction has not locked any row yet
+	first := !t.begun // whether the transaction has locked no row yet
 	for {
 		slice := min(wait, lockSlice)
 		wait -= slice
@@ -75,8 +74,8 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx returns the result of a statement in the transaction unchanged. After an unexpected error,
-// it also closes the connection, because the server may have released the locks.
+// inTx passes on the result of a statement in the transaction. After an unexpected error, it also
+// closes the connection, because the server may have released the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
 		t.discard(err)
@@ -84,8 +83,8 @@ func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	return o, err
 }
 
-// setLockWait sets how long the session waits for a row lock, rounded up to seconds. If wait is 0,
-// it changes nothing.
+// setLockWait sets the session's row lock timeout to wait, rounded up to seconds. If wait is 0, it
+// is a no-op.
 func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -93,13 +92,13 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	t.waitsSet = true
 	_, err := t.conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", seconds(wait)))
 	if err != nil {
-		return fmt.Errorf("order: cannot set the time to wait for a lock: %w", err)
+		return fmt.Errorf("order: cannot set the lock wait timeout: %w", err)
 	}
 	return nil
 }
 
-// isLockTimeout reports whether err means that another session kept the row locked. The error
-// number is 1205, or 3572 with NOWAIT.
+// isLockTimeout reports whether err means that another session kept the row locked. This is error
+// 1205 or, with NOWAIT, 3572.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
@@ -160,7 +159,7 @@ func (t *sqlTx) Close(ctx context.Context) error {
 	return nil
 }
 
-// release ends the transaction and releases its locks, so that the connection can return to the
+// release ends the transaction and releases all locks, so that the connection can return to the
 // pool.
 func (t *sqlTx) release(ctx context.Context) error {
 	if err := t.rollback(ctx); err != nil {

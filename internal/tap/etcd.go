@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Etcd returns options that send the calls of an etcd client through t, or nil if t is nil. A
-// keep-alive request and its reply count as one call. Watches do not go through t.
+// Etcd returns options that send an etcd client's calls through t, or nil if t is nil. A keep-alive
+// request and its reply count as one call. Watches bypass t.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -21,7 +21,7 @@ func Etcd(t Tap, instance, target string) []grpc.DialOption {
 
 type etcdTap struct {
 	tap Tap
-	op  Op // the fields that all calls of the client have in common
+	op  Op // the fields that are the same for all of the client's calls
 }
 
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -39,13 +39,13 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 }
 
 // isOfClient reports whether the etcd client opened a stream by itself, to keep its leases alive.
-// Only such streams require a leader.
+// Only these streams require a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
-// etcdKeepAlive is a stream of keep-alive requests, which the server answers one at a time.
+// etcdKeepAlive is a stream of keep-alive requests. The server replies to them one at a time.
 type etcdKeepAlive struct {
 	grpc.ClientStream
 	etcdTap

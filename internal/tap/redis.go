@@ -9,9 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a hook that sends every command of a go-redis client through t. A pipeline or a
-// transaction counts as one call. Subscriptions and the commands that set up connections do not go
-// through t.
+// Redis returns a hook that sends a go-redis client's commands through t. A pipeline or a
+// transaction counts as one call. Subscriptions and connection set-up commands bypass t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -22,8 +21,8 @@ func Redis(t Tap, instance, target string) redis.Hook {
 	})
 }
 
-// Commands returns a hook that calls around for every command, unless the command only sets up a
-// connection.
+// Commands returns a hook that calls around for every command, except for commands that only set up
+// a connection.
 func Commands(around redishook.Hook) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return !setsUp(cmd) }) {
@@ -33,14 +32,14 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether a command only sets up a connection, because go-redis sends such commands
-// by itself.
+// setsUp reports whether a command only sets up a connection. go-redis sends these commands by
+// itself.
 func setsUp(cmd redis.Cmder) bool {
 	return slices.Contains([]string{"hello", "auth", "select", "client", "readonly", "unwatch"}, cmd.Name())
 }
 
-// keysOf returns the keys that a command uses. For an unknown command, it assumes that the first
-// argument is a key.
+// keysOf returns the keys that a command uses. For an unknown command, it falls back to the first
+// argument.
 func keysOf(cmd redis.Cmder) []string {
 	args := cmd.Args()
 	if len(args) < 2 {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer whose connections count the commands that are sent, and add them to
-// n. This includes subscriptions and the commands that set up connections.
+// CountRedis returns a dialer whose connections add the number of sent commands to n, including
+// subscriptions and connection set-up.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -16,8 +16,8 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 			return nil, err
 		}
 		counting := &countingConn{Conn: c, n: n}
-		// Keep the file descriptor accessible, because go-redis needs it to detect that an idle
-		// connection has been closed.
+		// Keep the file descriptor accessible, because go-redis needs it to detect closed idle
+		// connections.
 		if sc, ok := c.(syscall.Conn); ok {
 			return struct {
 				*countingConn
@@ -47,14 +47,14 @@ func (c *countingConn) Write(p []byte) (int, error) {
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte
-	skip uint64 // how many bytes of the current string are still to come, including its CRLF
+	skip uint64 // remaining bytes of the current string, including its CRLF
 }
 
-// maxNum limits the numbers in a stream, because a huge invalid number could overflow otherwise.
+// maxNum limits the numbers in a stream. Otherwise, a huge invalid number could overflow.
 const maxNum = 1 << 40
 
-// feed reads p and returns how many commands begin in it. Each line is the beginning of a command,
-// unless it announces a string.
+// feed reads p and returns how many commands begin in it. Each line begins a command, unless it
+// announces a string.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {

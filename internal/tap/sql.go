@@ -10,11 +10,11 @@ import (
 
 // Connector wraps a database driver so that each remote step goes through t. The steps are BEGIN,
 // COMMIT, ROLLBACK, PING, and every query and statement. Connector counts all steps except PING in
-// statements. If t is nil, the steps are only counted.
+// statements. If t is nil, it only counts the steps.
 //
-// After t has refused a step or lost a reply, the connection is not used again. Its state is
-// unknown, as after a network failure. Statements cannot be prepared, so the driver must
-// interpolate their arguments (interpolateParams).
+// After t has refused a step or lost a reply, the connection is not used again, because its state
+// is unknown, as after a network failure. Prepared statements are not supported, so the driver must
+// interpolate arguments (interpolateParams).
 func Connector(c driver.Connector, t Tap, instance, target string, statements *atomic.Uint64) driver.Connector {
 	return &connector{c, t, Op{Instance: instance, Target: target}, statements}
 }
@@ -39,7 +39,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{fullConn: full, of: c}, nil
 }
 
-// fullConn lists the methods that the connections of both drivers have, for MySQL and for SQLite.
+// fullConn lists the methods that both drivers' connections have, for MySQL and for SQLite.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -55,7 +55,7 @@ type conn struct {
 	suspect bool // whether its state is unknown, because the tap refused a call or lost a reply
 }
 
-// step makes one call to the database through the tap. If the reply is lost, it also calls undo.
+// step makes one database call through the tap. If the reply is lost, it also calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -100,7 +100,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	return &tx{inner, c, ctx}, nil
 }
 
-// PrepareContext always fails, because the tap would not see the calls of a prepared statement.
+// PrepareContext always fails, because a prepared statement's calls would bypass the tap.
 func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) {
 	return nil, errors.New("tap: this connection does not support prepared statements: let the driver interpolate the arguments")
 }
@@ -109,7 +109,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	return c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
 }
 
-// ResetSession prepares the connection for its next user, if the driver supports this.
+// ResetSession prepares the connection for reuse, if the driver supports that.
 func (c *conn) ResetSession(ctx context.Context) error {
 	if r, ok := c.fullConn.(driver.SessionResetter); ok {
 		return r.ResetSession(ctx)
@@ -134,8 +134,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx stores the context of its transaction, because Commit and Rollback do not have a context
-// parameter.
+// tx stores the transaction's context, because Commit and Rollback have no context parameter.
 type tx struct {
 	inner driver.Tx
 	conn  *conn
@@ -144,8 +143,8 @@ type tx struct {
 
 func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
-// Rollback works even after the context has ended, because that is often the reason for the
-// rollback.
+// Rollback works even after the context has ended, because an ended context is often the reason for
+// a rollback.
 func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
 func (t *tx) end(ctx context.Context, end func() error) error {

@@ -1,12 +1,13 @@
-// Package tap calls a function around every remote call of a grab. This function is the tap. It can
-// record a call, hold it, refuse it, or lose its reply.
+// Package tap calls a function, the tap, around every remote call in a grab. The tap can record a
+// call, hold it, refuse it, or lose its reply.
 //
 // Strategies do not know about the tap. They call their clients, and the clients contain the tap.
 // Redis installs the tap in go-redis, Connector in database/sql, Etcd in gRPC, and Around in a
 // ZooKeeper client.
 //
-// An Op describes the call to the tap. The context says to which grab the call belongs. The service
-// enters the phases of a Scope, and OpFrom reads them from the context. Start reading at Tap.
+// An Op describes the call to the tap. The context tells to which grab the call belongs: the
+// service enters the phases of a Scope, and OpFrom reads them from the context. Start reading at
+// Tap.
 package tap
 
 import (
@@ -17,8 +18,8 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// These are the phases of an attempt to grab an order. Renew stands for all calls about the lock
-// between its acquisition and its release.
+// These are the phases of a grab. Renew stands for all lock calls between the acquire and the
+// release.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -43,7 +44,7 @@ type Op struct {
 	Keys     []string // the keys in the call, if it has any
 }
 
-// Tap is called instead of a remote call, and can make the call with send. It may wait first, or
+// Tap is called instead of a remote call. To make the call, it calls send. It may wait first, or
 // not call send at all. The caller receives the error that Tap returns. A Tap must be safe for
 // concurrent use.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
@@ -70,8 +71,8 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of a phase, and a function that ends the phase. If a call
-// still uses the context of the acquire phase after its end, it counts as a renewal.
+// Enter returns a context for a phase's calls, and a function that ends the phase. A call that
+// still uses the acquire phase's context after its end counts as a renewal.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }

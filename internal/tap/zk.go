@@ -2,8 +2,8 @@ package tap
 
 import "context"
 
-// Around returns a function that makes a call through t, for clients that do not support hooks. The
-// key names the data that the call is about. If t is nil, Around returns nil.
+// Around returns a function that makes a call through t, for clients that do not support hooks. key
+// names the data that the call accesses. If t is nil, Around returns nil.
 func Around(t Tap, instance, target string) func(ctx context.Context, key string, call func() error) error {
 	if t == nil {
 		return nil

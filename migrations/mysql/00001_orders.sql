@@ -1,5 +1,5 @@
--- MySQL commits each DDL statement immediately, so all statements must be repeatable after a crash.
--- They also work with MariaDB, TiDB and Vitess, and therefore use no foreign keys.
+-- MySQL commits each DDL statement immediately, so it must be safe to rerun every statement after a crash.
+-- The statements use no foreign keys, so that they also work with MariaDB, TiDB and Vitess.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS orders (

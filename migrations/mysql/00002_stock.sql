@@ -7,7 +7,7 @@ SET @stock = (SELECT IF(COUNT(*) = 0,
   FROM information_schema.columns
   WHERE table_schema = DATABASE() AND table_name = 'orders' AND column_name = 'stock');
 -- units is the number of units at the start. stock is the number left, and negative if too many
--- were sold. Both are NULL for an order of a single unit.
+-- were sold. Both are NULL for a single-unit order.
 PREPARE add_stock FROM @stock;
 EXECUTE add_stock;
 DEALLOCATE PREPARE add_stock;

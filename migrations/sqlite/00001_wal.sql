@@ -1,4 +1,4 @@
--- Write-ahead logging lets clients read during a write. It cannot be switched on in a transaction.
+-- Write-ahead logging lets clients read during a write. It cannot be enabled in a transaction.
 
 -- +goose NO TRANSACTION
 -- +goose Up

@@ -1,5 +1,5 @@
 -- +goose Up
--- Both columns are NULL for an order of a single unit.
+-- Both columns are NULL for a single-unit order.
 ALTER TABLE orders ADD COLUMN units INTEGER; -- units at the start
 ALTER TABLE orders ADD COLUMN stock INTEGER; -- units left; negative if too many were sold
 

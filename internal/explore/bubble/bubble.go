@@ -1,5 +1,5 @@
-// Package bubble runs a program in virtual time. It runs the program as a test, because Go allows
-// virtual time only in tests (see testing/synctest).
+// Package bubble runs a program in virtual time. Go allows virtual time only in tests (see
+// testing/synctest), so bubble runs the program as a test.
 package bubble
 
 import (

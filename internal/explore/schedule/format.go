@@ -8,14 +8,14 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A form describes how one kind of step is written, and which fault injects such a step.
+// A form defines the syntax of one kind of step, and the fault that injects it.
 type form struct {
-	text  string        // the syntax; words in angle brackets stand for values, and all others are written as they are
+	text  string        // the syntax; words in angle brackets are placeholders, and all others are literal
 	fault catalog.Fault // the fault that injects the step; empty if the step is no fault
-	shows catalog.Facts // what the step adds to the explanation of a failure, such as a lost reply
+	shows catalog.Facts // the facts that the step adds to a failure's explanation, such as a lost reply
 }
 
-// forms lists how each kind of step is written. If a line matches several entries, the first one
+// forms defines the syntax of each kind of step. If a line matches several entries, the first one
 // applies.
 var forms = []form{
 	Begins:         {"<actor> begins", "", 0},
@@ -54,7 +54,7 @@ var forms = []form{
 // fault.
 func (k Kind) Fault() catalog.Fault { return forms[k].fault }
 
-// Shows returns the facts about the cause of a failure that steps of this kind reveal.
+// Shows returns the facts that steps of this kind reveal about the cause of a failure.
 func (k Kind) Shows() catalog.Facts { return forms[k].shows }
 
 // String returns the step as one line of a schedule.

@@ -14,7 +14,7 @@ type header struct {
 	name    string
 	example string
 	needed  bool
-	what    string          // describes the value if there must be exactly one, such as "duration"; otherwise empty
+	what    string          // names the value if there must be exactly one, such as "duration"; otherwise empty
 	words   field[Schedule] // print returns "" if the line can be omitted
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrSyntax means that a text is not a valid schedule. Errors that wrap ErrSyntax name the line and
+// ErrSyntax means that a schedule has a syntax error. Errors that wrap ErrSyntax name the line and
 // show the correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
@@ -36,7 +36,8 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt shortens a very long line for an error message, because the file may not even be text.
+// excerpt shortens a line for an error message. The file may not even be text, so a line can be
+// very long.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -131,8 +132,8 @@ func parseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject returns the same word for all words of a kind: "A" for any actor, and "redis" for any
-// Redis server. It returns other words unchanged.
+// subject maps words of the same kind to one word: any actor to "A", and any Redis server to
+// "redis". It returns other words unchanged.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
@@ -143,8 +144,8 @@ func subject(word string) string {
 	return word
 }
 
-// errOtherForm means that a line does not have the form that parseStep tried. It may still have
-// another form.
+// errOtherForm means that a line does not match the form that parseStep tried. Another form may
+// still match.
 var errOtherForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -180,15 +181,15 @@ func examples() []string {
 	return all
 }
 
-// A field is a variable part of a line, such as the name of an actor. In is the struct type that
-// stores the value.
+// A field is a variable part of a line, such as an actor's name. In is the struct type that stores
+// the value.
 type field[In any] struct {
 	print func(In) string
 	parse func(*In, string) error
 }
 
-// fieldAt returns a field. The function at returns the address of its value, and the functions
-// print and parse convert the value to text and back.
+// fieldAt returns a field. at returns the address of the field's value; print and parse convert the
+// value to text and back.
 func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string) (T, error)) field[In] {
 	return field[In]{
 		func(in In) string { return print(*at(&in)) },
@@ -201,7 +202,7 @@ func fieldAt[In, T any](at func(*In) *T, print func(T) string, parse func(string
 
 func unchanged(text string) string { return text }
 
-// fields maps each placeholder of a pattern, such as <actor>, to the field of a Step that it sets.
+// fields maps each placeholder, such as <actor>, to the Step field that it sets.
 var fields = map[string]field[Step]{
 	"<actor>":    fieldAt(func(s *Step) *string { return &s.Actor }, unchanged, parseActor),
 	"<phase>":    fieldAt(func(s *Step) *string { return &s.Phase }, unchanged, parsePhase),

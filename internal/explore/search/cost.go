@@ -10,8 +10,8 @@ var (
 	Faulty    = Cost{Faults: 1}
 )
 
-// MaxPreemptions and MaxFaults are the highest limits that a search supports. They are small,
-// because a Visit stores one bit for each possible cost.
+// MaxPreemptions and MaxFaults are the highest limits that a search supports. A Visit stores one
+// bit for each possible cost, so they must be small.
 const (
 	MaxPreemptions = 7
 	MaxFaults      = 3
@@ -23,7 +23,7 @@ func (c Cost) Plus(d Cost) Cost { return Cost{c.Preemptions + d.Preemptions, c.F
 // Minus returns the difference of c and d.
 func (c Cost) Minus(d Cost) Cost { return Cost{c.Preemptions - d.Preemptions, c.Faults - d.Faults} }
 
-// Within reports whether both counts of c are at most those of limit.
+// Within reports whether neither count of c exceeds that of limit.
 func (c Cost) Within(limit Cost) bool {
 	return c.Preemptions <= limit.Preemptions && c.Faults <= limit.Faults
 }

@@ -9,8 +9,8 @@ const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211
 
-// Text adds a text to the hash, and a terminator, so that "ab" and "c" give another hash than "a"
-// and "bc".
+// Text adds a text and a terminator to the hash. The terminator makes the hash of "ab" and "c"
+// differ from that of "a" and "bc".
 func (f Fingerprint) Text(t string) Fingerprint {
 	for i := range len(t) {
 		f = (f ^ Fingerprint(t[i])) * fnvPrime

@@ -6,8 +6,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// job is a schedule to execute. It consists of the first n steps of the schedule base, followed by
-// the step then.
+// job is a schedule to execute: the first n steps of the schedule base, followed by the step then.
 type job struct {
 	base  *prefix // nil for the first schedule, which has no given steps
 	n     uint16
@@ -15,20 +14,20 @@ type job struct {
 	least uint16 // no failure is possible before the schedule has this many steps
 }
 
-// prefix lists the steps of a schedule that was executed. Several jobs may share it, because each
+// prefix lists the steps of an executed schedule. Several jobs may share a prefix, because each
 // repeats its first steps.
 type prefix []stepID
 
 // stepID is the index of a step in a stepTable.
 type stepID uint16
 
-// stepTable gives each distinct step a number, so that jobs need little memory.
+// stepTable numbers the distinct steps, so that jobs need little memory.
 type stepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]stepID
 }
 
-// id returns the number of a step. It adds the step to the table if it is new.
+// id returns a step's number. It adds new steps to the table.
 func (t *stepTable) id(step schedule.Step) stepID {
 	id, ok := t.ids[step]
 	if !ok {
@@ -56,7 +55,7 @@ func (j job) steps() int {
 
 type queue struct {
 	jobs  []job
-	least [MaxSteps + 2]int // counts the queued jobs by the value of job.least
+	least [MaxSteps + 2]int // counts the queued jobs by job.least
 }
 
 func (q *queue) push(j job) {
@@ -64,12 +63,12 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether a queued job could lead to a failure in fewer steps than this.
+// shorter reports whether a queued job could lead to a failure in fewer steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }
 
-// take removes and returns the first n jobs, or all of them if there are fewer.
+// take removes and returns up to n jobs from the front of the queue.
 func (q *queue) take(n int) []job {
 	n = min(n, len(q.jobs))
 	jobs := q.jobs[:n:n]

@@ -1,12 +1,12 @@
 // Package search tries schedules in order of cost. For each property, it keeps the shortest
 // schedule that breaks the property.
 //
-// The cost of a schedule consists of its preemptions and its faults. The package knows nothing
-// about locks, servers or time, because Workers execute the schedules (see package sim).
+// A schedule's cost is its number of preemptions and faults. Workers execute the schedules (see
+// package sim), so this package knows nothing about locks, servers or time.
 //
 // The search is breadth-first by Cost. This is preemption bounding, as in CHESS (Musuvathi and
 // Qadeer, PLDI 2007). An execution ends when it reaches a state that was visited before at the same
-// or a lower cost. Begin reading with Search.Run, round and learn.
+// or a lower cost. Start reading at Search.Run, round and learn.
 package search
 
 import (
@@ -29,11 +29,11 @@ type Config struct {
 	Bounds     Cost
 	Properties []string // the properties to check; the search always checks catalog.Survives too
 	First      bool     // stop at the first failure of any property
-	NoMerge    bool     // explore a state every time it is reached, even if it was visited before
-	Schedules  int      // the largest number of schedules to execute; 0 means no limit
+	NoMerge    bool     // explore a state on every visit, not only on the first
+	Schedules  int      // the maximum number of schedules to execute; 0 means no limit
 
-	// Kind assigns a failure to a group. If Kind is not nil, the search keeps the shortest failure
-	// for each combination of group and property.
+	// Kind assigns a failure to a group. If it is not nil, the search keeps the shortest failure
+	// per combination of group and property.
 	Kind func(Violation, []schedule.Step) string
 }
 
@@ -43,8 +43,8 @@ type Search struct {
 	visited Visited
 	steps   stepTable
 	levels  []*level // sorted by cost
-	at      int      // the index of the current level
-	news    Visited  // the states visited since the workers were last updated
+	at      int      // the current level's index
+	news    Visited  // states visited since the last update of the workers
 	found   map[failure]Finding
 	run     int
 
@@ -55,8 +55,7 @@ type Search struct {
 	dropped bool // whether jobs were skipped because they could not lead to a shorter failure
 }
 
-// failure is the key under which the search stores a Finding. The search keeps one Finding for each
-// key.
+// failure is the key of a Finding. The search keeps one Finding per key.
 type failure struct{ property, kind string }
 
 // level holds all schedules with the same cost.
@@ -66,12 +65,12 @@ type level struct {
 	run   int
 }
 
-// Level counts the schedules that have a certain number of preemptions and faults.
+// Level counts the schedules with a certain number of preemptions and faults.
 type Level struct {
 	Preemptions int `json:"preemptions"`
 	Faults      int `json:"faults"`
 	Run         int `json:"schedules"` // the number of executed schedules
-	Waiting     int `json:"waiting"`   // the number of schedules that still wait in the queue
+	Waiting     int `json:"waiting"`   // the number of queued schedules
 }
 
 // Finding is the shortest known failure of one property.
@@ -93,8 +92,8 @@ type Summary struct {
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
-// TimeOver is the Reason of a search that ran out of time. The result of such a search may differ
-// from run to run.
+// TimeOver is the Reason of a search that timed out. The result of a timed-out search may differ
+// between runs.
 const TimeOver = "the search ran out of time"
 
 // New creates a search. It stores the visited states in the map visited, which it may share with a
@@ -132,8 +131,8 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	return s.summary(ctx), nil
 }
 
-// room returns how many more schedules may be executed. If there is no limit, it returns the size
-// of a batch.
+// room returns how many more schedules may be executed. If there is no limit, it returns the batch
+// size.
 func (s *Search) room() int {
 	if s.cfg.Schedules == 0 {
 		return batch
@@ -141,8 +140,8 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is the number of schedules that are executed before the search processes their traces. It
-// is fixed, so that the result does not depend on the number of workers.
+// batch is the number of schedules that the search executes before it processes their traces. It is
+// fixed, so that the number of workers does not change the result.
 const batch = 256
 
 // round executes the next batch of schedules and processes the traces in order. After a hang, it
@@ -196,7 +195,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// isPointless reports whether the search can skip a job because it cannot lead to a shorter
+// isPointless reports whether the search can skip a job, because the job cannot lead to a shorter
 // failure.
 func (s *Search) isPointless(j job) bool {
 	if s.cfg.Kind != nil {
@@ -241,7 +240,7 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The last step of the job lets a timer fire, but no timer was due.
+		// The job's last step lets a timer fire, but no timer was due.
 		return
 	}
 	l.run++
@@ -269,8 +268,8 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder queues one schedule for each element of orders. In that schedule, the step First comes
-// before the step at index At.
+// reorder queues one schedule for each element of orders, in which the step First comes before the
+// step at index At.
 func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -281,8 +280,8 @@ func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	}
 }
 
-// keepViolation records a violation unless the search already knows a shorter or cheaper one of the
-// same kind.
+// keepViolation records a violation, unless the search already knows a shorter or cheaper violation
+// of the same kind.
 func (s *Search) keepViolation(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
@@ -316,7 +315,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	case s.hung:
 		r.Complete, r.Reason = false, "the lock hung in one schedule, so the search stopped there"
 	case s.ended:
-		r.Complete, r.Reason = false, "the lock ended the process of the search in one schedule, so the search stopped there"
+		r.Complete, r.Reason = false, "the lock ended the search process in one schedule, so the search stopped there"
 	case s.cut:
 		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps: let the lock pause longer between attempts, or choose a shorter -wait", MaxSteps)
 	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -329,7 +328,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings sorts the findings by property. The shortest finding of a property comes first.
+// findings sorts the findings by property, and within a property, the shortest first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, f := range s.found {

@@ -8,8 +8,8 @@ import (
 // MaxSteps is the maximum number of steps in an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute. It contains only the first steps and their cost, because the
-// worker chooses the others.
+// Task is a schedule to execute. It contains only the first steps and their cost; the worker
+// chooses the remaining steps.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -18,8 +18,8 @@ type Task struct {
 // Worker executes schedules.
 type Worker interface {
 	Execute(Task) (*Trace, error)
-	// Update tells the worker which states have been visited. An execution ends when it reaches
-	// such a state, because the search already knows what can follow.
+	// Update tells the worker which states have been visited. An execution ends when it reaches a
+	// visited state, because the search already knows what can follow.
 	Update(Visited)
 }
 
@@ -29,14 +29,14 @@ type Trace struct {
 	Points   []BranchPoint // the branch points after the prescribed steps
 	Broken   []Violation
 	Reorders []Reorder
-	// Impossible is the index of the first step that the worker could not execute, or -1 if there
-	// is none.
+	// Impossible is the index of the first step that the worker could not execute. If all were
+	// possible, it is -1.
 	Impossible int
 	Cut        bool // whether the execution was cut off after MaxSteps steps
-	Hung       bool // whether the execution exceeded its limit of real time
+	Hung       bool // whether the execution exceeded its real-time timeout
 }
 
-// Transition is a step that can come next, and the cost of that step.
+// Transition is a step that can come next, and its cost.
 type Transition struct {
 	Step schedule.Step
 	Cost Cost
@@ -56,11 +56,11 @@ type Reorder struct {
 	First schedule.Step
 }
 
-// A Violation says which property an execution violated, and at which step.
+// A Violation records which property an execution violated, and at which step.
 type Violation struct {
 	Property string
 	Step     int           // the number of steps up to and including the violation
-	Facts    catalog.Facts // the facts about the schedule that were known at the violation
+	Facts    catalog.Facts // the facts about the schedule that were known at that step
 	Why      string
 	Stack    string // the stack with which the process ended; otherwise empty
 }

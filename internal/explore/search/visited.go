@@ -1,7 +1,7 @@
 package search
 
-// Visited contains the states that executions have reached. The search explores such a state again
-// only if it reaches the state at a lower cost or in fewer steps.
+// Visited contains the states that executions have reached. The search explores a visited state
+// again only if it reaches the state at a lower cost or in fewer steps.
 type Visited map[Fingerprint]Visit
 
 // Visit records the costs at which executions reached a state, and the smallest number of steps.
@@ -10,8 +10,8 @@ type Visit struct {
 	Steps uint16
 }
 
-// Covers reports whether an execution has already reached a state at the same or a lower cost, and
-// in as many or fewer steps.
+// Covers reports whether an execution has already reached a state at no higher cost and in no more
+// steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 	visit, ok := v[state]
 	return ok && visit.Costs&bit(c) != 0 && steps >= int(visit.Steps)

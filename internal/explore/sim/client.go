@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient creates a Redis client that sends the same commands in every run. For this reason, it
-// neither retries nor works in the background.
+// newClient creates a Redis client without retries and background work, so that it sends the same
+// commands in every run.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -46,7 +46,7 @@ const (
 	warmed   = 8
 )
 
-// warm opens a few connections in advance, so that the pool is not empty at the first command.
+// warm fills the pool with a few connections, so that the first command does not have to dial.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -71,8 +71,8 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 	})
 }
 
-// refuses reports whether the command is an EVALSHA whose script the server does not know. In that
-// case, the client sends the full script immediately.
+// refuses reports whether the command is an EVALSHA whose script the server does not know. If so,
+// the client immediately sends the full script.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -112,8 +112,8 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf returns a readable form of commands and their replies, in which each script is replaced by
-// the first digits of its SHA-1.
+// textOf formats commands and their replies for people. It replaces each script with the first
+// digits of its SHA-1.
 func textOf(cmds []redis.Cmder) string {
 	texts := make([]string, len(cmds))
 	for i, cmd := range cmds {

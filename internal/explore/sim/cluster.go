@@ -27,7 +27,7 @@ type Setting struct {
 	Work     time.Duration
 	Wait     time.Duration
 	Nodes    int // the number of Redis nodes of a Redlock
-	Stock    int // the number of units that the order sells; 0 means 1
+	Stock    int // the order's number of units; 0 means 1
 }
 
 // Schedule returns an empty schedule with these parameters.
@@ -39,10 +39,10 @@ func (set Setting) Schedule() schedule.Schedule {
 	}
 }
 
-// locks reports whether the strategy uses a lock that excludes other drivers.
+// locks reports whether the strategy's lock excludes other drivers.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
-// units returns how many units of the order are for sale: Stock, or 1 if Stock is not set.
+// units returns the order's number of units: Stock, or 1 if Stock is not set.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
 // Bubble runs f in a testing/synctest bubble, in which time is simulated. It returns after all
@@ -52,23 +52,23 @@ type Bubble func(f func())
 // Cluster contains the simulated servers and instances, and runs one schedule at a time.
 type Cluster struct {
 	Setting
-	// TokenIsDriver means that the lock uses the driver's id as its token. Such a lock cannot tell
-	// two attempts of the same driver apart.
+	// TokenIsDriver means that the lock uses the driver ID as its token, so it cannot tell two
+	// attempts of the same driver apart.
 	TokenIsDriver bool
 
 	bubble    Bubble
 	nodes     []*node
 	instances []*instance // the instance with number n is at index n-1
-	prober    *instance   // an extra instance that tries to grab the order at the end
+	prober    *instance   // an extra instance, which tries to grab the order at the end
 
-	// The method learn sets these fields when the cluster is created.
+	// New sets these fields by calling learn.
 	renews       bool     // whether the lock renews its lease in the background
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 
-	// alsoCommutes is an extra rule for skipping schedules. Only tests set it, to check that they
-	// notice a wrong rule.
+	// alsoCommutes is an extra rule for skipping schedules. Tests set it to a wrong rule, to check
+	// that they notice the mistake.
 	alsoCommutes func(last, next *call) bool
 }
 
@@ -76,33 +76,33 @@ type Cluster struct {
 type counter struct {
 	key  string
 	ttl  time.Duration // 0 if it never expires
-	last string        // the initial value, such as 98; after 99, a comparison of the numbers as text goes wrong
+	last string        // the initial value, such as 98; a lock that compares numbers as text fails after 99
 }
 
 // instance is one simulated process of the service under test.
 type instance struct {
 	number  int
-	clients lock.Env    // the clients of the lock servers; its other fields are empty
+	clients lock.Env    // the lock server clients; its other fields are empty
 	closers []io.Closer // all clients, to be closed at the end
 
 	// Each schedule resets these fields.
 	world     *world        // nil between two schedules
-	processes atomic.Int64  // the number of processes started so far, over all executions
+	processes atomic.Int64  // the number of processes started so far, in all executions
 	stopped   atomic.Bool   // whether the process is paused, including all its actors and connections
-	pausedAs  *actor        // the actor that the pausing step named; nil if the process runs
+	pausedAs  *actor        // the actor that the pause step named; nil if the process runs
 	awake     chan struct{} // closed after the first step that follows a pause; nil if there was no pause
 	service   *grab.Service
 	sessions  []order.Tx      // its database sessions, which end when its process dies
-	ahead     time.Duration   // how far its wall clock is set ahead
+	ahead     time.Duration   // how far its wall clock is ahead
 	askedTime atomic.Bool     // whether it has read its wall clock
 	tokens    int             // the number of tokens that it has created
-	cut       map[string]bool // the networks that it cannot reach: [schedule.DB] or [schedule.Locks]
+	cut       map[string]bool // the broken networks: [schedule.DB] or [schedule.Locks]
 }
 
 // Instances is the number of simulated service processes that drivers can use.
 const Instances = 2
 
-// nodeNames returns one name for each lock server that the strategy needs.
+// nodeNames returns the names of the lock servers that the strategy needs.
 func (set Setting) nodeNames() []string {
 	var names []string
 	if set.Strategy.Needs&lock.Redis != 0 {
@@ -122,8 +122,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and instances that a strategy needs. It also takes the lock twice, to
-// find out how the strategy behaves.
+// New creates the servers and instances for a strategy. To find out how the strategy behaves, it
+// also takes the lock twice.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -143,7 +143,7 @@ func (c *Cluster) build() error {
 		if err != nil {
 			return err
 		}
-		n.drift = c.Strategy.Promises.Drift // the largest drift that the strategy promises to tolerate
+		n.drift = c.Strategy.Promises.Drift // the largest clock drift that the strategy promises to tolerate
 		c.nodes = append(c.nodes, n)
 	}
 	for i := range Instances + 1 {
@@ -184,12 +184,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is added to every clock reading, so that the clock does not start at a whole second.
-// This exposes strategies that round times incorrectly.
+// withinSecond exposes strategies that round times incorrectly. It is added to every clock reading,
+// so that the clock does not start at a whole second.
 const withinSecond = 500 * time.Millisecond
 
-// env returns everything that a strategy needs on one instance. Its tokens and random numbers are
-// the same in every run.
+// env returns everything that a strategy needs on one instance. Tokens and random numbers are the
+// same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
@@ -250,10 +250,10 @@ func (x *execution) learn() error {
 		x.cluster.renews = x.gate.passed.Load() > before
 	})
 	switch {
-	case errors.Is(err, order.ErrTaken): // expected, because the first driver has the only unit
+	case errors.Is(err, order.ErrTaken): // expected, because the first driver has bought the only unit
 		err = nil
 	case errors.Is(err, errNotTaken):
-		return nil // the first release did not free the lock; every schedule will show that
+		return nil // the first release did not free the lock, and every schedule will show that
 	}
 	x.cluster.residue = catalog.Map(x.world.entries(), func(e entry) string { return e.key })
 	for _, n := range x.cluster.nodes {
@@ -266,14 +266,14 @@ func (x *execution) learn() error {
 
 func (n *redisServer) beginCounters() {
 	for _, c := range n.counters {
-		_ = n.redis.Set(c.key, c.last) // this fails only if the key has another type
+		_ = n.redis.Set(c.key, c.last) // fails only if the key has another type
 		if c.ttl > 0 {
 			n.redis.SetTTL(c.key, c.ttl)
 		}
 	}
 }
 
-// findCounters records the keys that still contain a positive number after the lock was released.
+// findCounters records the keys that contain a positive number even after the release.
 func (n *redisServer) findCounters() {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -286,7 +286,7 @@ func (n *redisServer) findCounters() {
 	}
 }
 
-// These values identify the lock that learn takes, so that learn can find it on the servers.
+// learn uses these values for its own lock, so that it can find the lock on the servers.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

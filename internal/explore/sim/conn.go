@@ -16,7 +16,7 @@ import (
 )
 
 // conn is a client's connection to a simulated Redis server. Write runs each command immediately,
-// so its reply is ready for the next Read.
+// so the next Read finds the reply.
 //
 // A SUBSCRIBE runs after Write has returned, because it may have to wait for its turn. Write must
 // not wait, because go-redis holds a mutex during the call. A goroutine that waits for a mutex
@@ -28,13 +28,13 @@ type conn struct {
 	peer  *server.Peer
 	multi bool // whether the client has sent MULTI but not yet EXEC
 
-	in     []byte       // an incomplete command
-	unread bytes.Reader // the input of reader, which consists of the bytes of in
+	in     []byte       // the start of an incomplete command
+	unread bytes.Reader // reader's input: the bytes of in
 	reader bufio.Reader
 
-	// mu also guards these fields.
+	// mu guards these fields too.
 	subscribed bool
-	queue      [][]string // a waiting SUBSCRIBE and all commands after it
+	queue      [][]string // a blocked SUBSCRIBE and all commands after it
 }
 
 func dial(n *redisServer, owner *instance) *conn {
@@ -54,7 +54,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	c.unread.Reset(c.in)
 	c.reader.Reset(&c.unread)
 	for {
-		command, err := server.ParseReply(&c.reader) // a command has the same form as a reply
+		command, err := server.ParseReply(&c.reader) // in the protocol, commands look like replies
 		if err == io.EOF {
 			return len(b), nil
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// contentsOf returns one line per key of a Redis server, with the key's value and expiry.
+// contentsOf returns one line for each key on a Redis server, with the key's value and expiry.
 func contentsOf(m *miniredis.Miniredis, now time.Time) string {
 	var b strings.Builder
 	for _, key := range m.Keys() {
@@ -22,8 +22,8 @@ func contentsOf(m *miniredis.Miniredis, now time.Time) string {
 	return b.String()
 }
 
-// valueOf returns the value of a key as text. If there is no such text, it returns the type of the
-// value or the error.
+// valueOf returns a key's value as text. If it cannot, it returns the value's type or the error
+// instead.
 func valueOf(m *miniredis.Miniredis, key string) (value string) {
 	var values []string
 	var err error
@@ -57,8 +57,8 @@ func valueOf(m *miniredis.Miniredis, key string) (value string) {
 	return value
 }
 
-// leaseOf returns the remaining TTL of the string or hash that contains value. The TTL is 0 if the
-// key never expires.
+// leaseOf returns the remaining TTL of the string or hash that contains value, or 0 if the key
+// never expires.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

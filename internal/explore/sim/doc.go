@@ -1,12 +1,12 @@
 // Package sim runs a lock strategy step by step against simulated servers.
 //
-// The strategies and their clients are real, but the time and the servers are simulated. The gate
-// blocks every remote call until the schedule lets the call continue, so the schedule determines
-// the order of all calls.
+// The strategies and their clients are real, but time and servers are simulated. The gate blocks
+// every remote call until the schedule releases the call, so the schedule determines the order of
+// all calls.
 //
 // An actor is one attempt by one driver to grab the order. After each step, the oracle checks the
-// properties. The reducer leaves out steps that only repeat the result of other schedules. At the
-// end, the prober tries further grabs with fresh drivers.
+// properties. The reducer skips steps that only repeat other schedules' results. At the end, the
+// prober tries more grabs with fresh drivers.
 //
-// Start reading with New, Cluster.Execute and execution.run.
+// Start reading at New, Cluster.Execute and execution.run.
 package sim

@@ -11,18 +11,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next in a schedule. Callers of its methods must
-// hold gate.mu.
+// enabledSteps collects the possible next steps of a schedule. Callers of its methods must hold
+// gate.mu.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
-	left        search.Cost // the preemptions and faults that the schedule may still use
+	left        search.Cost // how many more preemptions and faults the schedule may use
 	transitions []search.Transition
-	commuted    bool // whether a step was left out because another schedule covers it
+	commuted    bool // whether a step was skipped because another schedule covers it
 }
 
-// transitions returns the steps that could come next. commuted is true if it has omitted a step
-// because another schedule covers it.
+// transitions returns the possible next steps. commuted is true if it has skipped a step because
+// another schedule covers it.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -46,7 +46,7 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step that injects a fault, if the search includes this kind of fault.
+// fault adds a step that injects a fault, if the search includes faults of this kind.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
@@ -58,8 +58,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the name of the network that the call uses. One network leads to the database,
-// and another one to the lock servers.
+// network returns the name of the call's network. One network leads to the database, and the other
+// to the lock servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -74,8 +74,8 @@ func (g *gate) enabledLocked(a *actor) bool {
 
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns what it costs to switch to another actor. If the previous actor could
-// have continued, the switch is a preemption.
+// switchCostLocked returns the cost of switching to another actor. If the previous actor could have
+// continued, the switch is a preemption.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -83,7 +83,7 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls adds the waiting calls that could continue, with those of the previous actor first.
+// calls adds the waiting calls that could continue, beginning with the previous actor's calls.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -99,8 +99,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next actor. Further actors need not be tried at this point, because
-// actors differ only in their names.
+// begins adds the start of the next actor. Actors differ only in their names, so there is no need
+// to also try the others here.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -135,7 +135,7 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps in which only time passes. If a call could continue instead, such a step
+// time adds the steps in which only time passes. If a call could continue instead, a time step
 // counts as a preemption or a fault.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
@@ -163,7 +163,7 @@ func (m *enabledSteps) time() {
 	holder, _ := m.x.leases.nextLeaseEndLocked()
 	switch {
 	case !unfinished || holder == nil:
-	case busy && len(holder.inst.cut) > 0: // a partition may outlast the lease, as it does in real runs
+	case busy && len(holder.inst.cut) > 0: // a partition may outlast the lease, as in real runs
 		m.add(cost, end)
 	case busy:
 		m.fault(catalog.Slow, end)
@@ -172,15 +172,14 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a reply that still arrives in time. It exposes clients that count the
-// TTL from the reply, although it began when the request was sent.
+// shortDelay delays a reply that still arrives in time. It exposes clients that count the TTL from
+// the reply instead of from the request.
 const shortDelay = 10 * time.Millisecond
 
 // cutsLast is the maximum duration of a network partition, as a multiple of the TTL.
 const cutsLast = 2
 
-// sleepersLocked reports whether an actor may be waiting for a timer, such as the one for its next
-// renewal.
+// sleepersLocked reports whether an actor may be waiting for a timer, such as its renewal timer.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -209,7 +208,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that can come next, except those without an effect in this state.
+// failures adds the possible next faults, except faults that have no effect in this state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -278,8 +277,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds partitions between an instance and the database or the lock servers. It does
-// so only if the instance holds a lock or has a waiting call.
+// networkFailures cuts the instance off from the database or the lock servers. It does so only if
+// the instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
@@ -298,8 +297,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures adds the outage of a server. If the server stores a lock, it also adds faults that
-// may lose the lock, such as a restart.
+// nodeFailures adds the outage of a server. If the server stores a lock, nodeFailures also adds
+// faults that may lose the lock, such as a restart.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(*redisServer)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

@@ -22,7 +22,7 @@ import (
 )
 
 // etcdServer simulates a single etcd server. It supports only the requests that the lock strategies
-// send, and ends each lease exactly when its TTL has passed.
+// send. Each lease ends exactly after its TTL.
 type etcdServer struct {
 	*node
 
@@ -31,7 +31,7 @@ type etcdServer struct {
 	keys     map[string]*mvccpb.KeyValue
 	leases   map[int64]*etcdLease
 	granted  int64             // the number of leases granted so far
-	history  []*clientv3.Event // the events of every revision
+	history  []*clientv3.Event // the events of all revisions
 	watches  []*etcdWatch
 }
 
@@ -40,11 +40,10 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL that an etcd server with an election timeout of 500 ms
-// grants.
+// shortestEtcdLease is the minimum TTL of an etcd server with an election timeout of 500 ms.
 const shortestEtcdLease = 1 // in seconds
 
-// firstEtcdLease is the id of the first lease. The others follow without gaps.
+// firstEtcdLease is the first lease's ID. The other IDs follow without gaps.
 const firstEtcdLease = 0x1001
 
 func newEtcdServer(name string) *etcdServer {
@@ -55,8 +54,8 @@ func newEtcdServer(name string) *etcdServer {
 
 func (s *etcdServer) disconnect() {} // a lease does not depend on a connection
 
-// timePassed is called after a pause and after the server has come back. It sends the watch events
-// that the server could not send while it was down.
+// timePassed sends the watch events that the server could not send while it was down. It is called
+// after a pause and after the server has come back.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +115,7 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 }
 
 func errUnknownToEtcd(request any) error {
-	return status.Errorf(codes.Unimplemented, "sim: the simulated etcd does not do this: %T", request)
+	return status.Errorf(codes.Unimplemented, "sim: the simulated etcd does not support this request: %T", request)
 }
 
 func (s *etcdServer) headerLocked() *pb.ResponseHeader {
@@ -144,8 +143,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked calls change with the next revision number. All events that change records get this
-// number.
+// commitLocked calls change with the next revision number, which all events recorded by change get.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -179,7 +177,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if !done.Succeeded {
 		ops = r.Failure
 	}
-	for _, op := range ops { // check all operations first, because a transaction applies either all of them or none
+	for _, op := range ops { // check all operations first, because a transaction applies all of them or none
 		if err := s.refusedLocked(op); err != nil {
 			return nil, err
 		}
@@ -233,8 +231,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether a condition of a transaction is true. For this purpose, a key that
-// does not exist has version 0 and no value.
+// holdsLocked reports whether a transaction condition is true. A missing key counts as version 0
+// without a value.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -294,8 +292,8 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 	return found, nil
 }
 
-// compareBy maps the name of each attribute to a function that compares two keys by that attribute.
-// etcd uses these names for sort orders and for conditions.
+// compareBy maps each attribute name to a function that compares two keys by that attribute. etcd
+// uses these names in sort orders and in conditions.
 var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 	"KEY":     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
 	"VERSION": func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) },
@@ -305,12 +303,11 @@ var compareBy = map[string]func(a, b *mvccpb.KeyValue) int{
 	"LEASE":   func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Lease, b.Lease) },
 }
 
-// isWithin reports whether n is between least and most, inclusive. If most is 0, there is no upper
-// limit.
+// isWithin reports whether least ≤ n ≤ most. If most is 0, there is no upper limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether key is in the range that begins at from and stops before end. If end is
-// empty, only the key from is in the range. If end is "\x00", there is no upper limit.
+// inRange reports whether key is at or after from and before end. If end is empty, the range
+// contains only from. If end is "\x00", there is no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -339,7 +336,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds what the server knows to f, except for the keys, which contents shows.
+// state adds the server's state to f, except for the keys, which contents covers.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,7 +354,7 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 }
 
 // leaseOf returns the remaining TTL of the key that stores value. ok is true only if that key is
-// first in its queue, because only then does its client have the lock.
+// first in its queue, because only the first client has the lock.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,10 +23,10 @@ import (
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
 // client returns a real etcd client for one instance. It needs no connection, because an
-// interceptor answers its calls. Interceptors in opts run before that one.
+// interceptor answers its calls. Interceptors in opts run first.
 //
-// The client uses our watcher instead of its own, because a goroutine of the original watcher would
-// stop the simulated clock.
+// The client uses our watcher instead of its own, because a goroutine of its own watcher would stop
+// the simulated clock.
 func (s *etcdServer) client(inst *instance, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -51,7 +51,7 @@ func (s *etcdServer) client(inst *instance, opts ...grpc.DialOption) (*clientv3.
 	return client, nil
 }
 
-// ask sends a request as soon as the simulation lets it continue.
+// ask sends a request once the simulation releases it.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -80,7 +80,7 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 	}, send))
 }
 
-// asStatus converts a context error to the gRPC status error that a real client would return.
+// asStatus converts a context error to the gRPC status error of a real client.
 func asStatus(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -109,8 +109,8 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher implements the watches of one instance. A new watch waits until the simulation lets
-// it continue.
+// etcdWatcher implements an instance's watches. A new watch blocks until the simulation releases
+// it.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -123,7 +123,7 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is the capacity of a watch's channel. No client leaves this many responses unread.
+// mostResponses is the capacity of a watch channel. No client leaves this many responses unread.
 const mostResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the returned channel when ctx
@@ -156,7 +156,7 @@ func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 	return watch.responses
 }
 
-// RequestProgress always fails, because no lock calls it.
+// RequestProgress always returns an error, because no lock calls it.
 func (w etcdWatcher) RequestProgress(context.Context) error { return errUnknownToEtcd("progress") }
 
 // Close does nothing, because watches end with their contexts.
@@ -205,7 +205,7 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	select {
 	case w.responses <- response:
 	default:
-		panic("sim: what a watch of etcd tells is not read")
+		panic("sim: the client does not read its etcd watch")
 	}
 }
 

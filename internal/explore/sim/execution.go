@@ -18,7 +18,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits says which steps an execution may choose. Its functions are called during the execution.
+// Limits restricts the steps that an execution may choose.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that the execution may inject
@@ -27,7 +27,7 @@ type Limits struct {
 	// Visited reports whether the search already knows a state. If it does, the execution ends. If
 	// Visited is nil, every state counts as new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
-	// Before, if not nil, is called before each step with the trace up to and including that step.
+	// Before, if not nil, is called before each step with the trace so far, including that step.
 	Before func(*search.Trace)
 }
 
@@ -40,8 +40,8 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// execution runs one schedule. It checks the properties after each step, when all goroutines are
-// blocked and their state is safe to read.
+// execution runs one schedule. It checks the properties after each step. At that time, all
+// goroutines are blocked, so their state is safe to read.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -51,19 +51,19 @@ type execution struct {
 	oracle  *oracle
 	reducer *reducer
 
-	current   *actor        // the actor that made the last move
-	stillLate bool          // whether a reply was late when the last short delay began
+	current   *actor        // the actor of the last move
+	stillLate bool          // whether a reply was late at the start of the last short delay
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals do
-	// not count as progress, because a holder whose work hangs can renew its lease forever.
+	// progressAt is the time of the last step that made progress. Waits and renewals do not count,
+	// because a holder whose work hangs can renew its lease forever.
 	progressAt time.Duration
 
 	before  func(*search.Trace)              // Limits.Before
 	observe func(s schedule.Step, made bool) // called after each step of a replay; otherwise nil
 }
 
-// theOrder is the id of the only order in the simulation, which all actors try to grab.
+// theOrder is the ID of the simulation's only order, which all actors try to grab.
 const theOrder = 1
 
 // An actor is one attempt by one driver to grab the order.
@@ -74,9 +74,9 @@ type actor struct {
 	inst     *instance
 	cancel   context.CancelFunc
 	counts   map[[2]string]int  // the number of its calls by phase and target
-	observed search.Fingerprint // a hash of the database replies and SUBSCRIBE replies that it has received
-	before   uint8              // the actors that had acquired the lock before this actor began, as a bit set
-	met      uint8              // the actors that were active when this actor began, as a bit set
+	observed search.Fingerprint // a hash of the database and SUBSCRIBE replies that it has received
+	before   uint8              // a bit set of the actors that had acquired the lock before this actor began
+	met      uint8              // a bit set of the actors that were active when this actor began
 
 	begun, done, dead, hung, cancelled bool
 
@@ -85,32 +85,32 @@ type actor struct {
 	releasing   bool          // whether its release has begun
 	released    bool          // whether its release has succeeded
 	knowsLoss   bool          // whether the Lost channel of its lease is closed
-	believed    time.Duration // when its lease ends by its own clock; 0 if it does not know
-	inside      bool          // whether it has read that the order is open, and has not begun its release
+	believed    time.Duration // when its lease ends by its own clock; 0 if unknown to it
+	inside      bool          // whether it has read that the order is open, but has not begun its release
 	inTime      bool          // whether its lease was still valid when its release ended
-	missingOn   []*node       // the servers that no longer stored its lease at the last renewal
-	held        string        // the value that a majority of the servers stored when its acquire succeeded; "" if there is none
+	missingOn   []*node       // the servers that had lost its lease at the last renewal
+	held        string        // the value that a majority of servers stored when its acquire succeeded; "" if none
 	askedOn     []*node       // the servers that its release has asked
-	goneOn      []*node       // those of them that no longer stored its lease when the release first asked
-	behind      uint8         // the actors that must get the lock before this actor, as a bit set
-	releaseCut  bool          // whether a call of its release got no reply
-	lingered    time.Duration // how long it has kept running since its driver left
+	goneOn      []*node       // those of askedOn that had lost its lease before the release
+	behind      uint8         // a bit set of the actors that must get the lock before this actor
+	releaseCut  bool          // whether one of its release calls got no reply
+	lingered    time.Duration // how long it has been running since its driver left
 	straggled   time.Duration // how long it has waited for only a minority of the servers
-	begin       time.Duration // when it began
-	arrivedLate bool          // whether a server has applied a call for which this actor had stopped waiting
+	begin       time.Duration // when its grab began
+	arrivedLate bool          // whether a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock
-	rest        time.Duration // the fill level of the leaky bucket in noteAsked
+	rest        time.Duration // the level of the leaky bucket in noteAsked
 	fence       uint64
 	token       string
 	value       string // the value that servers store for its lease
 	leases      []serverLease
 
 	// These fields help to explain a violation.
-	grant          int                      // 1 if it was the first to get the lock, 2 for the second, and so on; 0 if it has not got the lock
-	got            map[*actor]catalog.Facts // for each other holder: how this actor got the lock before that holder released it
+	grant          int                      // 1 if it got the lock first, 2 if second, and so on; 0 if it has not got the lock
+	got            map[*actor]catalog.Facts // how this actor got the lock before each other holder released it
 	freed          catalog.Facts            // how another actor's release freed this actor's lock; 0 if none did
-	timesForgotten int                      // how many times a server has lost its lease together with all other data
-	lostTo         catalog.Facts            // why a server has lost only its lease, for example by an eviction
+	timesForgotten int                      // how many times a server has lost all data including its lease
+	lostTo         catalog.Facts            // why a server has lost only its lease, for example an eviction
 }
 
 // An event is one entry in the history of an instance, together with the actor that caused it.
@@ -123,7 +123,7 @@ type event struct {
 // bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
-	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
+	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // during the setup, calls need no steps
 	s := &causes{cluster: c, world: w}
 	w.leases = &leaseBook{cluster: c, world: w, gate: w.gate, causes: s}
 	w.gate.leases, s.leases = w.leases, w.leases
@@ -136,8 +136,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts all instances. The exception is the prober, which starts only at
-// the end.
+// begin opens the order and starts all instances except the prober, which starts at the end.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
@@ -148,7 +147,7 @@ func (w *world) begin() error {
 	}
 	for i, a := range c.Actors {
 		next := newActor(a.Name, i, int64(i)+1, c.instances[a.Instance-1])
-		if first := w.named(a.As); first != nil { // it repeats the attempt of an earlier actor
+		if first := w.named(a.As); first != nil { // it retries for an earlier actor's driver
 			next.driver = first.driver
 		}
 		w.actors = append(w.actors, next)
@@ -158,7 +157,7 @@ func (w *world) begin() error {
 		inst.world, inst.ahead, inst.tokens, inst.cut, inst.awake = w, 0, 0, map[string]bool{}, nil
 		inst.askedTime.Store(false)
 		if inst == c.prober {
-			continue // the prober starts after all other instances have stopped
+			continue // the prober starts only after all other instances have stopped
 		}
 		if err := w.start(inst); err != nil {
 			return err
@@ -179,7 +178,7 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// start launches the process of an instance, or a new process if the old one has died.
+// start launches an instance's process, or a new one if the old process has died.
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)
@@ -218,8 +217,8 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix begins every token, so that tokens can be recognized among the arguments of a
-// command.
+// tokenPrefix begins every token, so that the simulation recognizes tokens among a command's
+// arguments.
 const tokenPrefix = "token-"
 
 type recorder struct{ inst *instance }
@@ -227,7 +226,7 @@ type recorder struct{ inst *instance }
 func (r recorder) Record(e history.Event) {
 	w := r.inst.world
 	if e.Op == history.Lost && r.inst.stopped.Load() {
-		select { // the timers of a process that was paused fire late, so its holder learns of the loss late
+		select { // after a pause, timers fire late, so the holder learns of the loss late
 		case <-r.inst.awake:
 		case <-w.ended:
 		}
@@ -238,7 +237,7 @@ func (r recorder) Record(e history.Event) {
 	w.leases.noteBelief(a, e.Lease)
 	switch {
 	case a == w.probe:
-	case e.Op == history.Renew, e.Op == history.Acquire && e.Kind == history.Invoke: // no property needs these events, and recording them would let the search skip fewer steps
+	case e.Op == history.Renew, e.Op == history.Acquire && e.Kind == history.Invoke: // no property needs these events, and with them, the search could skip fewer steps
 	default:
 		e.T = w.elapsed()
 		w.events = append(w.events, event{e, a})
@@ -248,8 +247,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run executes the steps of a task and then chooses further steps until the schedule ends. A step
-// that is impossible ends the execution, but a replay only skips it.
+// run executes a task's steps, and then chooses further steps until the schedule ends. An
+// impossible step ends the execution, except in a replay, which skips the step.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on, x.before = l.Reduce, l.Before
 	t := &search.Trace{Impossible: -1}
@@ -328,8 +327,8 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// wake lets the instances that have resumed before this step notice what happened during the pause,
-// and returns them.
+// wake returns the instances that have resumed before this step. It lets them notice what happened
+// during their pause.
 func (x *execution) wake(s schedule.Step) (woken []*instance) {
 	for _, inst := range x.cluster.instances {
 		if inst.awake != nil && !inst.stopped.Load() && s.Kind != schedule.Resumes {
@@ -343,14 +342,14 @@ func (x *execution) wake(s schedule.Step) (woken []*instance) {
 	return woken
 }
 
-// wake ends the delay of all events that a paused process could not notice.
+// wake lets a resumed process notice all events that happened during its pause.
 func (inst *instance) wake() {
 	if inst.awake != nil {
 		close(inst.awake)
 	}
 }
 
-// reorder adds to the trace the calls that the search must also try before the last step.
+// reorder records in the trace which calls the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -359,8 +358,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish restarts all servers that are down, and then checks what the actors have left on the
-// servers.
+// finish restarts all servers that are down, and then checks what the actors have left behind.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)

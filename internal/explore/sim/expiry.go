@@ -14,12 +14,12 @@ type expiry struct {
 	ended bool
 }
 
-// tick is a short delay after the end of a lease. It prevents this timer from firing at the same
-// time as a timer of a client.
+// tick is a short delay after the end of a lease. It keeps the server's timer from firing at the
+// same time as a client's timer.
 const tick = 11 * time.Nanosecond
 
-// newExpiry starts the timer of a lease. If the lease is not renewed within ttl, the timer locks mu
-// and calls end.
+// newExpiry starts a lease timer. If the lease is not renewed within ttl, the timer locks mu and
+// calls end.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}
 	e.timer = time.AfterFunc(ttl+tick, func() {

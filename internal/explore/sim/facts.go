@@ -14,15 +14,15 @@ type causes struct {
 	world   *world
 	leases  *leaseBook
 
-	shown    catalog.Facts // the facts that follow from the steps so far
+	shown    catalog.Facts // the facts from the steps so far
 	dataLost bool          // whether a server has lost its data
-	grants   int           // the number of acquires that have succeeded
+	grants   int           // the number of successful acquires
 }
 
 // noteGrant records how an actor could get the lock while other actors may still have had it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own is how often servers lost this actor's lease before a majority had granted it.
+	// own is how many times servers lost this actor's lease before a majority had granted it.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
@@ -44,8 +44,7 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// howLost returns facts that explain why actor b no longer had the lock although it had not
-// released it.
+// howLost returns facts that explain how actor b lost the lock before it released it.
 func (s *causes) howLost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.usesLeases():
@@ -67,7 +66,7 @@ func (s *causes) howLost(b *actor) catalog.Facts {
 	}
 }
 
-// whyBoth returns facts that explain how two actors could hold the lock at the same time.
+// whyBoth returns facts that explain why two actors held the lock at the same time.
 func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	if a.grant < b.grant {
 		a, b = b, a
@@ -75,8 +74,8 @@ func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten records which actors lose their leases because a server loses its data. Call it
-// before that data is deleted, because it reads the data.
+// noteForgotten records which actors lose their leases because a server loses its data. It reads
+// that data, so call it before the data is deleted.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.dataLost = true
 	if !s.cluster.locks() {
@@ -93,8 +92,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked checks whether an acquire has replaced the lock of another actor. That can
-// happen only if the lock uses no tokens.
+// noteOverwrittenLocked checks whether an acquire has replaced another actor's lock. Only a lock
+// without tokens allows that.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -107,7 +106,7 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked checks whether a release has deleted the lock of another actor.
+// noteFreedLocked checks whether a release has deleted another actor's lock.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -117,7 +116,7 @@ func (s *causes) noteFreedLocked(c *call) {
 			continue
 		}
 		if _, stored := c.node.leaseOf(a.value); s.cluster.showsToken && !stored || !s.cluster.showsToken && c.node.contents() == "" {
-			if a.freed = catalog.FreedAnother; c.n > 1 { // the release has already made another call before this one
+			if a.freed = catalog.FreedAnother; c.n > 1 { // this is not the release's first call
 				a.freed |= catalog.AskedFirst
 			}
 		}

@@ -22,7 +22,7 @@ func (x *execution) state() search.Fingerprint {
 	for _, inst := range x.cluster.instances {
 		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
-	if x.gate.enabledLocked(x.current) { // the last actor matters only if switching away from it would be a preemption
+	if x.gate.enabledLocked(x.current) { // the last actor matters only if a switch to another actor would be a preemption
 		f = f.Text(x.current.name)
 	}
 	return f.Flag(x.oracle.stopped).Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.oracle.impeded).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
@@ -39,8 +39,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns a hash of a server's state and of its calls. It does not include the
-// server's name, because servers are interchangeable.
+// stateOfLocked returns a hash of a server's state and calls. Servers are interchangeable, so it
+// omits the server's name.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())

@@ -17,23 +17,23 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate blocks every remote call until a step of the schedule decides whether its reply arrives,
-// arrives late or is lost.
+// gate blocks every remote call until a step of the schedule decides whether the call's reply
+// arrives, arrives late or is lost.
 type gate struct {
 	world  *world
 	leases *leaseBook
 
 	mu           sync.Mutex    // never held while a goroutine waits
-	ungated      bool          // whether calls continue without a step; calls of dead actors stay blocked
-	starting     bool          // whether an instance is starting; calls of dead actors then pass too
-	passed       atomic.Int64  // the number of calls that have passed without a step
+	ungated      bool          // whether calls pass without a step; dead actors' calls stay blocked
+	starting     bool          // whether an instance is starting; dead actors' calls then pass too
+	passed       atomic.Int64  // the number of calls that passed without a step
 	waiting      []*call       // calls that have not been sent yet
-	late         []*call       // calls that a server has executed, but whose replies have not arrived yet
-	inFlight     []*call       // calls that may still arrive although their callers have stopped waiting
-	arrived      chan struct{} // signals that a call has arrived at the gate or a grab has ended
-	mayLeaveLock bool          // whether a lock may remain because a call was given up or refused
-	recording    bool          // whether to record the text of each call, for a replay
-	did          []string      // the texts of the calls in the last step, if recording is true
+	late         []*call       // calls that a server has executed, with replies still to arrive
+	inFlight     []*call       // calls that may still arrive, although their callers have given up
+	arrived      chan struct{} // receives a value when a call has arrived at the gate or a grab has ended
+	mayLeaveLock bool          // whether a lock may remain after a call that was given up or refused
+	recording    bool          // whether to record each call's text, for a replay
+	did          []string      // the texts of the last step's calls, if recording is true
 }
 
 var (
@@ -42,27 +42,27 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It blocks until a step of the schedule lets it continue, and blocks once
-// more if the schedule delays its reply.
+// call is one remote call. It blocks until a step of the schedule releases it, and blocks once more
+// if the schedule delays the reply.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
-	n      int // its number among the actor's calls with the same phase and target; 0 if it has no number yet
+	n      int // counts the actor's calls with the same phase and target; 0 if not numbered yet
 	target string
 	node   *node // nil for a call to the database
 	ctx    context.Context
 
 	decided   chan schedule.Kind
-	outcome   schedule.Kind      // the kind of the step that decided the call, such as ReplyLost; 0 if there was no such step
-	deliver   func()             // executes a SUBSCRIBE, whose caller does not wait at the gate
+	outcome   schedule.Kind      // the kind of step that decided the call, such as ReplyLost; 0 if none has
+	deliver   func()             // executes a SUBSCRIBE, because its caller does not wait at the gate
 	sent      [][]any            // the commands, which may arrive after the caller has given up
 	commands  search.Fingerprint // the hash of sent; 0 until it is needed
 	request   any                // a request to etcd; it may arrive late, like sent
-	awaits    bool               // whether the client waits for a connection before it sends the call
-	lost      error              // the error that the client reports for a lost reply; nil means errLost
-	renewed   []lookedFor        // the leases that this call, a renewal, tried to extend
-	releasing bool               // whether the actor had begun its release before this call
-	text      func() string      // formats the request and its answer after the call
+	awaits    bool               // whether the client needs a connection before it sends the call
+	lost      error              // the client's error for a lost reply; nil means errLost
+	renewed   []lookedFor        // for a renewal: the leases that it tried to extend
+	releasing bool               // whether the actor began its release before this call
+	text      func() string      // formats the request and its reply after the call
 }
 
 func (c *call) step(kind schedule.Kind) schedule.Step {
@@ -73,13 +73,14 @@ func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls defines a fixed order of calls, because their goroutines arrive in random order.
+// compareCalls defines a fixed order of calls, which is needed because goroutines arrive in random
+// order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through blocks a call until the schedule lets it continue, and then sends it. It returns the
-// error that the caller would see, for example after a lost reply.
+// through blocks a call until the schedule releases it, and then sends it. It returns the error
+// that the caller sees, for example after a lost reply.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	c.actor = g.actorOf(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
@@ -95,11 +96,10 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return err
 	}
 	err = errDown
-	// If c.lost is set, this client notices by itself that the server is down, so send the call
-	// anyway.
+	// If c.lost is set, the client itself notices that the server is down, so send the call anyway.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
-			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
+			ctx = context.WithoutCancel(ctx) // go-redis cannot withdraw a sent request
 		}
 		g.leases.noteRelease(c)
 		if c.outcome == schedule.SentTwice { // send it twice, because the first reply is lost
@@ -120,7 +120,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 	return err
 }
 
-// unsent reports whether the client has not sent the call yet, because the server is down.
+// unsent reports whether the client could not send the call yet, because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
 // loss returns the error that the caller sees if the reply is lost.
@@ -130,14 +130,14 @@ func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOf returns the actor that made a call. A background call has no driver, so it is attributed
-// to the first actor on the instance.
+// actorOf returns the actor that made a call. Background calls have no driver, so they count as
+// calls of the instance's first actor.
 func (g *gate) actorOf(inst *instance, driver int64) *actor {
 	return cmp.Or(catalog.First(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls gives numbers to the calls that the last step has caused. It sorts them by content
-// first, because they arrive in random order.
+// numberCalls numbers the calls that the last step has caused. They arrive in random order, so it
+// first sorts them by content.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,7 +160,7 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases clears the field releasing of new calls whose actors have acquired the lock again,
+// forgetReleases clears the field releasing of new calls whose actors have reacquired the lock,
 // because these calls do not belong to the earlier release.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
@@ -170,8 +170,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait blocks until the schedule decides what happens to the call, or until the call's context
-// ends. While the process is paused, the end of the context has no effect.
+// wait blocks until the schedule decides the call, or until the call's context ends. While the
+// process is paused, it ignores the end of the context.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -193,7 +193,7 @@ func (g *gate) wait(c *call, line *[]*call) error {
 			return errOver
 		case <-patience:
 		}
-		<-c.ctx.Done() // the context's timer may be due at the same instant but fire later
+		<-c.ctx.Done() // the context's timer may be due now but fire a little later
 		switch {
 		case !g.abandon(c, line):
 			patience = nil
@@ -205,8 +205,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that is ready when the caller stops waiting. Database clients stop
-// when their context ends, but go-redis stops only at a deadline.
+// patience returns a channel that is ready when the caller gives up the call. Database clients give
+// up when their context ends, but go-redis only at a deadline.
 func (c *call) patience() (over <-chan struct{}, stop func()) {
 	switch deadline, ok := c.ctx.Deadline(); {
 	case c.heedsContext():
@@ -221,8 +221,8 @@ func (c *call) patience() (over <-chan struct{}, stop func()) {
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
-// abandon removes a call whose caller has stopped waiting. It returns false if the call must stay,
-// for example because its process is paused.
+// abandon removes a call whose caller has given up. It returns false if the call must stay, for
+// example because its process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -239,7 +239,7 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes and returns the call that a step names. It returns nil if the call is not in
+// takeLocked removes and returns the call that a step names, or returns nil if the call is not in
 // the list.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.matches(s) })
@@ -251,8 +251,8 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked keeps a call whose caller has stopped waiting, because the call may still reach the
-// server. It drops transactions, and calls through a broken network.
+// giveUpLocked keeps a call whose caller has given up, because the call may still reach the server.
+// It drops transactions and calls through a broken network.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -263,7 +263,7 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide lets the call that a step names continue. It returns false if this call does not exist.
+// decide releases the call that a step names. It returns false if there is no such call.
 func (g *gate) decide(line *[]*call, s schedule.Step) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
@@ -285,8 +285,7 @@ func (g *gate) decide(line *[]*call, s schedule.Step) bool {
 	return true
 }
 
-// isCut reports whether err means that no reply has arrived, for example because the network
-// failed.
+// isCut reports whether err means that no reply arrived, for example because of a network failure.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -299,7 +298,7 @@ func (g *gate) signal() {
 	}
 }
 
-// forgetSignal discards a pending signal, so that the next sleep waits for a new one.
+// forgetSignal discards a pending signal. Otherwise, the next sleep would return at once.
 func (g *gate) forgetSignal() {
 	select {
 	case <-g.arrived:
@@ -307,8 +306,8 @@ func (g *gate) forgetSignal() {
 	}
 }
 
-// sleep waits until a call arrives or a grab ends, but at most for d. It returns true if all of d
-// has passed.
+// sleep waits until a call arrives or a grab ends, but at most for d. It returns true if it has
+// timed out.
 func (g *gate) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -320,8 +319,8 @@ func (g *gate) sleep(d time.Duration) bool {
 	}
 }
 
-// noteReply adds a reply to the hash of the state. It sums up the hashes of the replies, so that
-// the order of simultaneous replies does not matter.
+// noteReply adds a reply to the state hash. It sums up the hashes of replies, so that the order of
+// simultaneous replies does not matter.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -343,8 +342,7 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint returns a hash of the call and its commands. Calls to different servers can have the
-// same hash.
+// fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
@@ -352,7 +350,7 @@ func (c *call) fingerprint() search.Fingerprint {
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribe blocks a subscription until the schedule lets it continue. It returns false if the
+// subscribe makes a subscription wait until the schedule releases it. It returns false if the
 // subscription need not wait.
 func (g *gate) subscribe(inst *instance, c *call) bool {
 	g.mu.Lock()
@@ -368,15 +366,15 @@ func (g *gate) subscribe(inst *instance, c *call) bool {
 	return true
 }
 
-// withdraw removes a waiting subscription, because its client no longer needs it.
+// withdraw removes a waiting subscription that its client no longer needs.
 func (g *gate) withdraw(c *call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 }
 
-// subscriberLocked returns the actor for which a process subscribes: the last of its actors that is
-// waiting for the lock.
+// subscriberLocked returns the actor for which a process subscribes, which is the process's last
+// actor that is waiting for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOf(inst, 0)
 	for _, a := range g.world.actors {

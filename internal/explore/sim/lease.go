@@ -24,7 +24,7 @@ type leaseBook struct {
 	causes  *causes
 
 	strayRenewal string // describes a renewal that was not allowed; "" if there was none
-	tooLong      string // describes a lease that lasts longer for its holder than for the servers; "" if there was none
+	tooLong      string // describes a lease that its holder believes to last too long; "" if there was none
 }
 
 // serverLease is a lease from one server. It ends when that server's clock reaches until.
@@ -48,8 +48,8 @@ func (l *leaseBook) update(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
-// can hand over the lock to another actor.
+// noteLeasesLocked records which leases exist after a call. A release can hand over the lock to
+// another actor, so it checks all actors.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -63,7 +63,7 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		return
 	}
 	if token := tokenIn(c); token != "" && token != c.actor.value {
-		c.actor.value, c.actor.leases = token, nil // forget what an earlier attempt got, because it is not part of this lease
+		c.actor.value, c.actor.leases = token, nil // forget an earlier attempt's leases, because they are not part of this one
 	}
 	switch {
 	case c.phase == tap.Renew:
@@ -79,43 +79,42 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 	l.findLeasesLocked(c.node)
 }
 
-// On average, a waiting client may ask for the lock once per askEvery. In a burst, it may ask
-// askAtOnce times.
+// These limits define busy waiting. On average, a waiting client may ask for the lock once per
+// askEvery. In a burst, it may ask askAtOnce times.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked records that a client asks for the lock. It works like a leaky bucket, so that requests
-// stop counting after a while.
+// noteAsked records that a client asks for the lock. It is a leaky bucket, so old requests stop
+// counting after a while.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked records the effect of a renewal. It compares the old end of the lease with the
-// new one, so call it before the new end is recorded.
+// noteRenewalLocked records the effect of a renewal. It compares the lease's old and new end, so
+// call it before recording the new end.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	// On a ZooKeeper server, each call renews the session of its instance, even if the reply is
-	// lost.
+	// On a ZooKeeper server, each call renews its instance's session, even if the reply is lost.
 	_, sessions := c.node.lockServer.(*zkServer)
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
 		switch own := c.names(a.value); {
 		case own && a == c.actor && c.releasing && !l.causes.isDisturbed() && l.extendsLease(c):
-			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
+			l.strayRenewal = fmt.Sprintf("%s sent a renewal after its release", a.name)
 		case own:
 			c.renewed = append(c.renewed, lookedFor{a, !ok})
-		case sessions || !l.extendsLease(c): // a clean-up may hand over the lock to another actor
+		case sessions || !l.extendsLease(c): // a clean-up may hand the lock to another actor
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
-			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
+			l.strayRenewal = fmt.Sprintf("%s's renewal has extended %s's lease", c.actor.name, a.name)
 		}
 	}
 }
 
-// noteBelief checks whether a holder believes that its lease lasts longer than it really does.
-// believed is 0 if the event is not about a lease.
+// noteBelief checks whether a holder overestimates how long its lease lasts. believed is 0 if the
+// event is not about a lease.
 func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	if believed == 0 {
 		return
@@ -131,12 +130,12 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 		exact = exact && n.ahead == 0 && (!stored || ttl > 0)
 	}
 	if exact && (believed == history.Endless || believed > left+time.Millisecond) && !a.dead {
-		l.tooLong = fmt.Sprintf("the lease of %s lasts for %s, and %s believes that it lasts longer", a.name, left.Round(time.Millisecond), a.name)
+		l.tooLong = fmt.Sprintf("%s's lease lasts for %s, but %s believes that it lasts longer", a.name, left.Round(time.Millisecond), a.name)
 	}
 }
 
-// noteRelease records whether a server still stores the lease that a release is about to return.
-// Only the first request counts, because it removes the lease even if its reply is lost.
+// noteRelease records whether a server still stores the lease that a release is about to delete.
+// Only the first request counts, because it deletes the lease even if its reply is lost.
 func (l *leaseBook) noteRelease(c *call) {
 	a := c.actor
 	if c.phase != tap.Release || c.node == nil || !l.cluster.showsToken || !l.cluster.locks() {
@@ -153,7 +152,8 @@ func (l *leaseBook) noteRelease(c *call) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. Such a call has the TTL among its arguments.
+// extendsLease reports whether a call extends a lease, which means that the TTL is among its
+// arguments.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -170,7 +170,7 @@ func (l *leaseBook) extendsLease(c *call) bool {
 	})
 }
 
-// findLeasesLocked records when each lease on the server ends.
+// findLeasesLocked records the end of each lease on the server.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -179,7 +179,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether any argument of the call contains value as a complete token.
+// names reports whether any of the call's arguments contains value as a complete token.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(slices.Concat(c.sent...), func(arg any) bool {
 		text, ok := arg.(string)
@@ -203,8 +203,8 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until returns when the actor's lease on the server ends. It returns the zero Time if the actor
-// has no lease there.
+// until returns when the actor's lease on the server ends, or the zero Time if there is no such
+// lease.
 func (a *actor) until(n *node) time.Time {
 	return catalog.First(a.leases, func(l serverLease) bool { return l.node == n }).until
 }
@@ -213,7 +213,8 @@ func (a *actor) lease(l serverLease) {
 	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
 }
 
-// tokenIn returns the token that an acquire sends, or "" if the call is no acquire or sends none.
+// tokenIn returns the token that an acquire sends. It returns "" for other calls and for an acquire
+// without a token.
 func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
@@ -228,15 +229,15 @@ func tokenIn(c *call) string {
 
 func (l *leaseBook) usesLeases() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
-// quorum returns how many servers must grant a lease. It is 0 if there are no lock servers.
+// quorum returns how many servers must grant a lease, or 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// countsTwice reports whether the lock counts one server twice by mistake, so that it has another
-// majority than the simulation.
+// countsTwice reports whether the lock counts one server twice by mistake. If so, its majority
+// differs from the simulation's.
 func (l *leaseBook) countsTwice() bool { return slices.Contains(l.cluster.Strategy.Breaks, "F20") }
 
-// leaseLeft returns how long the actor's lease remains valid according to the clocks of a majority
-// of the servers.
+// leaseLeft returns how long the actor's lease remains valid by the clocks of a majority of
+// servers.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
 func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
@@ -249,8 +250,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still has its lock, according to the servers' clocks. An actor
-// that is releasing the lock has it as long as a majority of the servers stores it.
+// holds reports whether an actor still has its lock by the servers' clocks. A releasing actor has
+// the lock as long as a majority of servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -268,8 +269,8 @@ func (l *leaseBook) holds(a *actor) bool {
 	}
 }
 
-// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. It returns
-// nil if no lease is going to end.
+// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. If no lease
+// will end, the actor is nil.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
 		if until := l.leaseEndLocked(a); until > 0 && (holder == nil || until < left) {
@@ -279,8 +280,7 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns the time until the first of the actor's leases ends. It returns 0 if none
-// is going to end.
+// leaseEndLocked returns the time until the actor's first lease ends, or 0 if none will end.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -291,7 +291,7 @@ func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	return left
 }
 
-// cleanedUp reports whether an actor has ended and has left no lease on the server.
+// cleanedUp reports whether an actor has ended without leaving a lease on the server.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
 	return l.cluster.showsToken && a.done && !stored
@@ -305,15 +305,15 @@ func (l *leaseBook) isKeptAlive(a *actor) bool {
 	})
 }
 
-// renewalDueLocked reports whether a renewal of the instance is waiting and could continue.
+// renewalDueLocked reports whether one of the instance's renewals is waiting and could continue.
 func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	return l.cluster.renews && slices.ContainsFunc(l.gate.waiting, func(c *call) bool {
 		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
 
-// inherit moves the recorded lease of another actor in the same process to this actor. A process
-// can hand over its lock without a call, so no call records the change.
+// inherit moves another actor's recorded lease to this actor in the same process. A process can
+// hand over its lock without a call, so no call records the change.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -330,7 +330,7 @@ func (l *leaseBook) inherit(a *actor) {
 	}
 }
 
-// leasedActors returns the actors with a valid lease, as a bit set.
+// leasedActors returns a bit set of the actors with a valid lease.
 func (l *leaseBook) leasedActors() (set uint8) {
 	l.gate.mu.Lock() // needed because a timer may end a session at this moment
 	defer l.gate.mu.Unlock()
@@ -342,7 +342,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the check of this event depends on the leases that are still valid.
+// byLeases reports whether checking this event depends on which leases are still valid.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

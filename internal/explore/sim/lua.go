@@ -15,15 +15,16 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the Lua scripts of a Redis server. It reuses one Lua state, because creating one for
-// each run took half of the search time. miniredis runs the scripts that use unsupported features.
+// luaHost runs a Redis server's Lua scripts. It reuses one Lua state, because creating a state for
+// each run took half of the search time. Scripts with unsupported features run in miniredis
+// instead.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
-	calls  *server.Peer // the connection through which scripts call commands
+	calls  *server.Peer // the connection for the scripts' commands
 	reply  *bytes.Buffer
 	reader *bufio.Reader                 // reads from reply
-	status *lua.LTable                   // the table for status replies; every status reply reuses it
+	status *lua.LTable                   // the table that all status replies share
 	bodies map[string]*lua.FunctionProto // the compiled scripts by SHA-1; nil for a script that miniredis must run
 }
 
@@ -47,7 +48,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect turns every access to an undefined global variable into an error, as Redis does.
+// protect makes access to an undefined global variable fail, as in Redis.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -59,15 +60,15 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// unsupportedLua lists names that luaHost does not support. If a script contains one of them,
-// miniredis runs the script.
+// unsupportedLua lists names that luaHost does not support. miniredis runs the scripts that contain
+// them.
 var unsupportedLua = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. If luaHost cannot run it, learn leaves the script to miniredis.
+// learn compiles a script, or leaves it to miniredis if luaHost cannot run it.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -84,7 +85,7 @@ func (h *luaHost) learn(body string) {
 		return
 	}
 	if proto, err := lua.Compile(chunk, "script"); err == nil {
-		proto.IsVarArg &^= lua.VarArgNeedsArg // scripts have no arguments, so a run does not need the table for them
+		proto.IsVarArg &^= lua.VarArgNeedsArg // scripts have no arguments, so skip creating the table for them
 		h.bodies[sha] = proto
 	}
 }
@@ -171,8 +172,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Reuse the table, because no script changes it. A new table for each reply would account
-		// for a tenth of all allocated memory.
+		// Scripts do not change the table, so reuse it. New tables would account for a tenth of all
+		// allocated memory.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:

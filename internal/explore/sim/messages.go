@@ -8,13 +8,13 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides whether a published message arrives at once, later, twice or never. A message
-// can get lost because Redis delivers it at most once.
+// messages decides whether a published message arrives immediately, late, twice or never. Messages
+// can get lost, because Redis delivers them at most once.
 //
 // Only copiesFor locks mu, because all goroutines are blocked while the other methods run.
 type messages struct {
 	mu   sync.Mutex
-	as   schedule.Kind // the kind of the current step, if the step disturbs messages; 0 for normal delivery
+	as   schedule.Kind // the current step's kind if it disturbs messages; 0 for normal delivery
 	met  int           // the number of messages published in that step
 	held []heldMessage
 }
@@ -24,8 +24,8 @@ type heldMessage struct {
 	text []byte
 }
 
-// end restores normal delivery. It returns false if no message was published that the step could
-// have disturbed.
+// end restores normal delivery. It returns false if no message was published, so that the step had
+// no effect.
 func (m *messages) end() bool {
 	m.as = 0
 	return m.met > 0
@@ -33,8 +33,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// copiesFor returns how many copies of a message a connection receives now: 0, 1 or 2. It keeps a
-// message that arrives later.
+// copiesFor returns how many copies of a message a connection receives now: 0, 1 or 2. It stores
+// messages that arrive late.
 func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,8 +55,8 @@ func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the delayed messages for connections that satisfy fits, and returns how many it
-// delivered.
+// arrive delivers the delayed messages for the connections that satisfy fits, and returns their
+// number.
 func (m *messages) arrive(fits func(*conn) bool) int {
 	before := len(m.held)
 	m.held = slices.DeleteFunc(m.held, func(h heldMessage) bool {

@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step of a schedule. It only reads events and state, and
-// never changes them.
+// oracle checks the properties after each step of a schedule. It reads events and state, but never
+// changes them.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -32,15 +32,15 @@ type oracle struct {
 	heldUp    bool          // whether time passed while a call could have continued or a process was paused
 	heldUpFor time.Duration // how much time passed while a call could have continued
 	faulted   bool          // whether the schedule contains a step that only faults produce
-	impeded   bool          // whether the schedule contains a step that may make a call of another actor fail
+	impeded   bool          // whether the schedule contains a step that may make another actor's call fail
 	freeFor   time.Duration // how long actors have waited although the lock was free
 	steps     int           // the number of steps made so far
 	probes    int           // the number of grabs by new drivers at the end
 	broken    []search.Violation
 }
 
-// recordViolation records a violation of a property, and the facts that explain it. It ignores
-// further violations of a property.
+// recordViolation records the first violation of each property, and the facts that explain it. It
+// ignores any further violation.
 func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -74,18 +74,18 @@ func (o *oracle) judge() {
 		// The TTL has passed, and no server has lost data.
 		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
 		if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.causes.isDisturbed() {
-			o.recordViolation(catalog.RenewsOwn, 0, "the lease of %s has expired, although nothing prevented its renewal", a.name)
+			o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 		}
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
 		if !a.lags() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsRenewal(a) {
-			for _, property := range []string{catalog.LossNotified, catalog.RenewsOwn} { // no claim about a fault covers the second one
-				o.recordViolation(property, o.causes.howLost(a), "the renewal of %s found that its lease was gone, but %s was not told", a.name, a.name)
+			for _, property := range []string{catalog.LossNotified, catalog.RenewsOwn} { // record both, because no claim about a fault covers the second property
+				o.recordViolation(property, o.causes.howLost(a), "%s's renewal found that its lease was gone, but %s was not told", a.name, a.name)
 			}
 		}
 		if !a.lags() && ranOut {
-			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has expired, but %s was not told", a.name, a.name)
+			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		a.inside = o.world.row().Status == order.Open
 	case e.Op == history.Claim && e.Kind == history.OK:
 		o.judgeClaim(a)
-	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // this outcome concerns the order and says nothing about the lock
+	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // this outcome is about the order, not about the lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		waited, wait := o.world.elapsed()-a.begin, o.cluster.Wait
 		if o.cluster.Strategy.Promises.TriesOnce {
@@ -132,7 +132,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		o.judgePatience(a)
 	case e.Op == history.Acquire && e.Kind == history.Fail:
 		if o.mustSucceed(a) {
-			o.recordViolation(catalog.WaitsAsTold, 0, "the acquire of %s failed, although nothing prevented it", a.name)
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s's acquire failed, although nothing prevented it", a.name)
 		}
 	case e.Op == history.Claim && e.Kind == history.Invoke:
 		if a.knowsLoss && o.cluster.OnLost == grab.Abort {
@@ -143,8 +143,8 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// After a late or lost reply, a client may report a loss too early, because it counts the
-		// TTL from its request. After only one lost reply, it still has time for another request.
+		// A client counts the TTL from its request, so it may report a loss too early after a late
+		// or lost reply. After only one lost reply, it still has time for another request.
 		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
 		}
@@ -155,7 +155,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Release:
 		a.inTime = o.leases.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
-		// A lock with one of these failure modes may free the lock of another driver instead.
+		// A lock with one of these failure modes may free another driver's lock instead.
 		blind := slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(o.cluster.Strategy.Breaks, id) })
 		answered := !a.releaseCut && !a.arrivedLate // otherwise, an earlier copy of the release may explain the result
 		if a.released && !blind && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
@@ -167,18 +167,18 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	}
 }
 
-// isAlone reports whether no other driver has wanted the lock since the actor began.
+// isAlone reports whether no other driver has asked for the lock since the actor began.
 func (o *oracle) isAlone(a *actor) bool {
 	return a.met == 0 && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
 }
 
-// keptLease reports whether an actor certainly had its lease until the end of its release.
+// keptLease reports whether an actor certainly kept its lease until its release had ended.
 func (o *oracle) keptLease(a *actor) bool {
 	return !o.heldUp && !o.causes.isDisturbed() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
 }
 
 // judgePatience checks that an actor has not waited for longer than its wait time, even if it has
-// acquired the lock several times. Lost data is no excuse, because it makes no call slower.
+// acquired the lock several times. It also checks this after data loss, which makes no call slower.
 func (o *oracle) judgePatience(a *actor) {
 	wait := o.cluster.Wait
 	if o.cluster.Strategy.Promises.TriesOnce {
@@ -190,7 +190,7 @@ func (o *oracle) judgePatience(a *actor) {
 	}
 }
 
-// judgeAnswer checks that the answer to a driver agrees with the recorded winners.
+// judgeAnswer checks that a driver's response agrees with the ledger.
 func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	ledger := o.world.ledger()
 	won := slices.ContainsFunc(ledger, a.won)
@@ -209,8 +209,8 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	o.judgeReason(a, e)
 }
 
-// judgeReason checks that the reason of a failed grab follows from what has happened. A deadline is no
-// mistake, because a lock may set one for its own calls.
+// judgeReason checks that the reason of a failed grab matches what has happened. It accepts any
+// deadline error, because a lock may set timeouts for its own calls.
 func (o *oracle) judgeReason(a *actor, e history.Event) {
 	failed := e.Kind == history.Info || e.Kind == history.Fail && e.Code != history.Taken && e.Code != grab.PerDriver
 	switch {
@@ -219,18 +219,18 @@ func (o *oracle) judgeReason(a *actor, e history.Event) {
 	case e.Code == history.LeaseLost && o.keptLease(a):
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its lease was lost, but the lease was valid until its release", a.name)
 	case failed && a.granted && (a.inTime || !o.leases.usesLeases()) && o.mustSucceed(a):
-		o.recordViolation(catalog.AnswersAgree, 0, "the grab of %s failed after it had got the lock (%s), although nothing prevented it", a.name, e.Note)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s's grab failed after it had acquired the lock (%s), although nothing prevented it", a.name, e.Note)
 	}
 }
 
 func (w *world) ledger() []order.Grab {
-	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // fails only if the context has ended
+	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // fails only after the context has ended
 	return grabs
 }
 
 // row reads the order from the database.
 func (w *world) row() order.Order {
-	o, _ := w.db.Read(context.Background(), theOrder, 0) // fails only if the context has ended
+	o, _ := w.db.Read(context.Background(), theOrder, 0) // fails only after the context has ended
 	return o
 }
 
@@ -261,10 +261,10 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// judgeStored checks that a majority of the servers stores a new lease, and that a server has issued
+// judgeStored checks that a majority of servers stores a new lease, and that a server has issued
 // its fencing token.
 func (o *oracle) judgeStored(a *actor) {
-	stored := len(a.leases) // a lock without tokens shows only which servers its holder has asked
+	stored := len(a.leases) // without tokens, this only counts the servers that the holder has asked
 	if o.cluster.showsToken {
 		stored = len(catalog.Filter(o.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }))
 	}
@@ -278,8 +278,7 @@ func (o *oracle) judgeStored(a *actor) {
 	}
 }
 
-// issued returns the highest number that a counter in Redis has reached. It returns 0 if the lock
-// leaves no counter there.
+// issued returns the highest value of a counter in Redis, or 0 if the lock leaves no counter there.
 func (w *world) issued() (highest uint64) {
 	for _, n := range w.cluster.nodes {
 		if r, ok := n.lockServer.(*redisServer); ok {
@@ -294,13 +293,13 @@ func (w *world) issued() (highest uint64) {
 }
 
 // storesNothing reports whether no server stores the actor's lock although no fault has occurred.
-// Such a lock excludes no one.
+// If so, the lock cannot exclude other drivers.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks that actors get the lock in the order in which they arrived. It accepts another
-// order after a fault or a pause that may have caused it.
+// judgeOrder checks that actors get the lock in order of arrival. It accepts another order if a
+// fault or a pause may have caused it.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -313,25 +312,24 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// mustSucceed reports whether the calls of an actor must succeed, because neither a fault nor a long
-// delay has affected them. It allows for timers that fire a little early.
+// mustSucceed reports whether an actor's calls must succeed, because no fault or long delay has
+// affected them. It allows for timers that fire a little early.
 func (o *oracle) mustSucceed(a *actor) bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.impeded && !a.cancelled && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// isDisturbed reports whether a fault has affected data, messages or connections, such as a lost
-// reply.
+// isDisturbed reports whether a fault has affected data, messages or connections, for example by
+// losing a reply.
 func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
-// mayMissMessage reports whether a connected client may have missed a message because of a fault.
-// It does not count clients that an outage disconnected, because they know that they may have
-// missed messages.
+// mayMissMessage reports whether a fault may have made a connected client miss a message. Clients
+// that an outage disconnected do not count, because they know that they may have missed messages.
 func (s *causes) mayMissMessage() bool {
 	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
 }
 
-// slowing lists the facts that can make a clean-up wait for replies.
+// slowing contains the facts that can make a clean-up wait for replies.
 const slowing = catalog.Unreachable | catalog.CutOff | catalog.Delayed
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
@@ -341,8 +339,8 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It omits
-// actors with a pending call, because that call may change their place in the queue.
+// queuesBehind returns a bit set of the actors that must get the lock before actor a. It omits
+// actors with a pending call, which may change their place in the queue.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -350,7 +348,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 			continue
 		}
 		busy := slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late, o.gate.inFlight), func(c *call) bool {
-			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a call of b, or a background call of its instance, which may be for b
+			return c.actor == b || c.actor.inst == b.inst && c.node != nil // b's call, or a background call of b's instance, which may be for b
 		})
 		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
 			behind |= 1 << i
@@ -365,8 +363,8 @@ type lookedFor struct {
 	missing bool
 }
 
-// answerLocked records which leases a renewal found on the server. Call it only when the client
-// gets the reply, because a lost reply tells the client nothing.
+// answerLocked records which leases a renewal found on the server. A lost reply tells the client
+// nothing, so call answerLocked only when the client gets the reply.
 func (c *call) answerLocked() {
 	for _, l := range c.renewed {
 		l.actor.missingOn = slices.DeleteFunc(l.actor.missingOn, func(n *node) bool { return n == c.node })
@@ -384,8 +382,8 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.whyBoth(a, b)
 			}
-			// If the order has several units, two earlier winners may also have held the lock at
-			// the same time.
+			// If the order has several units, two earlier winners may have held the lock at the
+			// same time too.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.whyBoth(b, c)
@@ -413,14 +411,14 @@ func (o *oracle) judgeClaim(a *actor) {
 // neverSteps is the step count for an event that can never happen.
 const neverSteps = search.MaxSteps + 1
 
-// minSteps returns a lower bound on the number of steps before one of the properties can break. It
-// is 1 unless one-winner is the only property.
+// minSteps returns a lower bound on the number of steps before a property can break. The bound is 1
+// unless one-winner is the only property.
 func (o *oracle) minSteps(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{neverSteps} // add an imaginary actor that can never win
+	toWin := []int{neverSteps} // include an imaginary actor that can never win
 	for _, a := range o.world.actors {
 		toWin = append(toWin, o.minStepsToWin(a, ledger))
 	}
@@ -440,9 +438,9 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	case a.done || a.dead || a.hung || a.releasing:
 		return neverSteps
 	case a.inside:
-		return 1 // the actor only needs to claim the order
+		return 1 // it only has to claim the order
 	case a.granted:
-		return 2 // the actor needs to read the order and to claim it
+		return 2 // it has to read and claim the order
 	}
 	steps := 2 + max(0, o.leases.quorum()-len(a.leases))
 	if !a.begun {
@@ -451,8 +449,8 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors that have won. It compares instances as well as drivers,
-// because two actors can have the same driver.
+// winners returns the names of the actors that have won. Two actors can have the same driver, so it
+// compares instances as well as drivers.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	return catalog.Map(ledger, func(g order.Grab) string {
 		return cmp.Or(catalog.First(o.world.actors, func(a *actor) bool { return a.won(g) }), o.world.probe).name
@@ -463,11 +461,11 @@ func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that are waiting although the lock is free. It returns
-// nil if a pending call could still change who has the lock.
+// waitersForFreeLocked returns the actors that are waiting for a free lock. It returns nil if a
+// pending call could still change who has the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.isDisturbed() {
-		return nil // a disconnected client must first resume its session
+		return nil // a disconnected client must resume its session first
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() || o.keepsReleased(n) })
 	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // the lock is not free until this call arrives
@@ -491,8 +489,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a server cannot grant a free lock. This is the case if it still
-// stores a released lock, or if the strategy has never used it.
+// keepsReleased reports whether a server cannot grant a free lock. Either it still stores a
+// released lock, or the strategy has never used it.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -500,14 +498,13 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// undoesLate reports whether a request that arrived late may have created a lock that its client
-// promises to remove.
+// undoesLate reports whether a late request may have created a lock that its client promises to
+// remove.
 func (o *oracle) undoesLate(a *actor) bool {
 	return o.cluster.Strategy.Promises.LateUndone && a.arrivedLate && !a.granted
 }
 
-// lateLockStored reports whether a request that arrived late has created a lock that no one removes
-// before it expires.
+// lateLockStored reports whether a late request has created a lock that stays until it expires.
 func (o *oracle) lateLockStored() bool {
 	return !o.cluster.Strategy.Promises.LateUndone && slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
@@ -527,16 +524,15 @@ func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues reports whether the servers keep waiting clients in a queue, in which the first entry owns
-// the lock.
+// queues reports whether the servers keep clients in a queue, whose first entry owns the lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
 
-// judgeWait checks that no actor has waited too long for a free lock.
+// judgeWait checks that no actor waits too long for a free lock.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
-	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise, a client may need to resume its session first
+	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise, a client may have to resume its session first
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, time.Duration(heard*float64(o.cluster.TTL)))
 	}
@@ -548,8 +544,8 @@ func (o *oracle) judgeWait(waiters []*actor) {
 
 func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.paused() }
 
-// lingeringLocked returns the actors that are still running although their clients have
-// disconnected. It omits actors that wait for a reply or for a new session.
+// lingeringLocked returns the actors that are still running after their clients have disconnected.
+// It omits actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
@@ -557,7 +553,7 @@ func (o *oracle) lingeringLocked() []*actor {
 	})
 }
 
-// judgeLingering checks that an actor ends soon after its client has disconnected.
+// judgeLingering checks that actors end soon after their clients have disconnected.
 func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
 		if a.lingered += passed; a.lingered > longestGoodbye && o.causes.shown&slowing == 0 {
@@ -566,8 +562,9 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
-// stragglingLocked returns the actors that are waiting only for slow servers, although a quorum has
-// answered. It omits actors with competitors, because these may be pausing before another attempt.
+// stragglingLocked returns the actors that wait only for slow servers, although a quorum has
+// answered. It omits actors with competitors, because such an actor may be pausing before its next
+// attempt.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil
@@ -588,7 +585,8 @@ func (o *oracle) stragglingLocked() []*actor {
 	})
 }
 
-// judgeStraggling checks that no actor waits longer than promised after a quorum has answered.
+// judgeStraggling checks that an actor does not wait longer than promised after a quorum has
+// answered.
 func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	for _, a := range o.world.actors {
 		if !slices.Contains(straggling, a) {
@@ -601,15 +599,15 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	}
 }
 
-// longestGoodbye is how long a strategy may continue after its client has disconnected. A ZooKeeper
-// lock needs several tenths of a second if it has to repeat its cleanup.
+// longestGoodbye is how long a strategy may continue after its client has disconnected. It allows
+// for a ZooKeeper lock, which needs several tenths of a second to retry its clean-up.
 const longestGoodbye = time.Second
 
-// longestPause is the longest time that a strategy may sleep between two requests for the lock.
+// longestPause is how long a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks that the lock is free after all actors have ended. A lock that a failed call left
-// behind may remain until it expires.
+// judgeEnd checks that the lock is free after all actors have ended. A lock left behind by a failed
+// call may remain until it expires.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -643,8 +641,8 @@ func (o *oracle) judgeEnd() {
 	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters checks that all Redis keys expire. It skips the locks of third-party libraries,
-// because they may keep a fencing counter on purpose.
+// judgeCounters checks that all Redis keys expire. It skips third-party locks, because they may
+// keep a fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -673,8 +671,8 @@ func (o *oracle) judgeListeners() {
 	}
 }
 
-// judgeReleases checks that servers no longer store released locks. It also checks locks whose
-// release failed, if the strategy promises to retry the release.
+// judgeReleases checks that servers no longer store released locks. If the strategy promises to
+// retry failed releases, it checks these locks too.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -687,7 +685,7 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether a stored entry may remain because the release got no reply.
+// leftByCut reports whether an entry may remain because the release got no reply.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
@@ -703,12 +701,12 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// probeTries is how many times judgeEnd tries to grab the order again. It waits for one TTL before
-// each attempt.
+// probeTries is how many times judgeEnd retries its grab, waiting for one TTL before each retry.
 const probeTries = 3
 
-// probeUntilTaken grabs the order with new drivers until one of them learns that it is taken. told
-// reports whether all units are sold then. If some are not, left is their number.
+// probeUntilTaken grabs the order with new drivers until one of them learns that the order is
+// taken. told reports whether all units are sold by then. If not, left is the number of unsold
+// units.
 func (o *oracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -725,8 +723,8 @@ func (o *oracle) probeUntilTaken() (told bool, left int) {
 	return true, 0
 }
 
-// judgeLimits checks that units which a driver has not got do not count against its limit. Locks
-// count only the units in the ledger, so it skips them.
+// judgeLimits checks that only units which a driver really has count against the driver's limit. It
+// skips locks, because they count only the units in the ledger.
 func (o *oracle) judgeLimits() {
 	ledger := o.world.ledger()
 	for _, a := range o.world.actors {
@@ -735,17 +733,17 @@ func (o *oracle) judgeLimits() {
 		}
 		answer := o.cluster.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: a.driver, TryOnce: true})
 		if answer.Reason == grab.PerDriver {
-			o.recordViolation(catalog.StuckOrder, 0, "the driver of %s has no unit, but is told that it has enough units", a.name)
+			o.recordViolation(catalog.StuckOrder, 0, "%s's driver has no unit, but is told that it has enough units", a.name)
 		}
 	}
 }
 
-// judgeBusy records a violation if the lock is still held after all actors have ended.
+// judgeBusy records a violation if no one can get the lock after all actors have ended.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// The lock may remain if the driver knows that its release has failed.
+		// If the driver knows that its release has failed, the lock may remain.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -759,8 +757,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue checks that the servers store nothing that a release should have removed. After one
-// TTL, it checks nothing, because a lock may have expired.
+// judgeResidue checks that the servers store nothing that a release should have removed. It does so
+// only during the first TTL, because later a lock may have expired instead.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return

@@ -14,19 +14,19 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// redisServer simulates a Redis server with miniredis, but without a socket.
+// redisServer simulates a Redis server by running miniredis without a socket.
 type redisServer struct {
 	*node
 	redis *miniredis.Miniredis
-	lua   *luaHost // runs the scripts and stores those that it has received
+	lua   *luaHost // runs scripts, and stores the scripts that the server has received
 
 	messages messages
 	counters []counter // the counters that locks leave on the server
 
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
-	touched     map[*server.Peer]bool // for each connection with a WATCH, whether another connection may have written since
-	dirty       bool                  // whether contents must read the data again
+	touched     map[*server.Peer]bool // whether another connection may have written since the WATCH, by connection
+	dirty       bool                  // whether the cached contents are out of date
 	seen        string                // the contents after the last call, for noteOverwrittenLocked
 	data        string
 }
@@ -49,7 +49,7 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset deletes all data and all subscribers, but keeps the counters and the scripts.
+// reset removes all data and subscribers, but keeps the counters and scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
@@ -76,8 +76,8 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// noteWatchLocked keeps track of clients that have sent WATCH, because their next EXEC fails if
-// another client writes.
+// noteWatchLocked tracks clients that have sent WATCH, because another client's write makes their
+// next EXEC fail.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -103,14 +103,14 @@ func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(len(n.touched))).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(len(n.messages.held)))
 }
 
-// timePassed discards the cached contents, because some keys may have expired.
+// timePassed discards the cached contents, because keys may have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty = true
 }
 
-// disconnect closes the connections that have subscriptions.
+// disconnect closes connections with subscriptions.
 func (n *redisServer) disconnect() {
 	n.mu.Lock()
 	subscribers := n.subscribers
@@ -121,7 +121,7 @@ func (n *redisServer) disconnect() {
 	}
 }
 
-// contents returns one line for each key. The lines are cached until the next command.
+// contents returns one line for each key. It caches the lines until the next command.
 func (n *redisServer) contents() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,16 +133,16 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// subscriberCount returns the number of subscribers. It needs the lock, because a timer may remove
-// a subscriber at the same time.
+// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove a
+// subscriber at the same time.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.subscribers)
 }
 
-// listeners counts the channels that are named after the key. Other channels belong to a whole
-// process.
+// listeners counts the channels named after the key. It ignores others, because they belong to a
+// whole process.
 func (n *redisServer) listeners(key string) int {
 	return len(catalog.Filter(n.redis.PubSubChannels(""), func(name string) bool { return strings.Contains(name, key) }))
 }

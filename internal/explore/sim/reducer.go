@@ -9,26 +9,26 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer decides which steps the search can skip because other schedules reach the same states.
+// reducer decides which steps the search can skip, because other schedules reach the same states.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
 	on      bool // whether to skip steps that only reorder independent calls
 
-	last         *call   // the call that the last step executed, even if it arrived late
-	quiet        bool    // whether the last step changed nothing that any property depends on
+	last         *call   // the last step's call, even if it arrived late
+	quiet        bool    // whether the last step changed nothing that a property depends on
 	silent       bool    // whether the last step changed only its server
-	struck       *node   // the server that the fault in the last step affected; nil if there is none
-	alternatives []*call // the calls that could have been executed instead of the last step
+	struck       *node   // the server that the last step's fault affected; nil if none
+	alternatives []*call // the calls that could have run instead of the last step
 	underway     []*call // the calls that could have arrived late instead of the last step
 }
 
 // commutes reports whether the call could have come before the last step with the same result. If
-// so, the search skips the call here, because it tries independent steps in only one order
-// (partial-order reduction).
+// so, the search skips it here, because it tries independent steps in only one order (partial-order
+// reduction).
 //
-// In that order, late arrivals come first. They are followed by calls to lock servers, calls to the
-// database, and faults. docs/explore.md explains why the search still misses nothing.
+// The order is: late arrivals, calls to lock servers, calls to the database, faults.
+// docs/explore.md explains why the search still misses nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
@@ -37,8 +37,8 @@ func (r *reducer) commutes(c *call) bool {
 		return true
 	}
 	if r.struck != nil {
-		// Try a release and a fault in both orders, because the result of the release depends on
-		// whether the lease is still valid.
+		// The result of a release depends on whether the lease is still valid, so try a release and
+		// a fault in both orders.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
 	switch {
@@ -53,8 +53,8 @@ func (r *reducer) commutes(c *call) bool {
 	}
 }
 
-// notCommuting returns the database calls that the search must also try before the last step,
-// because their order may matter.
+// notCommuting returns the database calls whose order relative to the last step may matter. The
+// search must also try them before that step.
 func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
@@ -62,8 +62,8 @@ func (r *reducer) notCommuting() []*call {
 	return catalog.Filter(r.alternatives, func(c *call) bool { return c.actor == r.last.actor && c.target == schedule.DB })
 }
 
-// arrivesEarlier reports whether the search can skip the late arrival of a call here, because it
-// also tries the arrival before the last step.
+// arrivesEarlier reports whether the search can skip a call's late arrival here, because it also
+// tries the arrival before the last step.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target {
 		return false
@@ -74,11 +74,11 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	if slices.Contains(r.alternatives, r.last) {
 		return r.quiet
 	}
-	return compareCalls(c, r.last) < 0 // the call of the last step also arrived late
+	return compareCalls(c, r.last) < 0 // the last step's call also arrived late
 }
 
-// isMirrored reports whether another server is in the same state as the call's server. In that
-// case, the search tries the call on only one of them (symmetry reduction).
+// isMirrored reports whether another server is in the same state as the call's server. If so, the
+// search tries the call on only one of them (symmetry reduction).
 func (r *reducer) isMirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.equalLocked(n, c.node)
@@ -90,8 +90,8 @@ func (r *reducer) equalLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, these
-// are the calls to the database and the SUBSCRIBE commands.
+// pendingLocked returns a hash of a server's unanswered calls. If n is nil, it covers database
+// calls and SUBSCRIBE commands.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {
@@ -104,7 +104,7 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastContinued reports whether the last step let only one call continue while all other calls
+// onlyLastContinued reports whether the last step released only one call, while all other calls
 // kept waiting.
 func (r *reducer) onlyLastContinued() bool {
 	r.gate.mu.Lock()

@@ -15,10 +15,10 @@ type Moment struct {
 	At       time.Duration // the virtual time after the step
 	Did      string        // the command and its reply as text
 	Store    []string      // the contents of the servers after the step
-	Believes []string      // the actors that believe that they hold the lock
+	Believes []string      // the actors that believe they hold the lock
 	Holds    []string      // the actors whose leases are still valid by the servers' clocks
-	Kept     []string      // the dead actors whose leases are still stored on a server
-	Winners  []string      // the actors that wrote a ledger row, in the order of the rows
+	Kept     []string      // the dead actors whose leases a server still stores
+	Winners  []string      // the actors that wrote a ledger row, in row order
 	Skipped  bool          // whether the replay skipped the step because it was impossible
 	Broken   bool          // whether the property is broken after the step
 	Made     int           // the number of steps made so far
@@ -30,7 +30,7 @@ type Record struct {
 	Broken  []search.Violation
 }
 
-// Replay executes the given steps, but skips impossible ones. It then chooses further steps until
+// Replay executes the given steps, and skips impossible ones. It then chooses further steps until
 // every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 	err = c.execute(func(x *execution) error {
@@ -43,7 +43,7 @@ func (c *Cluster) Replay(steps []schedule.Step) (r Record, err error) {
 }
 
 func (x *execution) moment(s schedule.Step, made bool) Moment {
-	slices.Sort(x.gate.did) // simultaneous calls of one instance have no defined order
+	slices.Sort(x.gate.did) // an instance's simultaneous calls have no defined order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}
 	x.gate.did = nil
 	for _, e := range x.world.entries() {

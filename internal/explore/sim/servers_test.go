@@ -277,7 +277,7 @@ func TestEtcdRefusesCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if _, err := client.Compact(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "the simulated etcd does not do this") {
+	if _, err := client.Compact(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "the simulated etcd does not support this request") {
 		t.Errorf("compact: %v", err)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor makes the step, and which other calls could have continued in its
-// place.
+// prepare records which actor makes the step, and which other calls could have continued instead.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -37,24 +36,24 @@ func (x *execution) prepare(s schedule.Step) {
 			}
 		}
 	}
-	// A switch to another actor usually counts as a preemption. After a step without an actor, such
-	// as the failure of a server, every actor may continue at no cost. A call that arrives late is
-	// not a move of its actor.
+	// A switch to another actor usually counts as a preemption. But after a step without an actor,
+	// such as a server failure, any actor may continue at no cost. A late call is not a move of its
+	// actor.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// faultlessKinds lists the kinds of steps that need no fault.
+// faultlessKinds lists the step kinds that need no fault.
 var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// harmlessKinds lists the kinds of steps that let all calls of other actors succeed.
+// harmlessKinds lists the step kinds that let all other actors' calls succeed.
 var harmlessKinds = append([]schedule.Kind{
 	schedule.Dies, schedule.InstanceDies, schedule.Cancelled,
 	schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive,
 }, faultlessKinds...)
 
-// timeKinds lists the kinds of steps in which only time passes.
+// timeKinds lists the step kinds in which only time passes.
 var timeKinds = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // do executes a step. It returns false if the step is impossible.
@@ -106,7 +105,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ClientClock:
 		x.cluster.instances[s.Instance-1].ahead += s.Duration
 	case schedule.Passes:
-		x.gate.mu.Lock() // needed because a caller may give up at this moment
+		x.gate.mu.Lock() // a caller may give up right now
 		x.stillLate = len(x.gate.late) > 0
 		x.gate.mu.Unlock()
 		time.Sleep(s.Duration)
@@ -138,10 +137,10 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// forget deletes the data of a Redis server that restarts, evicts all keys or fails over. It
-// returns false for other servers, because they lose no data.
+// forget deletes a Redis server's data when the server restarts, evicts all keys or fails over.
+// Other servers lose no data, so forget returns false for them.
 //
-// A restart also ends the subscriptions. Connections and scripts stay, because clients would
+// A restart also ends the subscriptions. It keeps connections and scripts, because clients would
 // restore them immediately.
 func (x *execution) forget(n *node, by schedule.Kind) bool {
 	r, ok := n.lockServer.(*redisServer)
@@ -164,8 +163,8 @@ func (x *execution) forget(n *node, by schedule.Kind) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network. It also delivers the messages that were delayed
-// while the network was broken.
+// reaches reconnects an instance to a network, and delivers the messages that were delayed while
+// the network was broken.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -175,8 +174,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// offset is the difference between the timers of two actors. If both fired at the same time, a
-// select statement would choose one of them at random.
+// offset keeps the timers of two actors apart. If both fired at the same time, a select statement
+// would choose one at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -184,7 +183,7 @@ func (x *execution) begin(a *actor) bool {
 		return false
 	}
 	time.Sleep(time.Duration(a.index+1) * offset)
-	synctest.Wait() // let the goroutines run whose timers expired during the sleep
+	synctest.Wait() // run the goroutines whose timers expired during the sleep
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
 	for i, b := range x.world.actors {
@@ -208,8 +207,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls f, which runs code of a strategy. If that code ends its goroutine,
-// unlessExited panics. Otherwise, the caller would wait forever.
+// unlessExited calls f, which runs a strategy's code. If that code ends its goroutine, unlessExited
+// panics, because otherwise the caller would wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -217,14 +216,14 @@ func unlessExited(f func()) {
 			panic(p)
 		}
 		if !returned {
-			panic("the strategy ended the goroutine of its caller, as runtime.Goexit does")
+			panic("the strategy ended its caller's goroutine, as runtime.Goexit does")
 		}
 	}()
 	f()
 	returned = true
 }
 
-// change calls f if the actor is still running. It returns false if it is not.
+// change calls f if the actor is still running. Otherwise, it returns false.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -255,7 +254,7 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces a dead process, and ends the database sessions that the process had.
+// restart replaces a dead process and ends its database sessions.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
@@ -266,7 +265,7 @@ func (w *world) restart(inst *instance) bool {
 	return err == nil
 }
 
-// arriveLate makes a server execute a call whose caller has stopped waiting.
+// arriveLate makes a server execute a call whose caller has given up.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -282,7 +281,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	x.leases.update(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
 		x.gate.mu.Lock()
-		c.actor.value = value // the server does not store the value of the late call, so the actor keeps its current value
+		c.actor.value = value // the server does not store the late call's value, so the actor keeps its own
 		x.leases.findLeasesLocked(c.node)
 		x.gate.mu.Unlock()
 	}
@@ -290,7 +289,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 }
 
 // nextTimer lets time pass until a call arrives or a grab ends. If a call could continue instead,
-// nextTimer stops before the next lease ends.
+// nextTimer stops before the next lease end.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -319,17 +318,17 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the longest wait in a simulation, as a multiple of the TTL. After a longer wait,
-// nothing would be different.
+// horizon is the longest wait in a simulation, as a multiple of the TTL. A longer wait would change
+// nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until a lease has expired. It returns false if that is impossible,
-// because an actor makes a call first, such as a renewal.
+// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
+// first, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
 	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
-	var ending, resting []*actor // those that end now, and those of them without a waiting call
+	var ending, resting []*actor // actors whose leases end now, and those of them without a waiting call
 	for _, a := range x.world.actors {
 		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
 			if ending = append(ending, a); !x.gate.enabledLocked(a) {
@@ -351,7 +350,7 @@ func (x *execution) leaseEnd() bool {
 	end := began.Add(left + time.Millisecond)
 	for !x.gate.sleep(time.Until(end)) {
 		x.gate.mu.Lock()
-		x.oracle.heldUp = true // the call that has arrived must wait
+		x.oracle.heldUp = true // the new call must wait
 		goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
 			slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
 		x.gate.mu.Unlock()
@@ -363,7 +362,7 @@ func (x *execution) leaseEnd() bool {
 	return !x.leases.isKeptAlive(holder)
 }
 
-// timePassed tells all servers that time has passed, so that they handle what has expired. It also
+// timePassed tells all servers that time has passed, so that they handle expired leases. It also
 // records the leases that ZooKeeper clients have renewed in the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns a database client for one instance, in which each call waits until the simulation
-// lets it continue.
+// storeOf returns a database client for one instance. Each of its calls blocks until the simulation
+// releases it.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(w.db, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
@@ -21,12 +21,12 @@ func (w *world) storeOf(inst *instance) order.Store {
 				inst.sessions = append(inst.sessions, c.Over)
 			}
 			if c.Kind == order.ClaimCall {
-				ctx = context.WithoutCancel(ctx) // a real database executes a request that it has received, even if the caller stops waiting
+				ctx = context.WithoutCancel(ctx) // a real database executes a received request even if the caller gives up
 			}
 			return send(ctx)
 		})
 		if c.Over != nil && err != nil && (ctx.Err() != nil || !errors.Is(err, c.Err)) {
-			_ = c.Over.Close(context.WithoutCancel(ctx)) // a real client closes a connection whose state is unknown
+			_ = c.Over.Close(context.WithoutCancel(ctx)) // like a real client, close a connection whose state is unknown
 		}
 		return err
 	})

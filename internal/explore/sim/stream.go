@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stream is the half of a client's connection that carries replies from a simulated server. It
+// stream is the half of a client's connection that carries a simulated server's replies. It
 // implements net.Conn except for Write and Close. Only one goroutine may call Read at a time.
 type stream struct {
 	mu       sync.Locker // guards all fields
@@ -16,8 +16,8 @@ type stream struct {
 	closed   bool
 	deadline time.Time
 	news     chan struct{} // closed at the next change; nil unless a Read waits
-	// pausedLocked returns nil while the client's process runs. While it is paused, it returns a
-	// channel that Read waits for. The field is nil if pauses do not affect reads.
+	// pausedLocked returns nil while the client's process runs, and a channel that Read waits for
+	// while the process is paused. The field is nil if pauses do not affect reads.
 	pausedLocked func() <-chan struct{}
 }
 
@@ -45,8 +45,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// awaitLocked waits for a change, for the deadline or for the end of a pause. Meanwhile, it unlocks
-// mu.
+// awaitLocked unlocks mu while it waits for a change, for the deadline or for the end of a pause.
 func (s *stream) awaitLocked(paused <-chan struct{}) {
 	news := make(chan struct{})
 	s.news = news

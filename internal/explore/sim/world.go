@@ -7,8 +7,8 @@ import (
 	"grablab/internal/order"
 )
 
-// world contains everything that can change during a schedule, such as the database, the instances
-// and the actors.
+// world holds everything that can change during a schedule, such as the database, the instances and
+// the actors.
 type world struct {
 	cluster *Cluster
 	gate    *gate
@@ -16,8 +16,8 @@ type world struct {
 
 	db       *order.Mem
 	actors   []*actor
-	probe    *actor          // the actor for the fresh grabs at the end
-	services []*grab.Service // all services that were ever started, to be closed at the end
+	probe    *actor          // the actor for the prober's grabs at the end
+	services []*grab.Service // all services started so far, to be closed at the end
 	running  sync.WaitGroup  // counts the running grabs
 	ended    chan struct{}   // closed when the schedule is over
 	events   []event         // the history events of the last step; gate.mu guards them

@@ -17,7 +17,7 @@ import (
 
 // zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
 //
-// Unlike a real server, it ends each session exactly at its timeout, and never removes empty
+// Unlike a real server, it ends each session exactly at its timeout and never removes empty
 // containers.
 type zkServer struct {
 	*node
@@ -28,21 +28,22 @@ type zkServer struct {
 	sessions     map[int64]*zkSession
 	begun        int64 // the number of sessions begun so far
 	conns        []*zkConn
-	closedUnread []*zkConn            // connections that closed while their process was paused
-	data         map[string][]*zkConn // the connections that watch a node, by path
-	children     map[string][]*zkConn // the connections that watch the children of a node, by path
+	closedUnread []*zkConn            // connections closed while their process was paused
+	data         map[string][]*zkConn // connections that watch a node, by path
+	children     map[string][]*zkConn // connections that watch a node's children, by path
 
-	losing  map[*instance]bool   // the instances that will lose their next reply together with the connection
+	losing  map[*instance]bool   // instances that will lose their next reply and the connection
 	lost    bool                 // whether any connection has been lost
-	under   search.Fingerprint   // a hash of the calls that clients have not completed
+	under   search.Fingerprint   // a hash of the clients' incomplete calls
 	told    search.Fingerprint   // a hash of all replies
-	answers map[zkRequest]string // the text of the last reply to each request
+	answers map[zkRequest]string // the last reply to each request, as text
 }
 
 type zkNode struct {
 	czxid, pzxid      int64
-	created, children int32 // the number of children created so far, and the number of existing children
+	created, children int32 // the number of children: ever created, and existing
 	owner             int64 // the session of an ephemeral node; otherwise 0
+	container         bool  // whether a real server removes the node some time after its last child
 	bytes             []byte
 }
 
@@ -57,8 +58,7 @@ type zkRequest struct {
 	path string
 }
 
-// These limits on session timeouts are the same as on the real ZooKeeper servers that loadgen
-// starts.
+// These session timeout limits match the real ZooKeeper servers that loadgen starts.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
@@ -94,14 +94,14 @@ func newZKServer(name string) *zkServer {
 }
 
 func (s *zkServer) reset() {
-	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // these nodes exist once any lock has been used
+	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // on a real server, any use of a lock creates these nodes
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
 	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
 	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
 	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
 }
 
-// timePassed handles the requests that the server has not read because the client's process was
+// timePassed handles the requests that the server could not read while the client's process was
 // paused.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
@@ -113,7 +113,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until disconnected clients have reconnected. They try to reconnect once a second.
+// settle waits until disconnected clients have reconnected, which they try once a second.
 func (s *zkServer) settle() {
 	for i := 0; i < 20 && !s.settled(); i++ {
 		time.Sleep(100 * time.Millisecond)
@@ -142,7 +142,7 @@ func (s *zkServer) disconnect() {
 }
 
 // connectLocked begins or resumes a session on a new connection. If the session has expired, the
-// reply does not contain a session id.
+// reply contains no session ID.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -223,6 +223,9 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 			r.text()
 		}
 		made, code := s.createLocked(c.session.id, path, data, r.int())
+		if code == 0 {
+			s.nodes[made].container = op == zkCreateContainer
+		}
 		return jute{}.text(made), code, textOfZK("create", path, code, made)
 	case zkDelete:
 		code := s.deleteLocked(path, r.int())
@@ -299,7 +302,7 @@ func (s *zkServer) deleteLocked(path string, version int32) (code int32) {
 	switch {
 	case !ok:
 		return errZKNoNode
-	case version > 0: // every node has version 0, because no request changes a node
+	case version > 0: // no request changes a node, so every node has version 0
 		return errZKBadVersion
 	case n.children > 0:
 		return errZKNotEmpty
@@ -332,8 +335,8 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event z
 	return told
 }
 
-// setWatchesLocked restores the watches of a reconnected client, and reports the changes that the
-// client has missed.
+// setWatchesLocked restores a reconnected client's watches, and reports the changes that the client
+// has missed.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
@@ -429,8 +432,8 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf returns the remaining time of the session that owns the node with this value. ok is true
-// only if the node is first in its queue, and thus has the lock.
+// leaseOf returns the remaining session time of the owner of the node with this value. ok is true
+// only if the node is first in its queue, because only then does the owner have the lock.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

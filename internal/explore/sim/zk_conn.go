@@ -16,7 +16,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble returns the settings with which an instance connects to the simulated ZooKeeper server.
+// ensemble returns an instance's settings for connecting to the simulated ZooKeeper server.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	return &lock.Ensemble{
 		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
@@ -29,12 +29,12 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 }
 
 // zkPath is the path of a request that creates no node. Such a path may contain another driver's
-// token. It is not a string, because the simulation takes any token in a string for the caller's
-// own.
+// token. The simulation takes any token in a string for the caller's own, so zkPath is a separate
+// type.
 type zkPath string
 
-// around blocks a call until the simulation lets it continue. ZooKeeper calls need such a wrapper,
-// because they take no context.
+// around blocks a call until the simulation releases it. ZooKeeper calls need this wrapper, because
+// they take no context.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -50,7 +50,7 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 		text: func() string {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return cmp.Or(s.answers[asked], path+": nothing came back")
+			return cmp.Or(s.answers[asked], path+": no reply")
 		},
 	}
 	return w.gate.through(context.WithoutCancel(ctx), inst, c, func(context.Context) error {
@@ -69,8 +69,8 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection to the simulated server. The server does not read from it while
-// the client's process is paused.
+// zkConn is a client's connection to the simulated server. While the client's process is paused,
+// the server does not read from it.
 type zkConn struct {
 	stream  // the server's mu guards it
 	server  *zkServer
@@ -81,7 +81,7 @@ type zkConn struct {
 	in      []byte          // the server's mu guards it
 }
 
-var errZKOver = errors.New("sim: nothing listens any more")
+var errZKOver = errors.New("sim: the server no longer listens")
 
 func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 	c := &zkConn{stream: stream{mu: &s.mu}, server: s, owner: inst}
@@ -141,8 +141,8 @@ func (c *zkConn) takeInLocked() {
 	}
 }
 
-// pausedLocked handles the input that has arrived during a pause. If the process is still paused,
-// it returns a channel that is closed when the schedule ends.
+// pausedLocked handles the input that arrived during a pause. If the process is still paused, it
+// returns a channel that is closed when the schedule ends.
 func (c *zkConn) pausedLocked() <-chan struct{} {
 	c.takeInLocked()
 	if c.stopped() {

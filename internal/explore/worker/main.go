@@ -1,5 +1,5 @@
-// Command worker executes schedules in a child process of a search. It is a small program, so that
-// loadgen can quickly rebuild it together with a user's own lock.
+// Command worker executes schedules in a child process of a search. It is small, so that loadgen
+// can quickly rebuild it with a user's own lock.
 package main
 
 import (

@@ -1,9 +1,10 @@
-// Package trace sends spans of grabs to an OpenTelemetry collector. Start reading at Tracer.
+// Package trace traces grabs: it sends their spans to an OpenTelemetry collector. Start reading at
+// Tracer.
 //
-// Each grab is one trace. The span "driver" covers the request of the load generator, and the span
-// "grab" covers the work of the service. The children of "grab" are its phases: acquire, read,
-// work, claim and release. Each remote call is a child of its phase and is named after the server.
-// A "wait" span is a pause between two calls of an acquire.
+// Each grab is one trace. The span "driver" covers the load generator's request, and the span
+// "grab" covers the service's work. The children of "grab" are its phases: acquire, read, work,
+// claim and release. Each remote call is a child of its phase, and is named after the server. A
+// "wait" span is a pause between two calls in an acquire.
 package trace
 
 import (
@@ -29,7 +30,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// These are the names of the spans that are neither a phase of a grab nor a remote call.
+// These are the names of spans that are neither a phase nor a remote call.
 const (
 	Driver = "driver"
 	Grab   = "grab"
@@ -40,7 +41,7 @@ const (
 const (
 	// minWait is the shortest pause between two calls that is recorded as a span.
 	minWait = time.Millisecond
-	// queueSize is how many spans may wait to be sent. Further spans are dropped.
+	// queueSize is how many spans may be queued. Further spans are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the collector.
 	closeTimeout = 5 * time.Second
@@ -63,8 +64,7 @@ func CheckURL(text string) error {
 }
 
 // Dial returns a Tracer that sends spans to the collector at url with OTLP over HTTP. If url is
-// empty, it returns nil. It calls warn with errors of the collector. The caller must close the
-// Tracer.
+// empty, it returns nil. It passes collector errors to warn. The caller must close the Tracer.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -123,11 +123,11 @@ type Span struct {
 	waits *waits // records pauses in the acquire phase; nil for other spans
 }
 
-// kinds maps the names of spans that cross a process boundary to their OpenTelemetry kind. All
-// other spans are internal, which is the default.
+// kinds maps spans that cross a process boundary to their OpenTelemetry kind. All other spans have
+// the default, internal.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a span as a child of the span in ctx. The returned context contains the new span.
+// Begin starts a child of the span in ctx. The returned context contains the new span.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -164,8 +164,8 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a function that creates a span for each remote call of a grab. If next is not nil,
-// the function makes the call through next.
+// Tap returns a tap that creates a span for each remote call in a grab. If next is not nil, the
+// call then goes through next.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
 		return next
@@ -200,7 +200,7 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 
 type waitsKey struct{}
 
-// waits creates a span for each pause between two calls of an acquire. A nil waits does nothing.
+// waits creates a span for each pause between two calls in an acquire. A nil waits does nothing.
 type waits struct {
 	tracer trace.Tracer
 	ctx    context.Context
@@ -211,7 +211,7 @@ type waits struct {
 	ended bool      // whether the acquire has ended; later calls belong to renewals
 }
 
-// update calls change while the mutex is locked. It does nothing if w is nil.
+// update calls change while holding the mutex. It does nothing if w is nil.
 func (w *waits) update(change func()) {
 	if w != nil {
 		w.mu.Lock()

@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// Benchstat writes the measurements in the format of Go benchmarks, for the benchstat tool.
+// Benchstat writes the measurements in Go benchmark format, so that the benchstat tool can compare
+// them.
 func Benchstat(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "goos: %s\ngoarch: %s\npkg: grablab/internal/measure/lockbench\n", r.Environment.OS, r.Environment.Arch)
 	for _, s := range r.Slices {

@@ -7,14 +7,14 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow compares a figure of a lock with the limit that it should keep.
+// BoundRow compares a lock's figure with its limit.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
 	What     string   `json:"what"`
 	AtMost   *float64 `json:"at_most"` // only one of AtMost and AtLeast is set
 	AtLeast  *float64 `json:"at_least"`
-	Figure   float64  `json:"figure"` // the measured value; Low and High are the ends of its 95 % interval
+	Figure   float64  `json:"figure"` // measured value; Low and High are the ends of its 95 % interval
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
 	// Verdict is "kept" if the median is within the limit, and "missed" if the whole 95 % interval is
@@ -29,7 +29,7 @@ const (
 	Open   = "open"
 )
 
-// bounds lists the limits for our own locks. Each entry has a function that computes the figure to
+// bounds lists the limits for our own locks. In each entry, a function computes the figure to
 // compare.
 var bounds = []struct {
 	BoundRow
@@ -61,8 +61,8 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that computes the ratio of a figure of one lock to a figure of another
-// lock. It compares measurements of the same round.
+// ratioTo returns a function that divides one lock's figure by another lock's figure from the same
+// round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
@@ -73,8 +73,8 @@ func ownFigure(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation returns the 99.9th percentile of the wait, divided by the time in which every
-// worker can have the lock once. It is close to 1 if the lock is fair.
+// waitOverRotation returns the p99.9 of the wait, divided by the time in which every worker can
+// have the lock once. If the lock is fair, the result is close to 1.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {

@@ -10,9 +10,9 @@ type Case struct {
 	Processes int           // number of processes, over which the workers are spread evenly unless Spread is set
 	Spread    []int         // number of workers in each process
 	Keys      int           // number of keys; worker n takes the lock of key n modulo Keys
-	Held      time.Duration // how long each lock is held; the worker runs a busy loop, because the shortest sleep takes a millisecond
-	Wave      int           // acquisitions per worker in a wave that starts with all workers at once; 0 means that workers loop until the slice ends
-	Parts     int           // number of parts of a time slice; several parts average out changes in the speed of the machine; 0 means one part, which allows long waits
+	Held      time.Duration // how long each lock is held; the worker spins, because the shortest sleep takes a millisecond
+	Wave      int           // acquisitions per worker in a wave, which all workers start at once; 0 means that workers loop until the slice ends
+	Parts     int           // number of parts of a time slice; several parts average out changes in machine speed; 0 means one part, which allows long waits
 }
 
 // Cases lists every workload of the benchmark.
@@ -26,7 +26,7 @@ var Cases = []Case{
 		Spread: []int{8, 8, 1, 1, 1, 1, 1, 1, 1, 1}, Keys: 1, Held: 200 * time.Microsecond},
 }
 
-// workersOf returns how many workers the ith process has, and the number of its first worker.
+// workersOf returns the ith process's number of workers, and the number of its first worker.
 func (c Case) workersOf(i int) (workers, first int) {
 	if c.Spread == nil {
 		each := c.Workers / c.Processes
@@ -49,8 +49,9 @@ func (c Case) processOf(worker int) int {
 
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case in which to measure the lowest possible cost of a lock. If workers
-// share a key, no lock is faster than a single worker that makes all round trips in sequence.
+// forFloor returns the case for measuring the lowest possible cost of a lock. If workers share a
+// key, this is a single worker, because no lock is faster than one worker that makes all round
+// trips in sequence.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

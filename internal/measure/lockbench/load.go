@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// These are the files in the folder of a benchmark: the result, and the raw measurements.
+// A benchmark folder contains these files: the result, and the raw measurements.
 const (
 	File       = "bench.json"
 	SlicesFile = "slices.jsonl"
@@ -23,8 +23,8 @@ const (
 // ErrNoBench means that a path contains no readable benchmark.
 var ErrNoBench = errors.New("lockbench: no benchmark")
 
-// Load reads a benchmark from its folder or from bench.json. It also reads the raw measurements if
-// they exist. Its errors wrap ErrNoBench.
+// Load reads a benchmark from its folder or from bench.json, and the raw measurements if they
+// exist. Its errors wrap ErrNoBench.
 func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, File)
@@ -68,13 +68,13 @@ func loadSlices(path string) (of []Slice, err error) {
 	return of, nil
 }
 
-// Cost is the figure by which the locks in a case are compared. It has one value for each round,
-// but only the median if there are no raw measurements.
+// Cost is the figure that compares the locks in a case. It has one value for each round, or only
+// the median if there are no raw measurements.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure
 	Values         []float64
-	OverFloor      []float64 // cost of the lock divided by the lowest possible cost, within each round
+	OverFloor      []float64 // lock cost divided by the lowest possible cost, within each round
 	Median         *float64
 	MedianRatio    *float64
 }
@@ -85,7 +85,7 @@ func (r *Result) Costs() []Cost {
 	for _, row := range r.Rows {
 		i := slices.IndexFunc(Cases, func(c Case) bool { return c.Name == row.Case })
 		if i < 0 {
-			continue // the file comes from another version of the program, which had this case
+			continue // the file comes from another program version, which had this case
 		}
 		c := Cases[i]
 		floored := c

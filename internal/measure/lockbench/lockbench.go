@@ -1,20 +1,20 @@
 // Package lockbench measures the cost of a lock by itself, without HTTP and without a grab. It
-// compares our own locks with libraries. It also compares all of them with two PINGs, the lowest
-// possible cost of taking and releasing a lock in Redis.
+// compares our own locks with libraries. It also compares all of them with two PINGs, because no
+// Redis lock can be acquired and released faster.
 //
-// The input is a Config. It names the subjects (locks), the cases (how many workers compete for how
-// many keys) and the number of rounds. The output is a Result. It has a Row for each subject in
-// each case, and a verdict on each limit (bound) for our own locks. Text, JSON and Benchstat write
+// The input is a Config, which names the subjects (locks), the cases (how many workers compete for
+// how many keys) and the number of rounds. The output is a Result, with a Row for each subject in
+// each case and a verdict on each limit (bound) for our own locks. Text, JSON and Benchstat write
 // the Result.
 //
-// In every round, each subject gets one short slice of time in each case. The seed shuffles the
-// order of the subjects. Figures are only compared within a round, so a machine whose speed drifts
-// favors no subject.
+// In every round, each subject gets one short time slice in each case, in an order that the seed
+// shuffles. The benchmark compares figures only within a round, so changes in machine speed favor
+// no subject.
 //
-// The workers run in two processes, because the benchmark measures locks between processes. For
-// one slice, pool.run tells each worker process what to do and when to begin. worker.loop takes
-// and releases the lock, and reports each acquisition as a Hold. measure computes the figures of
-// the slice, and Result.row combines the slices of all rounds.
+// The workers run in two processes, because the benchmark measures locks between processes. For one
+// slice, pool.run tells each worker process what to do and when to begin. worker.loop acquires and
+// releases the lock, and reports each acquisition as a Hold. Finally, measure computes the slice's
+// figures, and Result.row combines the slices of all rounds.
 package lockbench
 
 import (
@@ -42,7 +42,7 @@ type Config struct {
 	Seed   uint64
 
 	Stack stack.Config // its kind is Local or External; Run sets Needs
-	Exe   string       // path of this program, which also runs as a worker process
+	Exe   string       // path of this program, which worker processes run too
 
 	Log io.Writer // receives progress lines
 	TTY bool      // whether Log is a terminal, where each progress line can overwrite the last one
@@ -51,8 +51,8 @@ type Config struct {
 // ErrNothing means that every lock failed.
 var ErrNothing = errors.New("lockbench: none of the locks could be measured")
 
-// Run runs a benchmark, and calls save after each round. It stops measuring a lock that has failed
-// three times. If ctx ends or a worker process dies, it returns the results so far and the cause.
+// Run runs a benchmark, and calls save after each round. It skips a lock that has failed three
+// times. If ctx ends or a worker process dies, it returns the results so far and the cause.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
@@ -61,7 +61,8 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	if err := b.open(ctx, res); err != nil {
 		return res, err
 	}
-	// Round 0 only opens connections and loads scripts, so its measurements do not count.
+	// Round 0 is a warm-up that opens connections and loads scripts, so its measurements do not
+	// count.
 	for round := range cfg.Rounds + 1 {
 		measured, err := b.round(ctx, round, res)
 		if round > 0 {
@@ -87,7 +88,7 @@ type benchmark struct {
 	stack *stack.Stack
 	pool  *pool
 	redis commandStats
-	first int64 // id of the first order; the workers lock this order and those after it
+	first int64 // ID of the first order; the workers lock this order and those after it
 }
 
 func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
@@ -112,8 +113,8 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	return err
 }
 
-// orders returns the id of the first order. If a lock needs rows in the database, it first opens an
-// order for each key.
+// orders returns the first order's ID. If a lock needs database rows, it first opens an order for
+// each key.
 func (b *benchmark) orders(ctx context.Context, keys int) (first int64, err error) {
 	if b.stack.DSN == "" || b.cfg.Stack.Needs&lock.SQL == 0 {
 		return time.Now().UnixMicro(), nil
@@ -142,8 +143,8 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 			}
 		}
 		for _, s := range res.subjects {
-			// Ignore a measurement in which no worker got the lock, because the machine or the lock
-			// was too slow for this time slice.
+			// If no worker got the lock, the machine or the lock was too slow for this time slice,
+			// so ignore the measurement.
 			if t := traces[s.Name]; t != nil && t.counted > 0 {
 				measured = append(measured, measure(round, *t, s))
 			}

@@ -19,14 +19,14 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// sendAhead is the time between the sending of a job and its start. It ensures that every
-	// process receives the job in time.
+	// sendAhead is how long before its start a job is sent, so that every process receives it in
+	// time.
 	sendAhead = 2 * time.Millisecond
-	// grace is how much time a worker process has to report after the end of a job.
+	// grace is the timeout for a worker process's report after a job has ended.
 	grace = 10 * time.Second
 )
 
-// errProcess means that a worker process has exited or does not answer.
+// errProcess means that a worker process has exited or does not respond.
 var errProcess = errors.New("lockbench: worker process")
 
 type pool struct {
@@ -39,7 +39,7 @@ type process struct {
 	*rpc.Client
 }
 
-// newPool starts the worker processes and waits until they answer.
+// newPool starts the worker processes and waits until they respond.
 func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
 	p := &pool{clock: history.Clock()}
 	for i := range processes {
@@ -70,7 +70,7 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 	return p, nil
 }
 
-// dial connects to a child process as soon as the process listens.
+// dial connects to a child process once the process listens.
 func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
 	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
 		conn, err = net.Dial("unix", socket)
@@ -79,7 +79,8 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed waits a moment for the process to exit, and adds its exit status to err if it does.
+// failed gives the process a moment to exit. If the process does, failed adds the exit status to
+// err.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -98,7 +99,7 @@ type trace struct {
 	Case
 	holds    []Hold
 	span     time.Duration // total time for which the workers ran
-	counted  int           // acquisitions within span; later ones do not count
+	counted  int           // acquisitions within span, without later ones
 	sent     uint64        // commands and statements that the clients sent
 	ran      uint64        // commands that the Redis servers ran; valid if ranKnown
 	ranKnown bool
@@ -112,8 +113,8 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run lets the workers use a lock for the given duration. first is the id of the first order whose
-// lock they take. In a case with waves, there is at least one wave, even if it takes longer.
+// run lets the workers use a lock for the given duration. first is the ID of the first order that
+// they lock. A case with waves runs at least one wave, even if that takes longer.
 func (p *pool) run(c Case, subject string, first int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -151,8 +152,8 @@ func (p *pool) run(c Case, subject string, first int64, long time.Duration) (tra
 	return t, err
 }
 
-// do runs a job in the first n processes at the same time, and adds up their reports. It returns
-// errProcess if a process fails. Otherwise, it returns the errors of the lock.
+// do runs a job in the first n processes at the same time, and adds up their reports. If a process
+// fails, it returns errProcess. Otherwise, it returns the lock's errors.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)
@@ -182,7 +183,7 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	return sum, failed
 }
 
-// close closes the connections, so that the worker processes exit.
+// close closes the connections, which makes the worker processes exit.
 func (p *pool) close() (err error) {
 	for _, proc := range p.processes {
 		err = errors.Join(err, proc.Close())

@@ -14,10 +14,10 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// Schema is the version of the format of bench.json.
+// Schema is the format version of bench.json.
 const Schema = 1
 
-// Result is the content of bench.json. A figure that is unknown is nil, never 0.
+// Result is the content of bench.json. An unknown figure is nil, never 0.
 type Result struct {
 	Schema      int                    `json:"schema"`
 	Complete    bool                   `json:"complete"` // false if the benchmark is still running or was interrupted
@@ -51,8 +51,8 @@ type LeftOut struct {
 	Reason   string `json:"reason"`
 }
 
-// Row contains the figures of one lock in one case. Most figures are medians over the rounds, with 95
-// % intervals. Counts and waits cover all rounds.
+// Row contains one lock's figures in one case. Most figures are medians over the rounds, with 95 %
+// intervals, but counts and waits cover all rounds.
 type Row struct {
 	Figures
 	Peer    bool    `json:"peer"`
@@ -60,8 +60,8 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is the cost of the lock divided by the lowest possible cost. In each case, the function
-	// cost says which figure is the cost.
+	// Ratio is the lock's cost divided by the lowest possible cost. The function cost says which
+	// figure is the cost in each case.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -71,7 +71,7 @@ type Row struct {
 	WaitP999MS *float64 `json:"wait_p999_ms"`
 	LongestMS  *float64 `json:"longest_wait_ms"`
 	Turns      *int     `json:"longest_wait_turns"`
-	GaveUp     *int     `json:"gave_up"` // failed Acquire calls, each repeated at once
+	GaveUp     *int     `json:"gave_up"` // failed Acquire calls, each retried at once
 }
 
 func newResult(cfg Config) *Result {
@@ -88,8 +88,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a lock may fail before the benchmark stops measuring it. It is more than
-// one, because a busy machine may cause a single failure.
+// maxFailures is how many times a lock may fail before the benchmark skips it. A single failure is
+// not enough, because a busy machine may cause it.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -100,7 +100,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add adds the measurements of one round, and computes all figures anew.
+// add adds one round's measurements, and recomputes all figures.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -118,7 +118,7 @@ func (r *Result) add(measured []Slice, whole bool) {
 	r.Bounds = r.bounds()
 }
 
-// series returns all measurements of a lock in a case, in the order of the rounds.
+// series returns a lock's measurements in a case, in round order.
 func (r *Result) series(strategy, name string) []Slice {
 	return catalog.Filter(r.Slices, func(s Slice) bool { return s.Strategy == strategy && s.Case == name })
 }
@@ -159,7 +159,8 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure selects one value of a measurement, such as its rate. It returns nil if the value is unknown.
+// figure selects a value from a measurement, such as the rate. It returns nil if the value is
+// unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -181,12 +182,12 @@ func turns(s Slice) *float64 {
 	return new(float64(*s.Turns))
 }
 
-// timePerOp returns the time per acquire in µs. It is the total time divided by the number of
-// acquires of all workers.
+// timePerOp returns the time per acquisition in µs: the total time divided by the acquisitions of
+// all workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure by which the locks in a case are compared. For example, this is the
-// hand-off gap if workers share a key.
+// cost returns the figure that compares the locks in a case. For example, if workers share a key,
+// this is the hand-off gap.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -198,8 +199,7 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median of a figure and its 95 % interval, over all rounds in which the figure
-// is known.
+// median returns a figure's median and 95 % interval, over all rounds in which the figure is known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {
@@ -210,7 +210,7 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// pairedValues returns the values of two figures in those rounds in which both are known.
+// pairedValues returns the values of two figures from the rounds in which both are known.
 func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {
@@ -224,8 +224,8 @@ func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// knownInterval returns the median and both ends of an interval. If there are no values, it returns
-// nil for all three.
+// knownInterval returns an interval's median and both ends, or nil for all three if there are no
+// values.
 func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
@@ -233,8 +233,7 @@ func knownInterval(i stat.Interval) (median, low, high *float64) {
 	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong returns a sentence for each limit that was missed, and for each lock that had two holders
-// at once.
+// Wrong returns a sentence for each missed limit, and for each lock that had two holders at once.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {
@@ -256,7 +255,7 @@ func JSON(w io.Writer, r *Result) error {
 	return enc.Encode(r)
 }
 
-// JSONLines writes each measurement as a line of JSON.
+// JSONLines writes one line of JSON for each measurement.
 func JSONLines(w io.Writer, r *Result) error {
 	enc := json.NewEncoder(w)
 	for _, s := range r.Slices {

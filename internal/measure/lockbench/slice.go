@@ -10,14 +10,14 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Figures contains the figures of one measurement, or the medians of several. A figure that is
-// unknown is nil.
+// Figures contains the figures of one measurement, or the medians of several. An unknown figure is
+// nil.
 type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`
 	Acquisitions int      `json:"acquisitions"`
-	OpsPerS      float64  `json:"ops_per_s"` // acquisitions per second of all workers together
-	P50US        float64  `json:"p50_us"`    // median time of an acquire and a release, without the time between them
+	OpsPerS      float64  `json:"ops_per_s"` // acquisitions per second, all workers together
+	P50US        float64  `json:"p50_us"`    // median time of an acquire plus a release, without the time between them
 	P99US        float64  `json:"p99_us"`
 	GapP50US     *float64 `json:"handoff_gap_p50_us"` // median time from a release call to the return of the next acquire, if a worker was waiting
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
@@ -26,8 +26,8 @@ type Figures struct {
 	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent per acquisition
 	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside Redis per acquisition
 	Jain         *float64 `json:"jain"`                      // Jain's fairness index; 1 if all workers got the lock equally often
-	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions by the worker that released last
-	Violations   *int     `json:"violations"`                // how often a worker got the lock while another worker had it
+	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions in which the last holder got the lock again
+	Violations   *int     `json:"violations"`                // how many times a worker got the lock while another worker held it
 }
 
 // Slice is the measurement of one lock in one case and round.
@@ -83,7 +83,7 @@ func measure(round int, t trace, subject Subject) Slice {
 	if subject.Excludes != catalog.NoExclusion {
 		s.Violations = new(violations(holds, t.Case, subject.Excludes))
 	}
-	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // the clients of ZooKeeper and etcd do not count their requests
+	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // the ZooKeeper and etcd clients do not count their requests
 		ops := float64(len(holds))
 		s.SentPerOp = new(float64(t.sent) / ops)
 		if t.ranKnown && subject.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
@@ -93,9 +93,9 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps returns the times in µs between a release and the next acquire, if the next worker
-// was already waiting. across contains only the gaps between two processes. All holds must be of
-// the same key, and sorted by acquire.
+// handoffGaps returns the times in µs from a release to the next acquire, for cases in which the
+// next worker was already waiting. across contains only the gaps between two processes. All holds
+// must be of the same key, and sorted by acquire.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := catalog.Map(holds, func(h Hold) time.Duration { return h.Asked })
 	slices.Sort(asked)
@@ -113,8 +113,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns the largest number of times that other workers got the lock while one worker
-// was waiting. All holds must be of the same key, and sorted by acquire.
+// longestTurns returns how many times other workers got the lock during one worker's wait, at most.
+// All holds must be of the same key, and sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -123,7 +123,7 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake returns the fraction of acquires by the same worker that had just released the lock.
+// selfRetake returns the fraction of acquires by the worker that had just released the lock.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -135,7 +135,7 @@ func selfRetake(holds []Hold) float64 {
 }
 
 // jain returns the fairness index of Jain, Chiu and Hawe (1984). It is 1 if all n values are equal,
-// and 1/n if only one of them is not 0.
+// and 1/n if only one value is not 0.
 func jain(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -145,8 +145,8 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts how often a worker got the lock while another worker still had it. It ignores
-// pairs of workers that the lock need not exclude from each other.
+// violations counts how many times a worker got the lock while another worker still held it. It
+// ignores pairs of workers that the lock need not keep apart.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far
@@ -172,8 +172,8 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// percentile returns a percentile of sorted values. It uses the nearest-rank method, so that the
-// result is always one of the values.
+// percentile returns a percentile of sorted values. It uses the nearest-rank method, so the result
+// is always one of the values.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]

@@ -19,11 +19,11 @@ type Subject struct {
 	Peer bool // whether this lock comes from a library
 }
 
-// Floor is the name of a pseudo-lock that shows the lowest possible cost of a lock in Redis.
+// Floor is the name of a pseudo-lock that shows how cheap a lock in Redis can be at best.
 const Floor = "floor"
 
-// floor sends one PING to acquire and one to release. No lock in Redis can take less time than
-// these two round trips.
+// floor sends one PING to acquire and one to release. No Redis lock can be faster than these two
+// round trips.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
@@ -44,16 +44,16 @@ func (pings) Lost() <-chan struct{}                                       { retu
 // another in Redis.
 const Handover = "blpop"
 
-// handover passes a list element from holder to holder with BLPOP and LPUSH, to show what a
-// hand-over costs on this machine. It is not a real lock, because the element is lost if its holder
+// handover shows what a hand-over costs on this machine. It passes a list element from holder to
+// holder with BLPOP and LPUSH. It is not a real lock, because the element is lost if its holder
 // dies.
 var handover = Subject{Strategy: lock.Strategy{
 	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
 }}
 
-// elements implements a lock with a list of one element for each key. made contains the keys whose
-// lists already have their element.
+// elements implements a lock with one list element for each key. made contains the keys whose lists
+// already exist.
 type elements struct {
 	pings
 	made *sync.Map
@@ -88,8 +88,8 @@ type element struct {
 
 func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
 
-// Subjects returns everything that the benchmark measures by default: our own locks, the locks of
-// third-party libraries, and Handover.
+// Subjects returns what the benchmark measures by default: our own locks, third-party locks, and
+// Handover.
 func Subjects() []Subject {
 	locks := catalog.Filter(lock.Strategies, func(s lock.Strategy) bool { return s.Excludes != catalog.NoExclusion })
 	ours := catalog.Map(locks, func(s lock.Strategy) Subject { return Subject{Strategy: s} })
@@ -97,8 +97,8 @@ func Subjects() []Subject {
 	return append(slices.Concat(ours, libraries), handover)
 }
 
-// Find returns the lock with this name. It also finds the floor, and strategies without a lock,
-// with which one can check that the benchmark detects two holders.
+// Find returns the lock with this name. It also finds the floor, and strategies without a lock. Use
+// the latter to check that the benchmark detects two holders.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

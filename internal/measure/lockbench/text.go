@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// Text writes a table for each case, followed by the limits and an explanation.
+// Text writes a table for each case, and then the limits with an explanation.
 func Text(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "%s; %s; %d CPUs; %d of %d rounds of %g ms, seed %d\n",
 		r.Environment.Redis, r.Environment.Database, r.Environment.CPUs, r.Rounds, r.Config.Rounds, r.Config.SliceMS, r.Config.Seed)

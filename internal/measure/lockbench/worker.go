@@ -21,29 +21,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WorkerCommand is the name of a hidden command, which runs a worker process.
+// WorkerCommand is the name of the hidden command that runs a worker process.
 const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// acquireTimeout limits how long a worker waits for a lock.
+	// acquireTimeout is how long a worker waits for a lock.
 	acquireTimeout = 10 * time.Second
-	// pollEarly is the time before the start of a job in which a worker process polls the clock
-	// instead of sleeping, so that it starts exactly on time.
+	// pollEarly is how long before a job a worker process stops sleeping and polls the clock, so
+	// that it starts exactly on time.
 	pollEarly = 2 * time.Millisecond
-	// settleTime is how long a worker waits for commands that a lock may still send after its
-	// release.
+	// settleTime is how long a worker waits for commands that a lock still sends after its release.
 	settleTime = 2 * time.Millisecond
-	// sqlConns is the size of the connection pool. Locks may use only three quarters of the pool,
-	// which is enough for all workers.
+	// sqlConns is the connection pool size. Locks may use only three quarters of the pool, which is
+	// enough for all workers.
 	sqlConns = 44
 )
 
-// The following types are messages to worker processes, sent with net/rpc over a Unix socket. Times
-// are CLOCK_MONOTONIC, which is the same in all processes.
+// The following types are net/rpc messages to worker processes, sent over a Unix socket. Times are
+// CLOCK_MONOTONIC, which all processes share.
 
-// Servers is the first message to a worker process. It contains the name of the process and the
-// addresses of the servers.
+// Servers is the first message to a worker process. It contains the process's name and the server
+// addresses.
 type Servers struct {
 	Node string
 	stack.Addresses
@@ -52,15 +51,15 @@ type Servers struct {
 // Job tells a worker process what to do.
 type Job struct {
 	Subject string // name of the lock to measure
-	// Workers is the number of workers. If it is 0, the process only reports how many commands it
-	// has sent.
+	// Workers is the number of workers. With 0 workers, the process only reports how many commands
+	// it has sent.
 	Workers int
-	First   int // number of the first worker in this process, counted over all processes
+	First   int // number of this process's first worker, counted over all processes
 	Keys    []string
 	Held    time.Duration // how long a worker keeps the lock each time
 	At      time.Duration // when the workers start
-	// Times is how often each worker takes the lock. If it is 0, each worker takes it again and
-	// again until the time Until.
+	// Times is how many times each worker acquires the lock. If it is 0, each worker loops until
+	// the time Until.
 	Times int
 	Until time.Duration
 }
@@ -74,18 +73,17 @@ type Report struct {
 // Hold is one period in which a worker had the lock.
 type Hold struct {
 	Worker, Key int
-	GaveUp      int           // failed Acquire calls before this one, each repeated at once
+	GaveUp      int           // failed Acquire calls before this one, each retried at once
 	Asked       time.Duration // when the worker first called Acquire
-	Acquired    time.Duration // when Acquire had returned
+	Acquired    time.Duration // when Acquire returned
 	Released    time.Duration // when Release was called
-	Done        time.Duration // when Release had returned
+	Done        time.Duration // when Release returned
 }
 
-// WorkerMain runs a worker process. It serves a single client, which connects to the socket in the
-// first argument.
+// WorkerMain runs a worker process. It serves a single client on the socket in the first argument.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
-		fmt.Fprintln(stderr, "lockbench: want a socket")
+		fmt.Fprintln(stderr, "lockbench: the path of the socket is missing")
 		return 2
 	}
 	if err := serve(args[0]); err != nil {
@@ -101,7 +99,7 @@ func serve(socket string) error {
 		return err
 	}
 	conn, err := l.Accept()
-	_ = l.Close() // refuse all other clients; Close also removes the socket's file
+	_ = l.Close() // refuse all other clients; Close also removes the socket file
 	if err != nil {
 		return err
 	}
@@ -119,11 +117,11 @@ func serve(socket string) error {
 type worker struct {
 	servers Servers
 	clock   func() time.Duration
-	open    map[string]*openLock // opened locks, by the name of the subject
+	open    map[string]*openLock // opened locks by subject name
 }
 
-// openLock is a lock that is ready for use. It has its own clients, so that its commands can be
-// counted.
+// openLock is a lock that is ready for use. It has its own clients, so that the worker can count
+// its commands.
 type openLock struct {
 	lock.Locker
 	sent     instance.Sent
@@ -151,7 +149,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	return nil
 }
 
-// subject returns the lock with this name. It opens the lock on first use.
+// subject returns the lock with this name, and opens it on first use.
 func (w *worker) subject(name string) (*openLock, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
@@ -175,13 +173,13 @@ func (w *worker) subject(name string) (*openLock, error) {
 
 // config returns the settings for an instance that uses these servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// Keep only a few idle connections, because all locks are open at once and Redis accepts no
-	// more than 10,000 connections.
+	// All locks are open at once, and Redis accepts at most 10,000 connections, so keep only a few
+	// idle connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
 		if s.Redis != "" {
-			cfg.Redis = strings.Split(s.Redis, ",") // several addresses belong to the nodes of one Cluster
+			cfg.Redis = strings.Split(s.Redis, ",") // several addresses are the nodes of one Cluster
 		}
 	}
 	if needs&lock.RedisQuorum != 0 {
@@ -199,8 +197,8 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work lets several workers take the lock at the same time. It returns the periods in which they
-// had the lock.
+// work lets several workers compete for the lock. It returns the periods in which they held the
+// lock.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
@@ -220,7 +218,7 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop lets worker n take the lock again and again. It returns the periods in which the worker had
+// loop lets worker n acquire the lock in a loop. It returns the periods in which the worker held
 // the lock.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)

@@ -30,14 +30,14 @@ type attempt struct {
 	actors []*actor
 	grants []grant
 	// expired is the latest time at which a lease may have ended according to the steps so far. If
-	// a lease that lasts longer has ended, the machine was too slow, and the replay shows nothing.
+	// a longer lease has ended, the machine was too slow, so the replay shows nothing.
 	expired time.Duration
 	down    map[string]stack.Heal
-	ahead   map[int]time.Duration // how far the clock of each instance is ahead
+	ahead   map[int]time.Duration // how far each instance's clock is ahead
 	killed  map[int]bool          // instances that were killed and not restarted yet
 	seen    map[string]uint64     // number of each instance's last event before this attempt
 	events  []history.Event
-	leftOut int // number of skipped steps; a strategy other than the schedule's may not reach some steps
+	leftOut int // number of skipped steps; another strategy than the schedule's may not reach every step
 }
 
 // actor is a driver of the schedule. It sends its request to a real instance.
@@ -47,13 +47,13 @@ type actor struct {
 	driver        int64
 	begun         bool
 	dead, stopped bool
-	asked         time.Duration // when its last call to get or renew a lease was allowed to continue (CLOCK_MONOTONIC)
+	asked         time.Duration // when its last call to get or renew a lease was released (CLOCK_MONOTONIC)
 	hangUp        context.CancelFunc
 	ended         chan struct{} // closed when the request has ended, with or without an answer
 	answer        string        // valid once ended is closed
 }
 
-// clearTimeout limits the clean-up after an attempt.
+// clearTimeout is the timeout of the clean-up after an attempt.
 const clearTimeout = 30 * time.Second
 
 // neverError says why a strategy can never reach a step of the schedule.
@@ -104,7 +104,7 @@ func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// allCalls is the name of the breakpoint that stops every call of the actors.
+// allCalls is the name of the breakpoint that stops all calls of all actors.
 const allCalls = "all"
 
 // hold makes instance n stop before every remote call of its actors.
@@ -130,7 +130,7 @@ func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 			return t.cannot(i, "%s", why)
 		}
 		t.leftOut++
-		seen, err = fmt.Sprintf("left out: %s", why), nil
+		seen, err = fmt.Sprintf("skipped: %s", why), nil
 	}
 	if err != nil {
 		return err
@@ -155,13 +155,13 @@ func (t *attempt) do(ctx context.Context, m move) (seen string, err error) {
 	return kind.do(t, ctx, m)
 }
 
-// execute is a function that carries out a step and returns a description of what happened.
+// execute is a function that runs a step and describes what happened.
 type execute = func(t *attempt, ctx context.Context, m move) (seen string, err error)
 
 var kinds = map[schedule.Kind]struct {
 	do execute
-	// settle limits how long to wait, before the step, until every actor has stopped at a call or
-	// has ended. It is short for steps that let time pass, because actors may be waiting for that
+	// settle is the maximum wait before the step until every actor has stopped at a call or has
+	// ended. It is short for steps that let time pass, because an actor may be waiting for that
 	// time.
 	settle time.Duration
 }{
@@ -186,7 +186,7 @@ var kinds = map[schedule.Kind]struct {
 	schedule.NodeClock:    {do: (*attempt).jump},
 }
 
-// setClock changes the wall clock that the strategies see on an instance.
+// setClock changes the wall clock that an instance's strategies see.
 func (t *attempt) setClock(ctx context.Context, m move) (string, error) {
 	if err := t.restart(ctx, m.Instance); err != nil {
 		return "", err
@@ -199,13 +199,13 @@ func (t *attempt) restartServer(ctx context.Context, m move) (string, error) {
 	return "killed, and started again empty", t.stack.Restart(ctx, m.Target)
 }
 
-// jump changes the clock of a server.
+// jump changes a server's clock.
 func (t *attempt) jump(ctx context.Context, m move) (string, error) {
 	t.moveExpiries(m.Target, m.Duration)
 	return "all expiries on this server have moved", t.stack.Jump(ctx, m.Target, m.Duration)
 }
 
-// begin sends the actor's request, and does not wait for the answer.
+// begin sends the actor's request without waiting for the answer.
 func (t *attempt) begin(ctx context.Context, m move) (string, error) {
 	p := m.actor
 	if err := t.restart(ctx, p.Instance); err != nil {
@@ -255,8 +255,8 @@ func releaseAs(as control.Outcome) execute {
 	return func(t *attempt, ctx context.Context, m move) (string, error) { return t.release(ctx, m, as) }
 }
 
-// release waits until the actor has stopped at a call. It then lets the call continue, and waits
-// for the reply.
+// release waits until the actor has stopped at a call, lets the call continue, and waits for the
+// reply.
 func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (string, error) {
 	call := t.call(m.actor, m.Step)
 	if err := t.await(ctx, m.actor, call); err != nil {
@@ -286,17 +286,17 @@ func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (stri
 	return t.describe(ctx, m.Step, as, answer.Error, after)
 }
 
-// await waits until the actor has stopped at the given call. If the actor can never make this call,
+// await waits until the actor has stopped at the given call. If the actor can never make the call,
 // await returns a neverError.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
-		return impossible("the grab of %s is not in progress", p.Actor.Name)
+		return impossible("%s's grab is not in progress", p.Actor.Name)
 	}
 	if p.stopped {
-		return impossible("the process of %s is stopped", p.Actor.Name)
+		return impossible("%s's process is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.hasEnded() // read this first, because the list of stopped calls is final only after the request has ended
+		over := p.hasEnded() // read this first: the list of stopped calls is final only after the request has ended
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err
@@ -322,8 +322,8 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout returns how long to wait for a call if the actor has stopped at a different one.
-// The right call may still come, because an actor may send several calls at once.
+// otherCallTimeout returns how long to wait for a call if the actor has stopped at a different
+// call. An actor may send several calls at once, so the right call may still come.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -342,17 +342,16 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }
 
-// deliver lets a reply that was held back continue to the actor.
+// deliver passes a delayed reply on to the actor.
 func (t *attempt) deliver(ctx context.Context, m move) (string, error) {
 	answer, err := m.actor.in.Release(ctx, allCalls, t.call(m.actor, m.Step), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
-		return "", impossible("no reply of that call is held")
+		return "", impossible("no reply to that call is delayed")
 	}
 	return "its reply arrived", err
 }
 
-// awaitAll waits until every actor has stopped at a call or has ended. It waits no longer than
-// within.
+// awaitAll waits until every actor has stopped at a call or has ended, but no longer than within.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -371,8 +370,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// pause stops the process of an actor. If other actors need that process, it stops only the calls
-// of the actor.
+// pause stops an actor's process. If other actors need the process, it stops only the actor's
+// calls.
 func (t *attempt) pause(_ context.Context, m move) (string, error) {
 	p := m.actor
 	for _, s := range t.Schedule.Steps[m.index+1:] {
@@ -380,7 +379,7 @@ func (t *attempt) pause(_ context.Context, m move) (string, error) {
 			break
 		}
 		if other := t.named(s.Actor); other != nil && other != p && other.Instance == p.Instance || s.Instance == p.Instance {
-			return "its calls stay held, because other actors continue in its process", nil
+			return "its calls stay blocked, because other actors continue in its process", nil
 		}
 	}
 	p.stopped = true
@@ -395,7 +394,7 @@ func (t *attempt) resume(_ context.Context, m move) (string, error) {
 	return "SIGCONT", m.actor.in.Signal(syscall.SIGCONT)
 }
 
-// cancel closes the connection of the actor's client, and waits until the instance has noticed it.
+// cancel closes the actor's client connection, and waits until the instance has noticed.
 func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 	p := m.actor
 	p.hangUp()
@@ -406,17 +405,17 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 		}), err
 	})
 	if err == nil && !knows {
-		err = fmt.Errorf("%w: the instance did not notice that the client of %s hung up", ErrTooSlow, p.Actor.Name)
+		err = fmt.Errorf("%w: the instance did not notice that %s's client hung up", ErrTooSlow, p.Actor.Name)
 	}
 	return "its client hung up", err
 }
 
 // cancellable reports whether a request in this phase ends early if its client disconnects. Writes
-// and releases are completed in any case.
+// and releases always complete.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of an instance, and thus all of its actors. If the step names an actor,
-// kill returns an error if the process has another active actor.
+// kill kills an instance's process, and with it all of its actors. If the step names an actor, but
+// the process has another active actor, kill returns an error.
 func (t *attempt) kill(_ context.Context, m move) (string, error) {
 	n := m.Instance
 	if m.actor != nil {
@@ -438,7 +437,7 @@ func (t *attempt) kill(_ context.Context, m move) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n if it was killed. It is called when a step needs the instance again.
+// restart starts instance n again if it was killed. Call it when a step needs the instance.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -450,7 +449,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server unreachable for all clients. The server keeps its data.
+// takeDown makes a server unreachable for all clients, but keeps its data.
 func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
 	if t.down[m.Target] != nil {
 		return "was down already", nil
@@ -460,7 +459,7 @@ func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
 		return "", err
 	}
 	t.down[m.Target] = heal
-	return "the routes to it refuse", nil
+	return "no client can reach it", nil
 }
 
 func (t *attempt) bringUp(_ context.Context, m move) (string, error) {
@@ -469,10 +468,10 @@ func (t *attempt) bringUp(_ context.Context, m move) (string, error) {
 	if heal == nil {
 		return "was up already", nil
 	}
-	return "the routes to it are open", heal()
+	return "clients can reach it again", heal()
 }
 
-// clear cleans up the instances and the servers before another attempt.
+// clear cleans up instances and servers before the next attempt.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -493,7 +492,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll ends all faults, and lets all processes and calls continue.
+// releaseAll heals all faults, and lets all processes and calls continue.
 func (t *attempt) releaseAll(ctx context.Context) (err error) {
 	for _, heal := range t.down {
 		err = errors.Join(err, heal())

@@ -69,8 +69,8 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	return e, err
 }
 
-// byChecker returns a function that checks a property with its checker in package check. by is the
-// name of the data that the checker reads.
+// byChecker returns a function that checks a property with its checker from package check. by names
+// the data that the checker reads.
 func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
 		v := check.Judge(e, property)[0]
@@ -84,8 +84,8 @@ func (t *attempt) who(driver int64, instance string) *actor {
 	return catalog.First(t.actors, func(p *actor) bool { return p.driver == driver && p.in.ID == instance })
 }
 
-// leaseExclusive reports whether an actor got the lock while another actor held it and both of
-// their leases were valid on the servers.
+// leaseExclusive reports whether an actor got the lock while another actor held it and both leases
+// were valid on the servers.
 func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {
@@ -95,7 +95,7 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 			}
 			taken, live := t.leaseLeft(a, second.From), t.leaseLeft(b, second.From)
 			if taken > 0 && live > 0 {
-				return true, fmt.Sprintf("%s got the lock while %s was inside, although the lease of %[2]s had at least %[3]v to run (seen in the events and by PTTL)",
+				return true, fmt.Sprintf("%s got the lock while %s was inside, although %[2]s's lease had at least %[3]v left (seen in the events and by PTTL)",
 					a.Actor.Name, b.Actor.Name, live.Round(time.Millisecond)), nil
 			}
 		}
@@ -104,7 +104,7 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 }
 
 // writeAfterExpiry reports whether an actor wrote after its lease had expired and another actor had
-// already got the lock.
+// acquired the lock.
 func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, effect := range e.Record.Effects {
 		a := t.who(effect.Driver, effect.Instance)
@@ -121,7 +121,7 @@ func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, s
 	return false, "no actor wrote after its lease while another was inside (seen in the events and by PTTL)", nil
 }
 
-// stuck reports whether a new driver cannot win the order although all actors have ended.
+// stuck reports whether a new driver cannot win the order even after all actors have ended.
 func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, error) {
 	if err := t.end(ctx); err != nil {
 		return false, "", err
@@ -140,7 +140,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	return false, "a new driver got an answer (seen by probes)", err
 }
 
-// winners returns the names of the actors that have a row in the ledger, in the order of the rows.
+// winners returns the names of the actors with a ledger row, in row order.
 func (t *attempt) winners(rows []order.Grab) string {
 	return catalog.Join(rows, " and ", func(g order.Grab) string {
 		if p := t.who(g.Driver, g.Instance); p != nil {

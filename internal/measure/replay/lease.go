@@ -18,28 +18,28 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server has granted or renewed. It contains the earliest time at which the
-// lease may end.
+// grant is a lease that a server has granted or renewed, with the earliest time at which the lease
+// may end.
 type grant struct {
 	*actor
 	server string
 	key    string
-	dump   string        // value of the key when the lease was granted
-	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
-	until  time.Duration // earliest possible end of the lease
-	// lacksExpiry means that the key never expires. The replay then treats the lease as if it ended
-	// after one TTL.
+	dump   string        // the key's value when the lease was granted
+	at     time.Duration // earliest possible grant time (CLOCK_MONOTONIC)
+	until  time.Duration // earliest possible lease end
+	// lacksExpiry means that the key never expires. In that case, the replay treats the lease as if
+	// it ended after one TTL.
 	lacksExpiry bool
 	released    bool // whether the holder has released the lease
 }
 
-// entry contains the value of a Redis key and its remaining TTL.
+// entry is a Redis key's value and remaining TTL.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire
 }
 
-// look reads all keys of the order on a lock server.
+// look reads all of the order's keys on a lock server.
 func (t *attempt) look(ctx context.Context, server string) (map[string]entry, error) {
 	if server == schedule.DB {
 		return nil, nil
@@ -51,7 +51,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	}
 	held := map[string]entry{}
 	for _, key := range keys {
-		// Ignore missing keys, because a key may have expired since the list was read.
+		// A key may have expired since the list was read, so ignore missing keys.
 		ttl, err := client.PTTL(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("replay: %s: %w", server, err)
@@ -64,7 +64,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 }
 
 // note records which lease a call has granted, renewed or released. To find out, it compares the
-// keys on the server before and after the call, which was sent at since.
+// server's keys before and after the call. since is when the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -86,8 +86,8 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 	}
 }
 
-// grantedKey returns the key of a lease that was granted or renewed between two readings of a
-// server. If there are several, it prefers the lock's main key.
+// grantedKey compares two readings of a server and returns the key of a lease that was granted or
+// renewed in between. If there are several, it prefers the lock's main key.
 func (t *attempt) grantedKey(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -111,7 +111,7 @@ func (t *attempt) grant(p *actor, server, key string, e entry, since time.Durati
 	t.grants = append(t.grants, g)
 }
 
-// moveExpiries adjusts the recorded end of every lease on a server whose clock was changed.
+// moveExpiries adjusts the recorded lease ends on a server after its clock was changed.
 func (t *attempt) moveExpiries(server string, d time.Duration) {
 	now := t.clock()
 	for _, g := range t.grants {
@@ -123,7 +123,7 @@ func (t *attempt) moveExpiries(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last lease that each actor had obtained on each server by the given time.
+// latest returns each actor's last lease on each server at the given time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -137,8 +137,7 @@ func (t *attempt) latest(at time.Duration) []grant {
 }
 
 // leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority
-// of the servers decides. A lease that was not recorded is assumed to have begun with the actor's
-// last call.
+// of servers decides. If no lease was recorded, the actor's last call counts as its beginning.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	left := catalog.Map(catalog.Filter(t.latest(at), func(g grant) bool { return g.actor == p }), func(g grant) time.Duration { return g.until - at })
 	if len(left) == 0 {
@@ -149,13 +148,13 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired earlier than the schedule allows, because the
-// machine was slow.
+// inTime returns ErrTooSlow if the machine was so slow that a lease has expired earlier than the
+// schedule allows.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
 		if !g.released && g.until < now && g.until > t.expired {
-			return fmt.Errorf("%w: at line %d, %q, the lease of %s on %s had already expired", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
+			return fmt.Errorf("%w: at line %d, %q, %s's lease on %s had already expired", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
 		}
 	}
 	return nil
@@ -177,8 +176,7 @@ func (t *attempt) leaseEnd(ctx context.Context, _ move) (string, error) {
 		return "", impossible("no lease is valid")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Leases that began together may also end together, so allow for a small difference between
-	// them.
+	// Leases that began together should end together, so allow for a small difference.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
@@ -189,23 +187,23 @@ func (t *attempt) leaseEnd(ctx context.Context, _ move) (string, error) {
 	return t.awaitEnd(ctx, next)
 }
 
-// awaitEnd waits until the lease has disappeared from its server.
+// awaitEnd waits until the lease is gone from its server.
 func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	ended, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.look(ctx, g.server)
 		return held[g.key].dump != g.dump, err
 	})
 	if err == nil && !ended {
-		err = fmt.Errorf("replay: the lease of %s should have expired, but its key is still on %s", g.Actor.Name, g.server)
+		err = fmt.Errorf("replay: %s's lease should have expired, but its key is still on %s", g.Actor.Name, g.server)
 	}
-	return fmt.Sprintf("the lease of %s has expired on %s", g.Actor.Name, g.server), err
+	return fmt.Sprintf("%s's lease has expired on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases is how many TTLs the replay waits for a timer of the strategy before it gives up.
+// timerLeases is how long the replay waits for a strategy's timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits until a timer of the strategy makes the call that comes next in the schedule. It
-// fails if that call does not come in time.
+// nextTimer waits until a timer of the strategy makes the next call in the schedule. If the call
+// does not come in time, nextTimer fails.
 func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	next := m.index + 1
 	if next == len(t.Schedule.Steps) || t.Schedule.Steps[next].Kind != schedule.Call {
@@ -225,8 +223,8 @@ func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 	return fmt.Sprintf("%s reaches its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe returns a text with the answer to a call and the state of the server after the call, for
-// the printed steps.
+// describe returns the text for a printed step: the reply to a call, and the server's state after
+// the call.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

@@ -117,7 +117,7 @@ func TestLeaseExclusiveByDefinition(t *testing.T) {
 						if err != nil || broken != want {
 							t.Errorf("left at %d, lease until %d, the other until %d, same actor %v: broken is %v (%s), %v", left, until, taken, same, broken, why, err)
 						}
-						if broken && !strings.HasPrefix(why, "B got the lock while A was inside, although the lease of A had") {
+						if broken && !strings.HasPrefix(why, "B got the lock while A was inside, although A's lease had") {
 							t.Errorf("the reason is %q", why)
 						}
 					}
@@ -285,7 +285,7 @@ func TestTooSlow(t *testing.T) {
 			if want := !released && until > 20 && until < 30; (err != nil) != want {
 				t.Errorf("lease until %d, released %v: %v", until, released, err)
 			}
-			if err != nil && !strings.Contains(err.Error(), `at line 12, "B begins", the lease of B on node-1 had already expired`) {
+			if err != nil && !strings.Contains(err.Error(), `at line 12, "B begins", B's lease on node-1 had already expired`) {
 				t.Error(err)
 			}
 		}
@@ -310,7 +310,7 @@ func TestNextLeaseEnd(t *testing.T) {
 				a.grants = append(a.grants, ends[i])
 			}
 			seen, err := a.leaseEnd(t.Context(), move{})
-			if took := time.Since(began); err != nil || seen != "the lease of B has expired on db" || took <= 50*time.Millisecond || took > 55*time.Millisecond {
+			if took := time.Since(began); err != nil || seen != "B's lease has expired on db" || took <= 50*time.Millisecond || took > 55*time.Millisecond {
 				t.Errorf("%q, %v after %v", seen, err, took)
 			}
 			a.grants = a.grants[:0]

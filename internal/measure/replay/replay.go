@@ -1,8 +1,8 @@
-// Package replay executes a schedule on real instances and servers. A schedule is a list of steps,
-// found by package explore, that may violate a property of a lock. The replay checks whether the
-// property is violated on real servers too.
+// Package replay runs a schedule on real instances and servers. A schedule is a list of steps,
+// found by package explore, that may violate a lock's property. The replay checks whether real
+// servers show the violation too.
 //
-// An instance stops before every remote call until the schedule names the call. Start reading at
+// An instance stops before every remote call until the schedule names that call. Start reading at
 // Run, and continue with attempt.go.
 package replay
 
@@ -31,9 +31,9 @@ import (
 // Config describes what to replay: a schedule, the strategy to run, and where to write the output.
 type Config struct {
 	Schedule schedule.Schedule
-	Lines    []int         // line of each step in the schedule file, for messages
+	Lines    []int         // each step's line in the schedule file, for messages
 	Strategy lock.Strategy // the strategy of the schedule, or another strategy to try with this schedule
-	Exe      string        // path of this program, which also runs as an instance
+	Exe      string        // path of this program, which instances run too
 	Log      io.Writer     // receives messages about servers and instances
 	Out      io.Writer     // receives the steps as they happen
 }
@@ -42,20 +42,19 @@ type Config struct {
 type Result struct {
 	Violated bool
 	Grabs    int    // number of rows in the ledger
-	Why      string // the observation that decided the verdict, in one sentence
-	LeftOut  int    // number of skipped steps; a strategy other than the schedule's may not reach some steps
+	Why      string // the reason for the verdict, as one sentence
+	LeftOut  int    // number of skipped steps; another strategy than the schedule's may not reach every step
 }
 
 var (
-	// ErrCannotForce means that a step of the schedule is impossible on real servers, so the replay
-	// has no result.
+	// ErrCannotForce means that a step is impossible on real servers, so the replay has no result.
 	ErrCannotForce = errors.New("replay: real servers cannot be made to follow this schedule")
 	// ErrTooSlow means that a lease or a deadline ended too early, so the replay did not follow the
 	// schedule.
 	ErrTooSlow = errors.New("replay: this machine was too slow to follow the schedule")
 )
 
-// maxAttempts limits how often Run tries a schedule on a machine that is too slow.
+// maxAttempts is how many times Run tries a schedule on a machine that is too slow.
 const maxAttempts = 10
 
 // Run starts servers and replays the schedule on them. Its errors may wrap ErrCannotForce or
@@ -122,8 +121,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard of the schedule. If the replay uses another strategy than the schedule,
-// it returns "", which stands for the default guard.
+// guard returns the schedule's guard. If the replay runs another strategy, guard returns "" for
+// that strategy's default.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -138,8 +137,8 @@ func (cfg Config) instances() int {
 	return slices.MaxFunc(cfg.Schedule.Actors, byInstance).Instance
 }
 
-// connect opens a client for each lock server. For a server that the schedule takes down, it puts a
-// proxy in front. It returns settings that lead the instances through the proxies.
+// connect opens a client for each lock server, and puts a proxy in front of servers that the
+// schedule takes down. It returns settings that route the instances through the proxies.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -170,14 +169,14 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes returns how many Redlock servers to start, which is at least 3 even if the schedule
-// names fewer.
+// quorumNodes returns how many Redlock servers to start: at least 3, even if the schedule names
+// fewer.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)
 }
 
-// close stops everything that open has started. It may be called even if open failed.
+// close stops everything that open has started. Calling it after a failed open is allowed.
 func (r *replayer) close() (err error) {
 	for _, client := range r.servers {
 		err = errors.Join(err, client.Close())

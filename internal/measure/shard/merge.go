@@ -13,24 +13,23 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Part is the result of a shard, which is a process that sent one share of the load.
+// Part is the result of one shard.
 type Part struct {
 	Record
-	Answers string // file with the answers to the shard's requests, in vegeta's encoding
+	Answers string // file with the responses to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is the largest clock difference between two shards for which a merged result still
+// maxApart is the largest clock difference between two shards at which a merged result still
 // reports latencies.
 const maxApart = time.Second
 
-// Merge combines the results of several shards as if one process had sent the whole load.
+// Merge combines several shards' results as if one process had sent the whole load.
 type Merge struct {
 	Merged
 	Parts []Part
 }
 
-// New combines the results of the given parts. The map lost contains the reason for each missing
-// part, by its index.
+// New returns a Merge of the given parts. lost maps the index of each missing part to the reason.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -51,8 +50,8 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 	return m
 }
 
-// Apart returns a message if the clocks of two shards differ so much that their times cannot be
-// compared, and "" otherwise.
+// Apart returns a message if two shards' clocks differ so much that their times are not comparable,
+// and "" otherwise.
 func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
@@ -60,7 +59,7 @@ func (m Merged) Apart() string {
 	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: synchronize the clocks", m.ClocksApartMS/1000)
 }
 
-// Began returns the time at which the first shard began, by the database's clock.
+// Began returns when the first shard began, by the database's clock.
 func (m *Merge) Began() (first time.Time) {
 	for i, p := range m.Parts {
 		if began := p.BeganAt.Add(-p.ahead()); i == 0 || began.Before(first) {
@@ -72,9 +71,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each for every recorded answer, with the time when its request was due by the
-// database's clock. It takes one answer from each part in turn, so that answers for the same order
-// stay close together. newPlan must return the plan of the whole load.
+// Replay calls each for every recorded response, with the time at which the request was due by the
+// database's clock. It takes one response from each part in turn, so that responses for the same
+// order stay close together. newPlan must return the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -114,8 +113,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time converted to the database's clock. After the last
-// one, it returns io.EOF.
+// next returns the next response, with its time converted to the database's clock. After the last
+// response, it returns io.EOF.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

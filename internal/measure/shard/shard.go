@@ -1,8 +1,8 @@
 // Package shard splits a load among several processes or machines (shards), and combines their
 // results.
 //
-// Every shard makes the same plan from the same seed, but sends only its part of the requests. A
-// merge then judges the answers as if one process had sent everything. Start reading at Shard and
+// Every shard makes the same plan from the same seed, but sends only its share of the requests. A
+// merge then judges the responses as if one process had sent everything. Start reading at Shard and
 // Merge.
 package shard
 
@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Shard is one part of a load, together with the time at which all parts begin.
+// Shard is one share of a load, with the time at which all shards begin.
 type Shard struct {
 	load.Share
 	Start time.Time
@@ -24,8 +24,8 @@ type Shard struct {
 
 const maxCount = 1000
 
-// Parse parses a shard such as 0/4, which is the first of four. It returns an error if the index is
-// not smaller than the count.
+// Parse parses a shard such as 0/4, the first of four. It returns an error unless the index is
+// smaller than the count.
 func Parse(text string) (load.Share, error) {
 	index, count, _ := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -36,8 +36,8 @@ func Parse(text string) (load.Share, error) {
 	return load.Share{Index: i, Count: n}, nil
 }
 
-// FromEnv returns the shard of this process, such as 0/4, or "" if the environment does not name
-// one. In the pods of an indexed Job, Kubernetes sets JOB_COMPLETION_INDEX to the index.
+// FromEnv returns this process's shard, such as 0/4, or "" if the environment does not name one.
+// Kubernetes sets JOB_COMPLETION_INDEX to the index in the pods of an indexed Job.
 func FromEnv(getenv func(string) string) string {
 	index, count := getenv("JOB_COMPLETION_INDEX"), getenv("GRABLAB_SHARDS")
 	if index == "" || count == "" {
@@ -55,21 +55,21 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record contains what loadgen merge must know about a shard: which share of the requests it sent,
-// and how its clock differs from the database's clock.
+// Record tells loadgen merge which share of the requests a shard sent, and how the shard's clock
+// differs from the database's clock.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`
-	BeganAt time.Time `json:"began_at"` // when the shard's plan began, by the clock of the shard
+	BeganAt time.Time `json:"began_at"` // when the shard's plan began, by the shard's clock
 	ClockMS float64   `json:"clock_ms"` // how far that clock is ahead of the database's clock
 }
 
-// Merged says from how many shards a result was merged, and what limits its accuracy.
+// Merged records how many shards a result was merged from, and what limits its accuracy.
 type Merged struct {
 	Count int `json:"count"`
-	// Lost lists the shares whose results are missing, with the reasons. It is empty if the result
-	// is complete.
+	// Lost lists the shards whose results are missing, with the reasons. If the result is complete,
+	// Lost is empty.
 	Lost []string `json:"lost,omitempty"`
-	// ClocksApartMS is the largest difference between the clocks of two shards, in milliseconds.
+	// ClocksApartMS is the largest clock difference between two shards in milliseconds.
 	ClocksApartMS float64 `json:"clocks_apart_ms"`
 }

@@ -1,12 +1,12 @@
-// Package control lets a test program pause and steer the calls of a running instance. It can stop
-// the calls of a grab, decide their outcome, and set the wall clock of the instance. A grab is a
-// request in which a driver tries to win an order. A test with a fault stops a grab at a chosen
-// point while the fault is active. A replay releases the calls in the order of a schedule.
+// Package control lets a test program pause and steer a running instance's calls. It can stop a
+// grab's calls, decide their outcome, and set the instance's wall clock. A grab is a request in
+// which a driver tries to win an order. A test with a fault stops a grab at a chosen point while
+// the fault is active. A replay releases the calls in the order that a schedule gives.
 //
 // The package contains both ends of the control API. An instance mounts a Server under /lab/ and
-// passes its calls through it. A test program uses a Client. Both share the messages and the table
-// of routes in this file. A Hold is a breakpoint for such calls. Holds implements breakpoints
-// without HTTP. Start reading at Hold, and continue with Holds.Do.
+// passes its calls through it. A test program uses a Client. Both share the messages and the route
+// table in this file. A Hold is a breakpoint for calls. Holds implements breakpoints without HTTP.
+// Start reading at Hold, and continue with Holds.Do.
 package control
 
 import (
@@ -47,16 +47,16 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the reply that a stopped call got from its server after it was released.
+// Answer is the server's reply to a stopped call after its release.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error, so that clients do not have to interpret its text.
+// Code identifies an error, so that clients need not parse its text.
 type Code string
 
-// These codes say what went wrong.
+// These are the error codes.
 const (
 	NotHeld  Code = "not-held" // the call is not stopped at the breakpoint
 	Deadline Code = "deadline" // the call missed its deadline
@@ -78,8 +78,7 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route describes a request of the control API by its method, its path, and the types of its body
-// and its reply.
+// route describes a control API request: its method, its path, and the types of its body and reply.
 type route[Request, Reply any] struct{ method, path string }
 
 // serve registers a handler that decodes the request, calls do, and encodes the reply.
@@ -112,7 +111,7 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client sends a request to the control API of an instance. It sends body as JSON and decodes the
+// Client sends a request to an instance's control API. It sends body as JSON and decodes the
 // response into answer. If the status is not 2xx, it returns an error.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
@@ -123,21 +122,21 @@ func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	return err
 }
 
-// Held returns the calls that have reached a breakpoint, even if they have continued since. It
-// waits until there are n calls or the time limit has passed.
+// Held waits until n calls have reached a breakpoint or within has passed. It returns these calls,
+// even those that have continued since.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that have reached each breakpoint, by the name of the breakpoint.
+// Holds returns the calls that have reached each breakpoint, by breakpoint name.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets a stopped call continue, and returns the server's answer to it. If the breakpoint
-// does not stop this call, the answer has the code NotHeld.
+// Release lets a stopped call continue, and returns the server's answer. If the breakpoint does not
+// stop this call, the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
@@ -148,7 +147,7 @@ func (c Client) RemoveHold(ctx context.Context, name string) error {
 	return err
 }
 
-// SetClock sets the clock of the locking strategies ahead of the true time.
+// SetClock sets the locking strategies' clock ahead of the true time.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err

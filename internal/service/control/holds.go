@@ -13,21 +13,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint. It stops the calls to servers that an instance makes for certain orders. A
-// renewal of several leases counts as one call for each of their orders.
+// Hold is a breakpoint. It stops an instance's calls to servers for certain orders. A renewal of
+// several leases counts as one call for each of their orders.
 type Hold struct {
-	First   int64   `json:"first"`             // id of the first order whose calls stop
+	First   int64   `json:"first"`             // ID of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At says where calls stop. At the zero Point, they stop before they are sent, and their
-	// deadline still applies. At any other point, they ignore their context, as if the process were
-	// paused.
+	// At is where calls stop. At the zero Point, they stop before they are sent, and their deadline
+	// still applies. At any other point, they ignore their context, as if the process were paused.
 	At Point `json:"at"`
-	// Outcome, if it is set, decides what happens to the calls, so that they do not stop. It may be
-	// Delivered or Refused.
+	// Outcome, if set, decides the outcome of the calls in advance, so that they do not stop. It
+	// may be Delivered or Refused.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the stopped calls, so that Holds.Note is called for each of
-	// them.
+	// Strike means that a fault hits the stopped calls, so Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
@@ -75,8 +73,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies a driver's call for an order. N counts the calls with the same phase and target,
-// beginning at 1. It is 0 for the end of a phase. If a script is sent again, N stays the same.
+// Call identifies a driver's call for an order. N counts the calls with the same phase and target
+// from 1. It is 0 for the end of a phase. If a client sends a script again, N stays the same.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -91,12 +89,12 @@ type Held struct {
 	State State `json:"state"`
 	// Cancelled means that the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared means that the call may belong to several grabs, because a renewal may cover several
+	// Shared means that the call may belong to several grabs, like a renewal that covers several
 	// leases.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State says whether a call at a breakpoint is still stopped.
+// State tells whether a call at a breakpoint is still stopped.
 type State string
 
 // These are the states of a call at a breakpoint.
@@ -107,11 +105,11 @@ const (
 	Expired  State = "expired"  // the deadline passed while the call was stopped
 )
 
-// Outcome says how a stopped call continues.
+// Outcome determines how a stopped call continues.
 type Outcome string
 
-// These are the outcomes of a stopped call. ReplyDelivered is for a call whose reply is held back,
-// and all others are for calls that have not been sent yet.
+// These are the outcomes for a stopped call. ReplyDelivered is for a call whose reply is held back.
+// All others are for calls that have not been sent yet.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
@@ -130,18 +128,18 @@ var (
 	// ErrReplyLost is the error that a caller gets if its call was sent but a fault dropped the
 	// reply.
 	ErrReplyLost = errors.New("control: a fault dropped the reply")
-	// ErrExpired means that the deadline of a call passed while a breakpoint stopped it.
-	ErrExpired = errors.New("control: the deadline of the call passed while a fault delayed it")
+	// ErrExpired means that a call's deadline passed while a breakpoint stopped it.
+	ErrExpired = errors.New("control: the call's deadline passed while a fault delayed it")
 )
 
 // Holds is a set of breakpoints. Every call from an instance to a server goes through Do. The zero
 // value has no breakpoints.
 type Holds struct {
-	// Note, if it is not nil, is called before a breakpoint with Strike set stops a call. It is
-	// never called concurrently.
+	// Note, if not nil, is called before a breakpoint with Strike set stops a call. It is never
+	// called concurrently.
 	Note func(Call, Point)
-	// Ended, if it is not nil, is called when a call that Note was called for continues. It is not
-	// called if the call is refused.
+	// Ended, if not nil, is called when a call that was passed to Note continues. It is not called
+	// if the call is refused.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
@@ -208,8 +206,8 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// withHold locks h.mu and calls do with the breakpoint of this name. If there is no such
-// breakpoint, it returns ErrNoHold.
+// withHold locks h.mu and calls do with the named breakpoint, or returns ErrNoHold if there is
+// none.
 func (h *Holds) withHold(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -222,8 +220,8 @@ func (h *Holds) withHold(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that have reached a breakpoint, even if they have continued since. It
-// waits until there are n calls or ctx ends. If there is no such breakpoint, it returns ErrNoHold.
+// Await waits until n calls have reached a breakpoint or ctx ends. It returns these calls, even
+// those that have continued since. If there is no such breakpoint, it returns ErrNoHold.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -240,7 +238,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that have reached each breakpoint, by the name of the breakpoint.
+// All returns the calls that have reached each breakpoint, by breakpoint name.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -261,7 +259,7 @@ func (l *hold) metLocked() (met []Held) {
 }
 
 // Release lets a stopped call or its reply continue, and returns the server's answer. The error is
-// ErrNoHold, ErrNotHeld or the error of ctx.
+// ErrNoHold, ErrNotHeld or ctx's error.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
 	err = h.withHold(name, func(l *hold) {
@@ -298,7 +296,8 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. It sends a call, but waits first while a breakpoint stops it.
+// Do implements tap.Tap. If a breakpoint stops the call, Do waits until the call is released. Then
+// it sends the call.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -321,8 +320,8 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded waits while a breakpoint stops the grab at the end of a phase. It must be called after
-// each phase.
+// PhaseEnded must be called after each phase. It waits while a breakpoint stops the grab at the end
+// of that phase.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
@@ -332,8 +331,8 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and checks whether a breakpoint stops it. If no breakpoint covers the orders
-// of the call, it returns nil.
+// begin counts a call and checks whether a breakpoint stops it. If no breakpoint covers the call's
+// orders, it returns nil.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -354,8 +353,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked identifies a call by everything but its number. The result orders contains the orders
-// of the call that have breakpoints, and a renewal is named after the first of them.
+// nameLocked identifies a call by everything but its number. orders contains the call's orders that
+// have breakpoints. A renewal is named after the first of them.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -384,8 +383,8 @@ func (h *Holds) coveringLocked(order int64) *hold {
 	return catalog.First(h.set, func(l *hold) bool { return l.covers(order) })
 }
 
-// orderIn returns the order id between the braces of a key, such as 7 for "grab:NAME:{7}". It
-// returns 0 if there is none.
+// orderIn returns the order ID between the braces in a key, such as 7 for "grab:NAME:{7}", or 0 if
+// there is none.
 func orderIn(key string) int64 {
 	_, rest, _ := strings.Cut(key, "{")
 	digits, _, _ := strings.Cut(rest, "}")
@@ -396,7 +395,7 @@ func orderIn(key string) int64 {
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
 // meetLocked records that a call has reached breakpoints, and reports whether one of them stops it.
-// The argument after means that the call already has its reply.
+// after means that the call already has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.appliesTo(c) {
@@ -428,8 +427,8 @@ func (l *hold) appliesTo(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until no breakpoint stops the call, and then returns the context for sending
-// the call.
+// awaitRelease waits until no breakpoint stops the call, and returns the context with which to send
+// it.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -459,8 +458,8 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides whether a stopped call ends with its context. It returns nil if the call stays
-// stopped, and otherwise the error for the caller. A missed deadline ends any call that was not
+// leave decides whether a stopped call ends with its context. If the call stays stopped, it returns
+// nil. Otherwise, it returns the error for the caller. A missed deadline ends any call that was not
 // sent yet, but a cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
@@ -478,8 +477,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain remembers a call whose script the client will send again, so that the second attempt
-// has the same number and outcome.
+// sendAgain remembers a call whose script the client will send again, so that the retry has the
+// same number and outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -488,8 +487,8 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp reports whether a call failed because its caller stopped waiting. It also checks the
-// context, because some errors are normal replies, such as Nil of go-redis.
+// gaveUp reports whether a call failed because its caller stopped waiting. An error alone does not
+// show that, because some errors are normal replies, such as go-redis's Nil.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 // awaitReply stores the server's answer, waits while a breakpoint holds it back, and returns the

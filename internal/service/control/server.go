@@ -12,7 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server serves the control API of the instance in which it runs.
+// Server serves the control API for the instance in which it runs.
 type Server struct {
 	Holds
 	instance string
@@ -34,7 +34,7 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	return s
 }
 
-// Now returns the wall-clock time for locking strategies, which a fault may have set ahead.
+// Now returns the wall-clock time that locking strategies see. A fault may have set it ahead.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 // Record records an event. If the event ends a phase, Record waits while a breakpoint stops the

@@ -30,14 +30,14 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients contains the clients of an instance for all servers except the database.
+// clients contains an instance's clients for all servers except the database.
 type clients struct {
 	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
 	redlock   []redis.UniversalClient
 	zooKeeper *lock.Ensemble
 	etcd      *clientv3.Client
 
-	pings   map[string]func(context.Context) error // pings each server; the key is the server's name
+	pings   map[string]func(context.Context) error // pings each server, by server name
 	closers []func() error
 }
 
@@ -76,7 +76,7 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis returns a client that never repeats a command, because a repeated SET NX would find the
+// dialRedis returns a client that never retries a command, because a second SET NX would find the
 // client's own key and fail. It dials only once, so that a dead node costs a single timeout.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
@@ -101,7 +101,7 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a Redis client. A client for a Cluster looks for promoted replicas every second
+// newRedis returns a Redis client. A Cluster client looks for promoted replicas every second
 // instead of every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
@@ -112,8 +112,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client in advance, so that the first requests do not have
-// to wait for connections. It ignores errors.
+// warm opens n connections per Redis client in advance, so that the first requests need not wait
+// for connections. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

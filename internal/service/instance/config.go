@@ -20,16 +20,16 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage means that the command line or an environment variable contains a mistake.
+// ErrUsage means that the command line or an environment variable is wrong.
 var ErrUsage = flags.ErrUsage
 
-// Config holds the settings of an instance.
+// Config configures an instance.
 type Config struct {
 	Addr     string // address to listen on; port 0 takes any free port
-	Instance string // name of the instance; empty means the port number
+	Instance string // instance name; empty means the port number
 	DB       string // database, in the form that order.Connect accepts
-	MaxConns int    // largest number of connections to the database
-	// MinIdle is the number of idle connections that each Redis client keeps. If it is 0, there are
+	MaxConns int    // maximum number of database connections
+	// MinIdle is the number of idle connections that each Redis client keeps. The default, 0, keeps
 	// enough for a burst of requests.
 	MinIdle int
 
@@ -37,18 +37,18 @@ type Config struct {
 	Sentinel       []string // addresses of Sentinels that know the Redis master; used instead of Redis
 	SentinelMaster string
 	Redlock        []string // addresses of independent nodes; NAME@ADDR means the master NAME that the Sentinel at ADDR reports
-	ZooKeeper      []string // addresses of the servers of one ensemble
-	Etcd           []string // addresses of the members of one cluster
+	ZooKeeper      []string // addresses of the servers in one ensemble
+	Etcd           []string // addresses of the members in one cluster
 
 	Strategy    string
 	Work        time.Duration
 	TTL         time.Duration
 	Wait        time.Duration
-	Timeout     time.Duration // time limit of a request
+	Timeout     time.Duration // timeout for a request
 	Guard       order.Guard   // condition for writing a winner; empty means the strategy's default
 	OnLost      grab.OnLost
-	PerDriver   int           // largest number of units of one order that a driver may have
-	ClockOffset time.Duration // how far the clock of the locking strategies is ahead of the true time
+	PerDriver   int           // how many units of one order a driver may win
+	ClockOffset time.Duration // how far the locking strategies' clock is ahead of the true time
 
 	Events     string // file to which events are appended; empty for none
 	AdminToken string
@@ -63,10 +63,10 @@ type Config struct {
 
 func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
-// DefaultDB is the address of the database in the project's docker compose file.
+// DefaultDB is the database address in the project's docker compose file.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the maximum length of an instance name in bytes, which is the size of its database
+// maxName is the maximum length of an instance name in bytes. It is the size of the database
 // column.
 const maxName = 64
 
@@ -84,7 +84,7 @@ func newFlags(cfg *Config) []flags.Flag {
 		flags.New("addr", "HOST:PORT", "listen on HOST:PORT; port 0 means any free port", flags.One(&cfg.Addr, flags.Checked(checkAddr))),
 		flags.New("instance", "NAME", "call this instance NAME (default: its port)", flags.One(&cfg.Instance, flags.Checked(checkName))),
 		flags.New("db", "DSN", "use the database at DSN: MySQL, a server with the MySQL protocol, or sqlite:/path/file.db", flags.One(&cfg.DB, anyText)),
-		flags.New("max-db-conns", "N", "open at most N connections to the database", flags.One(&cfg.MaxConns, flags.WholeNumber(2, 100_000))),
+		flags.New("max-db-conns", "N", "open at most N database connections", flags.One(&cfg.MaxConns, flags.WholeNumber(2, 100_000))),
 		flags.New("redis", "ADDR", "use the Redis at ADDR; several addresses, separated by commas, must be nodes of one Cluster", flags.One(&cfg.Redis, addrs(checkAddr))),
 		flags.New("sentinel", "ADDR,ADDR,…", "find the Redis master through the Sentinels at ADDR,ADDR,…, instead of -redis", flags.One(&cfg.Sentinel, addrs(checkAddr))),
 		flags.New("sentinel-master", "NAME", "use the master NAME that the Sentinels watch", flags.One(&cfg.SentinelMaster, anyText)),
@@ -95,22 +95,22 @@ func newFlags(cfg *Config) []flags.Flag {
 		flags.New("work", "DURATION", "let each driver work for DURATION between its read and its write", flags.One(&cfg.Work, flags.AtLeast(0))),
 		flags.New("ttl", "DURATION", "let a lock expire after DURATION without renewal", flags.One(&cfg.TTL, flags.AtLeast(time.Millisecond))),
 		flags.New("wait", "DURATION", "wait at most DURATION for a lock; 0 tries once", flags.One(&cfg.Wait, flags.AtLeast(0))),
-		flags.New("timeout", "DURATION", "give up a request after DURATION", flags.One(&cfg.Timeout, flags.AtLeast(time.Millisecond))),
+		flags.New("timeout", "DURATION", "time out a request after DURATION", flags.One(&cfg.Timeout, flags.AtLeast(time.Millisecond))),
 		flags.New("guard", "NAME", "write under guard NAME: "+flags.Join(order.GuardNames())+" (default: the strategy's own)", flags.One(&cfg.Guard, parseGuard)),
 		flags.New("on-lost", "ACTION", "when a lease is lost, abort the grab or ignore it", flags.One(&cfg.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 		flags.New("per-driver", "N", "let a driver take at most N units of an order with several units", flags.One(&cfg.PerDriver, flags.WholeNumber(1, order.MaxStock))),
-		flags.New("clock-offset", "DURATION", "set the wall clock that the strategies see DURATION ahead", flags.One(&cfg.ClockOffset, flags.Duration)),
-		flags.New("events", "FILE", "append the events to FILE as JSON lines", flags.One(&cfg.Events, anyText)),
+		flags.New("clock-offset", "DURATION", "set the strategies' wall clock ahead by DURATION", flags.One(&cfg.ClockOffset, flags.Duration)),
+		flags.New("events", "FILE", "append events to FILE as JSON lines", flags.One(&cfg.Events, anyText)),
 		flags.New("admin-token", "TOKEN", "require the bearer token TOKEN in calls that change state, if -addr is not loopback", flags.One(&cfg.AdminToken, flags.Checked(grab.CheckToken))),
-		flags.New("lab", "URL", "link from the start page of this instance to the page at URL, which shows the instance", flags.One(&cfg.Lab, anyText)),
-		flags.New("registry", "eureka=URL", "register at the service registry at URL, such as eureka="+registry.DefaultEureka, flags.One(&cfg.Registry, parseRegistry)),
+		flags.New("lab", "URL", "link this instance's start page to the lab page at URL", flags.One(&cfg.Lab, anyText)),
+		flags.New("registry", "eureka=URL", "register with the service registry at URL, such as eureka="+registry.DefaultEureka, flags.One(&cfg.Registry, parseRegistry)),
 		flags.New("otlp", "URL", "send a trace of each grab to the OpenTelemetry collector at URL, such as http://127.0.0.1:4318", flags.One(&cfg.OTLP, flags.Checked(trace.CheckURL))),
 		flags.New(hidden, "", "", flags.Switch(&cfg.Control)),
 	}
 }
 
-// Parse parses the flags of an instance. If a flag is missing, it uses the environment variable for
-// this flag. Errors have a single line, and wrap ErrUsage or flag.ErrHelp.
+// Parse parses an instance's flags. For a missing flag, it falls back to the flag's environment
+// variable. Errors have a single line, and wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
@@ -143,7 +143,7 @@ func checkStrategy(name string) error {
 	return err
 }
 
-// parseGuard parses the name of a guard, which is the condition for writing a winner. An empty name
+// parseGuard parses a guard name. A guard is the condition for writing a winner. An empty name
 // selects the strategy's default.
 func parseGuard(name string) (order.Guard, error) {
 	if name == "" {
@@ -184,8 +184,7 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs returns a parser for a list of addresses that are separated by commas. An empty text is an
-// empty list.
+// addrs returns a parser for a comma-separated list of addresses. An empty text is an empty list.
 func addrs(check func(addr string) error) flags.Parser[[]string] {
 	return func(text string) ([]string, error) {
 		if text == "" {

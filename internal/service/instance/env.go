@@ -17,8 +17,7 @@ type Sent struct {
 }
 
 // NewEnv returns the clients and settings that locking strategies need, without starting the
-// service. If cfg.DB is empty, it does not connect to a database. The function close closes all
-// clients.
+// service. If cfg.DB is empty, it does not connect to a database. close closes all clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store
 	closeStore := func() error { return nil }

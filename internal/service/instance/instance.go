@@ -2,8 +2,8 @@
 // variables, creates the clients and a grab.Service, and serves HTTP. grabsvc only calls Main.
 // loadgen also calls Main when it starts itself as an instance, so both run the same code.
 //
-// With the hidden -control flag, an instance also serves the control API (package control), but
-// only to programs on the same host.
+// For tests, the hidden -control flag makes an instance also serve the control API (package
+// control), but only to programs on the same host.
 package instance
 
 import (
@@ -44,12 +44,12 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process already uses the address. The parent process
-// can then try another port.
+// ExitAddrInUse is the exit code if another process already uses the address, so that the parent
+// process can try another port.
 const ExitAddrInUse = 98
 
 // Main runs an instance until ctx ends or a signal arrives. The exit code is 0 for success, 1 for a
-// failure, 2 for bad usage, or ExitAddrInUse. A second signal ends the process at once.
+// failure, 2 for bad usage, or ExitAddrInUse. A second signal ends the process immediately.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
 		fmt.Fprintln(stdout, version.Line("grabsvc"))
@@ -99,8 +99,8 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run prints the address of an instance and serves requests until ctx ends. It then waits for
-// running requests, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
+// Run prints an instance's address and serves requests until ctx ends. It then waits for running
+// requests, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // go-redis has only one logger for all clients
 
@@ -177,8 +177,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called. The function stop waits
-// until the instance has been removed from the registry.
+// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
+// registry has removed the instance.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -209,7 +209,7 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that also provides its connection pool, which some locks need.
+// pooled is a Store that also provides its connection pool, because some locks need it.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -217,7 +217,7 @@ type pooled struct {
 
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err. It is meant for deferred calls, which could not
+// closing calls close and adds its error to *err. Use it in defer statements, which could not
 // return the error otherwise.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
@@ -234,7 +234,7 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits how long to wait for the database. migrateTimeout is longer, because
+// connectTimeout is the timeout for reaching the database. migrateTimeout is longer, because
 // another instance may be creating the tables at the same time.
 const (
 	connectTimeout = 10 * time.Second
@@ -357,7 +357,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs messages of go-redis at debug level only, because callers get the same errors as
+// toSlog logs go-redis messages only at debug level, because callers also get these errors as
 // return values.
 type toSlog struct{ log *slog.Logger }
 

@@ -28,9 +28,9 @@ const (
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
-	// retryAfter limits the pause before a failed call is repeated.
+	// retryAfter limits the pause before a retry.
 	retryAfter = 5 * time.Second
-	// maxReply limits the size of a reply in bytes.
+	// maxReply limits the reply size in bytes.
 	maxReply = 16 << 20
 )
 
@@ -43,7 +43,7 @@ var errUnknown = errors.New("the server does not know this instance")
 // open.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 
-// Eureka is a client of a Eureka server, and is safe for concurrent use.
+// Eureka is a client for a Eureka server. It is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
 // ParseEureka returns a client for the Eureka server at a URL. If the URL has no path, it adds
@@ -88,8 +88,8 @@ type port struct {
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. If the instance listens on all addresses, it registers
-// the one that this machine uses to reach the server.
+// registration returns the data to register. If the instance listens on all addresses, that
+// includes the one from which this machine reaches the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -112,8 +112,8 @@ func (s Self) registration(server *url.URL) (registration, error) {
 
 func (s Self) renew() time.Duration { return cmp.Or(s.Renew, DefaultRenew) }
 
-// Announce keeps an instance registered until ctx ends, and then removes it. If a call fails, it
-// tries again after a pause.
+// Announce keeps an instance registered until ctx ends, and then removes it. It retries a failed
+// call after a pause.
 func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 	var registered *registration
 	for ctx.Err() == nil {
@@ -127,7 +127,7 @@ func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 		}
 		if err != nil && ctx.Err() == nil {
 			pause = min(pause, retryAfter)
-			log.Warn("cannot renew the entry of this instance in the service registry", "registry", e.base.String(), "error", err)
+			log.Warn("cannot renew this instance's entry in the service registry", "registry", e.base.String(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -179,7 +179,7 @@ func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	return urls, nil
 }
 
-// call sends a request about an instance or an application. If the server answers with status 404,
+// call sends a request about an instance or an application. If the server responds with status 404,
 // it returns errUnknown.
 func (e *Eureka) call(ctx context.Context, method string, of *registration, body, reply any) error {
 	var text bytes.Buffer

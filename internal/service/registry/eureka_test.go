@@ -214,7 +214,7 @@ func TestAnnounceWithoutServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	parse(t, "http://127.0.0.1:1").Announce(ctx, Self{App: "a", Addr: &net.TCPAddr{Port: 1}}, slog.New(slog.NewTextHandler(&logged, nil)))
-	if !strings.Contains(logged.String(), "cannot renew the entry of this instance in the service registry") {
+	if !strings.Contains(logged.String(), "cannot renew this instance's entry in the service registry") {
 		t.Errorf("logged: %s", &logged)
 	}
 }

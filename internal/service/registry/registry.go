@@ -14,18 +14,18 @@ import (
 	"grablab/internal/catalog"
 )
 
-// portName is the name of the port in a Kubernetes service. The port needs a name, because
-// Kubernetes creates SRV records only for named ports.
+// portName is the port's name in a Kubernetes service. The port needs a name, because Kubernetes
+// creates SRV records only for named ports.
 const portName = "http"
 
-// A Source says where to find the addresses of instances, such as eureka:GRABSVC. The zero value
-// contains none.
+// A Source tells where to find instance addresses, such as eureka:GRABSVC. The zero value finds
+// none.
 type Source struct {
 	text string
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances
 }
 
-// IsSource reports whether text begins with the kind of a source, such as "eureka:".
+// IsSource reports whether text begins with a kind of source, such as "eureka:".
 func IsSource(text string) bool {
 	kind, _, named := strings.Cut(text, ":")
 	return named && slices.Contains([]string{"eureka", "dns", "k8s"}, kind)
@@ -69,7 +69,7 @@ func Parse(text string) (Source, error) {
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {
-		err = errors.New("the registry lists no instance: start an instance, or check the name")
+		err = errors.New("the registry lists no instances: start an instance, or check the name")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.text, err)
@@ -78,7 +78,7 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 	return slices.Compact(urls), nil
 }
 
-// lookupSRV returns the base URLs in the SRV records of a name. The service and the protocol may be
+// lookupSRV returns the base URLs in a name's SRV records. The service and the protocol may be
 // empty.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)

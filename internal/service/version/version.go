@@ -1,5 +1,4 @@
-// Package version reports which release and which commit of the source code a program was built
-// from.
+// Package version reports the release and commit that a program was built from.
 package version
 
 import (
@@ -16,11 +15,10 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown stands for a commit or a module version that the program cannot find out.
+// Unknown stands for a commit or a module version that the program cannot determine.
 const Unknown = "unknown"
 
-// Line returns the line that the -version flag prints, with the release and the commit of the
-// program.
+// Line returns the output of the -version flag: the program's release and commit on one line.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, info, Commit())
@@ -35,7 +33,7 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 }
 
 // Commit returns the commit that the program was built from, according to the build information or
-// to git. It ends in "-dirty" if files had changed since the commit.
+// git. It ends in "-dirty" if files had changed since the commit.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
@@ -59,8 +57,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, or "" if this is not our repository. It is
-// for "go run", which puts no commit into the build information.
+// fromGit returns the working directory's commit, or "" if this is not our repository. It is for
+// "go run", which puts no commit into the build information.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

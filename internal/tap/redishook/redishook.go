@@ -1,4 +1,4 @@
-// Package redishook calls a function around every command of a go-redis client.
+// Package redishook calls a function around every command that a go-redis client sends.
 package redishook
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook is called for every command, pipeline or transaction, which it executes by calling send. It
-// may call send any number of times, even after it has returned. If it returns an error of its own,
+// Hook is called for every command, pipeline or transaction. It calls send to execute the commands.
+// It may call send any number of times, even after it has returned. If it returns its own error,
 // the commands have that error and no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
@@ -46,8 +46,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes a command look as if it had got no reply. It also resets the value, because SetErr
-// does not remove the value of an earlier reply.
+// fail makes a command look as if it had received no reply. It also resets the value, because
+// SetErr does not remove an earlier reply's value.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")

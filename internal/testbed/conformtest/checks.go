@@ -12,12 +12,12 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// slack is how late an answer may be. It is generous, because the machine may be slow.
+// slack is how late a response may be. It is generous because the machine may be slow.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
-	settling = shortTTL / 2 // a key that stays on the servers longer than this counts as left behind
+	settling = shortTTL / 2 // a key that stays on the servers longer than this counts as leaked
 )
 
 // busy checks that a client gets ErrBusy at once, or after its waiting time, while another client
@@ -82,8 +82,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks that a client that has lost its lock gets ErrLost from Release, and that this
-// release does not free the new holder's lock.
+// releaseLost checks the Release of a client that has lost its lock: it must return ErrLost and
+// must not free the new holder's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -116,8 +116,7 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that a holder learns that it has lost its lock, at the latest when it next
-// renews the lease.
+// lossKnown checks that a holder notices a lost lock, at the latest when it next renews the lease.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -134,7 +133,7 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the test dropped the reply")
 
-// unconfirmed checks a lease whose renewals get no reply. It must count as lost when it has
+// unconfirmed checks a lease whose renewals get no reply. The lease must count as lost once it has
 // expired, but not earlier.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
@@ -169,7 +168,7 @@ func unconfirmed(t *trial) {
 }
 
 // cancelledWaiting checks that a waiting client returns when it is cancelled, and that it leaves
-// nothing on the servers.
+// nothing behind on the servers.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -181,7 +180,7 @@ func cancelledWaiting(t *trial) {
 	case got := <-waiter:
 		t.want("the cancelled waiter", got.err, context.Canceled)
 	case <-time.After(slack):
-		t.fatalf("the waiter still waits, although its context was cancelled")
+		t.fatalf("the waiter is still waiting, although its context was cancelled")
 	}
 	t.release(lease)
 	t.nothingLeft(t.key)
@@ -189,8 +188,8 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire with a cancelled context", err, context.Canceled)
 }
 
-// cancelledMidway checks that nothing is left on the servers if a client is cancelled at the moment
-// when it gets the lock.
+// cancelledMidway checks that nothing stays behind on the servers if a client is cancelled just as
+// it gets the lock.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -211,8 +210,9 @@ func lostReply(t *trial) {
 	}
 }
 
-// recovers checks that a process works again after two outages, in which an acquire got no reply.
-// It must get ErrBusy while another client has the lock, and the lock after that client's release.
+// recovers checks that a process works again after two outages in which an acquire got no reply.
+// While another client holds the lock, the process must get ErrBusy. After that client's release,
+// it must get the lock.
 func recovers(t *trial) {
 	holder, contender := t.pair(longTTL, 600*time.Millisecond)
 	for outage := range 2 {
@@ -233,8 +233,8 @@ func recovers(t *trial) {
 }
 
 // lateReply checks that a client rejects a lock if the reply takes longer than the lease (F12 in
-// docs/failure-modes.md). The client may then try again, but if it gets a lease, no other client
-// may get the lock.
+// docs/failure-modes.md). The client may then retry, but if it gets a lease, no other client may
+// get the lock.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {
@@ -251,11 +251,11 @@ func lateReply(t *trial) {
 	t.release(lease)
 }
 
-// disturbed acquires a lock, and calls reply after each reply of a server. The function reply may
-// delay the server's reply or return an error instead of it.
+// disturbed acquires a lock, and calls reply after each server reply. The function can delay that
+// reply or replace it with an error.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
-	t.release(t.acquire(p)) // acquire the lock once in peace, to load scripts and open connections
+	t.release(t.acquire(p)) // acquire the lock once undisturbed, to load scripts and open connections
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if replies.Load() == 0 {
@@ -270,12 +270,12 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long client i holds its key. The times differ, so that the clients do
-// not release all keys at once.
+// contendedHold returns how long client i holds its key. The times differ, because otherwise the
+// clients would release all keys at once.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// watchLateness measures how much other work on the machine delays this process. The function
-// lateness returns the sum of the delays so far, and stop ends the measurement.
+// watchLateness measures how much other work on the machine delays this process. lateness returns
+// the total delay so far, and stop ends the measurement.
 func watchLateness() (lateness func() time.Duration, stop func()) {
 	const nap = 10 * time.Millisecond
 	var sum atomic.Int64
@@ -329,7 +329,7 @@ func contention(t *trial) {
 			return fmt.Errorf("release: %w", err)
 		}
 		if overlap {
-			return errors.New("two clients held the lock of the same key at once")
+			return errors.New("two clients held the lock on the same key at once")
 		}
 		return nil
 	}
@@ -345,7 +345,7 @@ func contention(t *trial) {
 	}
 	for key := range had {
 		if had[key].Load() == 0 {
-			t.fatalf("no client got the lock of key %d", key)
+			t.fatalf("no client got the lock on key %d", key)
 		}
 	}
 }

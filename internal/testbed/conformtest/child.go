@@ -19,14 +19,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv is the environment variable that contains the job of a child process.
+// childEnv is the environment variable that contains a child process's job.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
 // job tells a child process which locks to acquire. The child uses several goroutines, and cancels
-// some attempts, as a client that disconnects would.
+// some attempts to simulate clients that disconnect.
 type job struct {
 	Strategy, Spec string
-	Dir            string // folder in which each holder keeps a file while it holds a lock
+	Dir            string // folder in which a worker keeps a file while it holds a lock
 	Keys           []string
 	Args           []string
 }
@@ -36,7 +36,7 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// A report contains what a child process has observed, and is printed by the child as JSON.
+// A report contains what a child process has observed. The child prints it as JSON.
 type report struct {
 	Held     int    // number of leases that were acquired
 	Overlaps int    // number of leases acquired while another worker held the same lock
@@ -45,9 +45,9 @@ type report struct {
 	Leaked   string // stack traces of goroutines that outlived the locker
 }
 
-// BeChild does the work of a child process and then exits, if the suite has started this process as
-// a child. Otherwise, it does nothing. Every package that uses the suite must call it at the
-// beginning of its TestMain. Only child processes call open and find.
+// BeChild must be called at the beginning of TestMain in every package that uses the suite. If the
+// suite has started this process as a child, BeChild does the child's work and exits. Otherwise, it
+// does nothing, and does not call open or find.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -68,8 +68,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that clients in different processes never hold the same lock at once. It also
-// checks that a closed locker leaves no goroutine behind.
+// processes checks that clients in different processes never hold the same lock at once, and that a
+// closed locker leaves no goroutine behind.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -176,7 +176,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Create a file for the holder, which shows overlaps independently of the lock.
+	// Mark the holder with a file, to detect overlaps independently of the lock.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

@@ -2,13 +2,13 @@
 // against any locking strategy on any kind of server.
 //
 // The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a function
-// that opens clients. The properties that the registry states for the strategy determine which
-// checks apply. Some checks start the test binary again as another process. Therefore, a package
-// that calls Conform must call BeChild at the beginning of its TestMain. For locks in Redis,
-// RedisServer starts a server, and Nodes.Subject makes a Subject from a strategy.
+// that opens clients. The strategy's properties in the registry determine which checks apply. Some
+// checks start the test binary again as another process, so a package that calls Conform must call
+// BeChild at the beginning of its TestMain. For locks in Redis, RedisServer starts a server, and
+// Nodes.Subject makes a Subject from a strategy.
 //
-// The suite has its own tests. They show that a lock that does nothing fails every check, and that
-// the checks find each known flaw.
+// The suite's own tests show that a lock that does nothing fails every check, and that the checks
+// find each known flaw.
 package conformtest
 
 import (
@@ -23,8 +23,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener opens clients for the servers in spec, which must call Replied after every reply. The
-// caller sets the TTL and Wait of the returned Env.
+// Opener opens clients for the servers in spec. The clients must call Replied after every reply.
+// The caller sets TTL and Wait in the returned Env.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
 // Subject is a locking strategy to test, together with its servers.
@@ -36,12 +36,13 @@ type Subject struct {
 	// Child contains the command-line arguments for child processes of the test binary. It may be
 	// empty.
 	Child []string
-	// Drop takes the lock of key away from its holder. It is nil if the servers cannot do that.
+	// Drop takes the lock on key away from its holder. It is nil if the servers do not support
+	// that.
 	Drop func(ctx context.Context, key string) error
 	// Left lists what the servers still store for key. It is nil if the servers cannot tell.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay on the servers after its client has disconnected. The
-	// default is half a second.
+	// Settling is how long data may stay on the servers after its client has disconnected. It
+	// defaults to half a second.
 	Settling time.Duration
 	// Unseen means that renewals do not call Replied, so the checks cannot disturb them.
 	Unseen bool
@@ -75,7 +76,8 @@ var checks = []check{
 }
 
 // Conform runs every check that applies to a subject as a subtest. If the strategy is known to fail
-// a check, that check must fail. If it fails a check only sometimes, the result does not count.
+// a check, that check must fail. For a check that it fails only sometimes, the result does not
+// count.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -100,8 +102,8 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns an error if the result is not the expected one: the check must fail if it is in
-// fails, and pass otherwise.
+// against compares the result with the expected one: the check must fail if it is in fails, and
+// pass otherwise.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -120,12 +122,12 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the pause between the starts of concurrent checks, so that they disturb each other
-// less.
+// stagger is the pause between the starts of concurrent checks. It reduces how much they disturb
+// each other.
 const stagger = 20 * time.Millisecond
 
-// runAll runs most checks concurrently. After them, it runs one by one the checks that need the
-// whole machine.
+// runAll runs most checks concurrently. The checks that need the whole machine run afterwards, one
+// by one.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -173,7 +175,7 @@ func (r *result) run(ctx context.Context, s Subject) {
 // process.
 func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires reports whether the lock of a dead holder becomes free after a while.
+// expires reports whether a dead holder's lock becomes free after a while.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
@@ -183,8 +185,8 @@ func keepsLease(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// hasExpiry reports whether a lease ends at a certain time. A lock that belongs to a database
-// session does not, because it ends with the session.
+// hasExpiry reports whether a lease expires at a certain time. A database session's lock does not,
+// because it ends with the session.
 func hasExpiry(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
 // renews reports whether the client renews its lease, and therefore notices when it loses the lock.
@@ -193,12 +195,11 @@ func renews(s Subject) bool { return keepsLease(s) && hasExpiry(s) }
 // sparesOthers reports whether a late release cannot free another client's lock.
 func sparesOthers(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoesLostGrant reports whether the strategy releases the lock if the reply to an acquire is
-// lost.
+// undoesLostGrant reports whether the strategy releases the lock if an acquire's reply is lost.
 func undoesLostGrant(s Subject) bool { return excludesOthers(s) && !s.breaks("F25") }
 
-// rejectsLateGrant reports whether the strategy rejects a lock if the reply to the acquire took
-// longer than the lease.
+// rejectsLateGrant reports whether the strategy rejects a lock if the acquire's reply took longer
+// than the lease.
 func rejectsLateGrant(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes contains the addresses of a test's Redis servers. The first one is for locks that use a
-// single server, and the others are for Redlock.
+// Nodes contains the addresses of a test's Redis servers. Locks that need a single server use the
+// first one, and Redlock uses the others.
 type Nodes []string
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
@@ -54,8 +54,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server at addr is the process with this pid, because another process
-// may have taken the port.
+// answers reports whether the server at addr is the process with this pid. Otherwise, another
+// process has taken the port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -69,7 +69,7 @@ func answers(addr string, pid int) bool {
 }
 
 // options returns client options for locks. Clients with these options respect deadlines and never
-// repeat a command.
+// retry a command.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -109,8 +109,8 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env in which Redlock uses the clients redlock, and other locks use the client
-// single. The caller sets its TTL and Wait.
+// EnvOf returns an Env in which Redlock uses the redlock clients, and other locks use single. The
+// caller sets TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -122,7 +122,7 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// Token returns a new unique token. It is meant for the Token field of an Env.
+// Token returns a new unique token, for the Token field of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
 // Subject returns a Subject that tests the strategy on these nodes.
@@ -146,7 +146,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// Ignore the counter of fencing tokens, which may outlive the lock.
+			// Ignore the fencing token counter, because it may outlive the lock.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

@@ -17,7 +17,7 @@ func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied must be called by a client after each reply, and may block. If it returns an error, the
+// Replied must be called by a client after each reply. It may block. If it returns an error, the
 // client must return this error instead of the reply.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
@@ -26,13 +26,13 @@ func Replied(ctx context.Context) error {
 	return nil
 }
 
-// aroundRedis makes a call to Redis and then calls Replied, which may replace the reply with an error.
+// aroundRedis calls Redis and then Replied, which may replace the reply with an error.
 func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	err := call()
 	return cmp.Or(Replied(ctx), err)
 }
 
-// redisReplies calls Replied after every command of a go-redis client.
+// redisReplies makes a go-redis client call Replied after every command.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	return aroundRedis(ctx, "", func() error { return send(ctx) })
 })

@@ -14,12 +14,12 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. Its method fatalf ends the run and stops everything that the run has
+// trial is one run of a check. Its fatalf method ends the run and stops everything that the run has
 // started.
 type trial struct {
 	Subject
 	ctx  context.Context
-	keys []string // keys that the servers must not store any more at the end
+	keys []string // keys that must be gone from the servers at the end
 	key  string   // the first of keys
 	err  error
 	stop []func()
@@ -46,8 +46,8 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a key for the check, which no other check uses. At the end, the servers must not
-// store it any more.
+// addKey returns a key that only this check uses. At the end, the key must be gone from the
+// servers.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -71,7 +71,7 @@ func (t *trial) want(what string, got, wanted error) {
 	}
 }
 
-// process is a locker with clients of its own, which behaves like a lock in a separate process.
+// process is a locker with its own clients, so it behaves like a lock in a separate process.
 type process struct {
 	lock.Locker
 	stop func() error // ends the process cleanly, but does not release leases
@@ -103,7 +103,7 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 }
 
 // pair starts one process for a holder and one for a contender. If the lock works only within a
-// process, both are the same process.
+// process, they share one.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -163,8 +163,8 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder, as if the server had lost it.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key. It waits a little if necessary,
-// because a release may return before all servers have executed it.
+// nothingLeft checks that the servers store nothing for the key. It may wait a little, because a
+// release can return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

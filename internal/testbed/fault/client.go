@@ -7,7 +7,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease delays the release of a lock until the same driver holds the lock again. The delayed
+// lateRelease delays a lock's release until the same driver holds the lock again. The delayed
 // release must not free the new lock (F5, F6, F35 and F36 in docs/failure-modes.md).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clock of one instance ahead by two lease times, but not those of the
-// lock servers (F9 in docs/failure-modes.md).
+// clientClock sets one instance's wall clock ahead by two TTLs, but not the clocks of the lock
+// servers (F9 in docs/failure-modes.md).
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "loadgen cannot set the clock of a running process",
@@ -25,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets an instance's clock ahead by n times the lease time. The clock
-// becomes right again when the fault ends.
+// skew returns a step that sets an instance's clock ahead by n TTLs. Undoing the step corrects the
+// clock.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }

@@ -12,8 +12,8 @@ import (
 )
 
 // failover kills a Redis master before its replica has received the latest writes, so that Sentinel
-// promotes an outdated replica (F17 in docs/failure-modes.md). Redlock loses only one node in this
-// way. The leases are long, so that none expires meanwhile.
+// promotes an outdated replica (F17 in docs/failure-modes.md). With Redlock, only one node fails
+// over. The leases are long enough that none expires meanwhile.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -42,7 +42,7 @@ var failover = Fault{
 // failoverSplit creates two Redis masters (F39 in docs/failure-modes.md). The old master loses
 // contact with its replica and with Sentinel, but still serves the drivers that the fault hits.
 // Sentinel promotes the replica, which lacks their locks, and all other clients use it. After the
-// heal, only the promoted master remains.
+// fault is healed, only the promoted master remains.
 //
 // With Redlock, this happens to one node. The affected drivers reach only a bare majority of the
 // nodes, so both sides of the split count that node. The leases last much longer than the failover.

@@ -2,8 +2,8 @@
 // reading at the table Faults.
 //
 // A grab is a request in which a driver tries to win an order. A fault is injected while a grab is
-// stopped at an exact point. Package experiment sends the grabs and judges the result. The numbers
-// of failure modes, such as F17, refer to docs/failure-modes.md.
+// stopped at an exact point. Package experiment sends the grabs and judges the result. Failure mode
+// numbers, such as F17, refer to docs/failure-modes.md.
 package fault
 
 import (
@@ -21,23 +21,22 @@ import (
 
 // A Fault is a failure that a test can inject while drivers compete for an order.
 //
-// For each order, one driver sends a request to the instance that the fault hits. This driver is
-// the affected driver. Its request stops at a chosen point, and the fault is injected. Then other
-// drivers, the contenders, try to win the order. Course says when the affected driver continues.
+// For each order, one driver, the affected driver, sends a request to the instance that the fault
+// hits. When the request stops at a chosen point, the fault is injected. Then other drivers, the
+// contenders, try to win the order. Course determines when the affected driver continues.
 type Fault struct {
 	Name catalog.Fault
-	// Hits lists the kinds of lock servers that the fault affects. It is 0 if the fault affects an
+	// Hits lists the kinds of lock servers that the fault affects. It is 0 if the fault hits an
 	// instance or the database instead.
 	Hits lock.Backend
-	// Reach says at which points of a request the fault can be injected. If it is nil, all points
-	// are possible.
+	// Reach limits the points at which the fault can be injected. If it is nil, all points are
+	// possible.
 	Reach  *Reach
 	Course Course
-	// TTL is how long leases last under this fault, unless the user chooses another TTL.
+	// TTL is the default TTL under this fault. The user can choose another one.
 	TTL time.Duration
-	// ContendFor limits how long the contenders may compete, as a multiple of the TTL. It is below
-	// 1 if the fault removes a lock, so that an expired lease cannot be the reason for their
-	// success.
+	// ContendFor limits how long the contenders may compete, as a multiple of the TTL. For a fault
+	// that removes a lock, it is below 1, so that an expired lease cannot explain their success.
 	ContendFor float64
 	// Lasts means that the fault stays active until the time in ContendFor has passed.
 	Lasts bool
@@ -45,18 +44,18 @@ type Fault struct {
 	// written.
 	HoldContenders bool
 	On             Ground
-	Severs         bool // whether both instances lose their connections and need a moment to reconnect
+	Severs         bool // whether both instances lose their connections and need time to reconnect
 	Once           bool // whether the fault must be prepared again before it can be injected again
 	// NotForeign explains why the fault cannot be injected into a user's service. It is empty if it
 	// can.
 	NotForeign string
 
-	// Prepare makes the servers ready for the fault before the instances start, and Prepared.Close
-	// undoes this. If Prepare fails, it leaves nothing to undo.
+	// Prepare prepares the servers for the fault before the instances start, and Prepared.Close
+	// undoes that. If Prepare fails, there is nothing to undo.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the affected drivers continue, which are the drivers that the fault hits.
+// Course determines when the affected drivers, whom the fault hits, continue.
 type Course int
 
 // These are the possible courses. The default is AfterHeal.
@@ -67,8 +66,8 @@ const (
 	AtOnce                   // the drivers continue when the fault is injected
 	Never                    // the drivers stay stopped until the test has judged the result
 	Killed                   // the drivers do not continue, because their process was killed
-	// Released means that there is nothing to heal. A second driver arrives when the leases expire,
-	// and a third one after the affected drivers have released their locks.
+	// Released is for a fault without a heal. A second driver arrives when the leases expire, and a
+	// third one after the affected drivers have released their locks.
 	Released
 	HungUp // the drivers continue, but their clients have disconnected
 )
@@ -83,19 +82,18 @@ const (
 	RealServers        // only servers that run as separate processes
 )
 
-// A Target contains what a fault must know about the test, and the parts of the test that it may
-// change.
+// A Target is a fault's view of the test: what it must know, and which parts it may change.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that proxies stop the calls of an instance. They can also drop the reply to a
+	// Wire means that proxies stop an instance's calls. The proxies can also drop the reply to a
 	// single call.
 	Wire bool
-	// Keys returns the keys of the locks that the fault should affect.
+	// Keys returns the lock keys that the fault should affect.
 	Keys func() []string
-	// Ledger is the name of the table that contains the winners.
+	// Ledger is the name of the winners table.
 	Ledger string
 }
 
@@ -118,14 +116,13 @@ type Prepared struct {
 	Close               func(context.Context) error
 }
 
-// A Strike is one way to inject a fault. A step may be nil, and so may the function that undoes it.
+// A Strike is one way to inject a fault. A step, or the function that undoes it, may be nil.
 type Strike struct {
 	Before Step // runs before the affected drivers send their requests
 	Do     Step // runs while the affected drivers are stopped
 }
 
-// A Step changes the servers or an instance, and returns a function that undoes the change. Its
-// argument is the length of a lease.
+// A Step changes the servers or an instance, and returns a function that undoes the change.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
 func stepWithoutHeal(do func(context.Context) error) Step {
@@ -171,13 +168,13 @@ func Find(name catalog.Fault) (Fault, error) {
 	return Faults[i], nil
 }
 
-// Touches reports whether the fault can affect something that the strategy uses.
+// Touches reports whether the fault can affect anything that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects one of these kinds of servers. It is always true for
-// faults that affect an instance or the database.
+// HitsAny reports whether the fault affects one of these kinds of servers. For faults that hit an
+// instance or the database, it is always true.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
 // Reaches reports whether the fault can be injected at this point of a request.
@@ -187,9 +184,9 @@ func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p)
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
-		return fmt.Sprintf("%s needs another arrangement of Redis servers: use -stack local -redis-topology %s", f.Name, f.Name.Entry().Topologies[0])
+		return fmt.Sprintf("%s needs another Redis topology: use -stack local -redis-topology %s", f.Name, f.Name.Entry().Topologies[0])
 	case kind == stack.External && f.On != Anywhere:
-		return fmt.Sprintf("%s stops or changes servers, but loadgen does not control the servers of an external stack: use -stack local", f.Name)
+		return fmt.Sprintf("%s stops or changes servers, but loadgen does not control an external stack's servers: use -stack local", f.Name)
 	case kind == stack.Embedded && f.On == RealServers:
 		return fmt.Sprintf("%s needs real server processes, but the embedded stack has none: use -stack local", f.Name)
 	default:
@@ -225,8 +222,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns the single Redis server, or the largest number of Redlock nodes that may fail
-// without losing the majority. It includes the first node, which redlock-miswired counts twice.
+// minority returns the single Redis server, or as many Redlock nodes as may fail without losing the
+// majority. It includes the first node, because redlock-miswired counts that node twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -262,8 +259,7 @@ func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, e
 	return routes, nil
 }
 
-// onRoutes prepares a fault that hits the connections between the affected drivers and these
-// servers.
+// onRoutes prepares a fault on the connections between the affected drivers and these servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(servers, t.Affected)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// latency delays the reply to an acquire until the lease has expired and another driver has the
-// lock (F12 in docs/failure-modes.md). Only the reply is delayed, not the request.
+// latency delays an acquire's reply, but not the request, until the lease has expired and another
+// driver has the lock (F12 in docs/failure-modes.md).
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition cuts an instance off from its lock servers for longer than a lease. During this time,
-// the affected drivers try to release their locks (F13, F29 and F30 in docs/failure-modes.md).
+// partition cuts an instance off from its lock servers for longer than the TTL. Meanwhile, the
+// affected drivers try to release their locks (F13, F29 and F30 in docs/failure-modes.md).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,

@@ -9,44 +9,44 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role says whether the driver that a fault hits is alone, has waited for another driver, or hands
-// its lock to one.
+// Role tells whether the affected driver is alone, has waited for another driver, or hands its lock
+// to one.
 type Role string
 
-// These are the roles of the driver that a fault hits.
+// These are the roles of the affected driver.
 const (
 	// Alone means that no other driver has sent a request yet.
 	Alone Role = ""
 	// Waiting means that the driver has waited for another driver, which released the lock without
 	// winning the order.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver passes the lock on to a waiting driver, because the
-	// database refused its own write.
+	// HandingOver means that the database refused the driver's write, so the driver passes the lock
+	// on to a waiting driver.
 	HandingOver Role = "handing over"
 )
 
-// A Point is the place in a request at which a fault is injected. Parallel calls to several nodes
+// A Point is the place in a request where a fault is injected. Parallel calls to several nodes
 // count as one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the request does not wait for this call, which may be a renewal.
+	// Background means that the request does not wait for this call, such as a renewal.
 	Background bool
-	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
-	// applies.
+	// Part is the phase to which a call from a user's service probably belongs. If it is empty,
+	// Phase applies.
 	Part tap.Phase
-	// HoldsLedger means that the request has an open transaction that has written to the table of
-	// winners, so no fault can lock this table. It is set only for a user's service.
+	// HoldsLedger means that an open transaction of the request has written to the winners table,
+	// so no fault can lock this table. It is set only for a user's service.
 	HoldsLedger bool
 	// Moment is how long after the start of the request the fault is injected. It is used if the
-	// single calls of the request are not known.
+	// request's individual calls are unknown.
 	Moment string
 }
 
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the check of the order and the write of the winner. Only requests to a
-// user's service have it.
+// Work is the phase between checking the order and writing the winner. Only requests to a user's
+// service have it.
 const Work tap.Phase = "work"
 
 // String formats the point as a text such as "waiting: after acquire 2".
@@ -72,29 +72,29 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the point after the read of an order and before the driver's work. The ends of other
-// phases need no points, because the next call follows at once.
+// AfterRead is the point between reading an order and the driver's work. Other phases need no such
+// point, because the next call follows immediately.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says at which points a fault is possible, and why it is impossible elsewhere.
+// A Reach tells at which points a fault is possible, and why it is impossible elsewhere.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // the reason, as part of a sentence, without a full stop
 }
 
 var (
-	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault can strike only during the work of the driver, between its read and its write"}
-	foreground = &Reach{func(p Point) bool { return !p.Background }, "the fault does not delay the renewals of the lease"}
+	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault can strike only during the driver's work, between its read and its write"}
+	foreground = &Reach{func(p Point) bool { return !p.Background }, "the fault does not delay lease renewals"}
 	replies    = &Reach{func(p Point) bool { return !p.After }, "the fault affects a reply, so it must strike before the call is sent"}
 	grants     = &Reach{
 		func(p Point) bool {
 			return !p.After && p.part() != tap.Read && p.part() != tap.Claim && p.part() != Work
 		},
-		"the fault affects a reply of a lock server, so it must strike before the call is sent",
+		"the fault affects a lock server's reply, so it must strike before the call is sent",
 	}
 	beforeLedger = &Reach{
 		func(p Point) bool { return !p.HoldsLedger },
-		"the fault must lock the table, which is impossible while the transaction of the driver is open",
+		"the fault must lock the table, which is impossible while the driver's transaction is open",
 	}
 	acquires = &Reach{
 		func(p Point) bool { return p.part() == tap.Acquire && p.Role != HandingOver },
@@ -102,6 +102,6 @@ var (
 	}
 	leaves = &Reach{
 		func(p Point) bool { return p.Role == Alone && p.part() != tap.Claim && !p.Background },
-		"the fault can refuse the write of a driver only if no other driver competes with it",
+		"the fault can refuse a driver's write only if no other driver competes with it",
 	}
 )

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis unreachable for a while, without losing data. For Redlock, that means a
-// minority of the nodes. Meanwhile, the affected drivers try to release their locks.
+// redisDown makes Redis, or a minority of the Redlock nodes, unreachable for a while, without
+// losing data. Meanwhile, the affected drivers try to release their locks.
 var redisDown = outage(catalog.RedisDown, lock.Redis|lock.RedisQuorum, Target.minority)
 
 // redisDownMost makes a majority of the Redlock nodes unreachable for a while.

@@ -11,8 +11,8 @@ import (
 )
 
 // redisFull makes Redis run out of memory (F38 in docs/failure-modes.md). For some orders, Redis
-// then evicts all its data. For the others, it rejects commands that need memory. With Redlock,
-// only a minority of the nodes is affected.
+// then evicts all its data. For the others, it instead rejects commands that need memory. With
+// Redlock, only a minority of the nodes is affected.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,

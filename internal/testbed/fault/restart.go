@@ -43,7 +43,7 @@ func (t Target) restart(servers []string) Step {
 }
 
 // amnesia restarts one Redlock node while the affected drivers hold their locks on the smallest
-// possible majority. The loss of this single node is enough to break the lock (F18 in
+// possible majority. Losing this single node is enough to break the lock (F18 in
 // docs/failure-modes.md).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,
@@ -64,8 +64,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every database session, so that every lock of a session is lost, but no committed
-// data (F32 in docs/failure-modes.md).
+// dbRestart ends every database session, so that session locks are lost, but no committed data (F32
+// in docs/failure-modes.md).
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

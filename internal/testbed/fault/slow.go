@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow makes a part of a request take longer than the lease (F11 in docs/failure-modes.md). The
-// process keeps running, so it can renew the lease or notice its end.
+// slow makes a part of a request take longer than the TTL (F11 in docs/failure-modes.md). The
+// process keeps running, so it can renew the lease or notice that it has expired.
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
@@ -17,7 +17,7 @@ var slow = Fault{
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// hang makes the work of a request never end, although its process keeps running (F15 in
+// hang makes a request's work never end, although its process keeps running (F15 in
 // docs/failure-modes.md).
 var hang = Fault{
 	Name:       catalog.Hang,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB delays every write of a winner in the database until the driver's lease has expired (F40
-// in docs/failure-modes.md).
+// slowDB delays every winner's database write until the driver's lease has expired (F40 in
+// docs/failure-modes.md).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Reach:      beforeLedger,

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// With these times, leases last so long and drivers compete so briefly that no driver can win just
-// because a lease expires.
+// With these settings, no driver can win just because a lease expires: leases are long, and drivers
+// compete only briefly.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
@@ -28,8 +28,8 @@ var masterKilled = ofTopology(Fault{
 	return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
 })
 
-// masterPartition cuts a Redis master off from its clients and from the other servers (F39 in
-// docs/failure-modes.md). The affected drivers continue while it is still cut off.
+// masterPartition cuts a Redis master off from its clients and the other servers (F39 in
+// docs/failure-modes.md). The affected drivers continue while the master is still cut off.
 var masterPartition = ofTopology(Fault{
 	Name:       catalog.MasterPartition,
 	Course:     BeforeHeal,
@@ -60,8 +60,8 @@ var slotMoves = ofTopology(Fault{
 	return Strike{Do: stepWithoutHeal(func(ctx context.Context) error { return redis.MoveSlots(ctx, t.Keys()) })}
 })
 
-// ofTopology completes a fault that needs a Redis Cluster or Redis Sentinel. Because such a fault
-// changes the servers, Prepared.Close replaces them.
+// ofTopology completes a fault that needs a Redis Cluster or Redis Sentinel. These faults change
+// the servers, so Prepared.Close replaces them.
 func ofTopology(f Fault, strike func(Target, *stack.Topology) Strike) Fault {
 	f.Hits, f.On = lock.Redis, RealServers
 	f.NotForeign = "the fault hits a Redis Cluster or Redis Sentinel that the program starts, but the program gives your service a single Redis server"

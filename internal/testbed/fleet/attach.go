@@ -28,10 +28,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the user's instances do not support what the flags ask for.
+// ErrRefused means that the flags require something that the user's instances do not support.
 var ErrRefused = errors.New("these settings cannot be used with these targets")
 
-// Strategy is a locking strategy that the user's instances list in the answer to GET /strategies.
+// Strategy is a locking strategy in the user instances' response to GET /strategies.
 type Strategy struct {
 	Name      string
 	Available bool
@@ -50,12 +50,12 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	}
 	s.Name, s.Available = view.Name, view.Available == nil || *view.Available
 	if s.Name == "" {
-		return errors.New("the answer of GET /strategies has a strategy without a name")
+		return errors.New("the response to GET /strategies has a strategy without a name")
 	}
 	return nil
 }
 
-// Attach returns a fleet of instances that are already running. It asks each of them what its API
+// Attach returns a fleet of instances that are already running. It asks each instance what its API
 // supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
@@ -78,12 +78,12 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Identify(ctx, t)
 }
 
-// findTimeout limits how long registered instances may take to answer. After that, they count as
+// findTimeout is the response timeout for registered instances. After that, an instance counts as
 // unreachable.
 const findTimeout = 5 * time.Second
 
-// find looks up instances in a registry, and returns the base URLs of the ones that answer. It
-// stores the errors of the others in f.Unreachable.
+// find looks up instances in a registry, and returns the base URLs of all that respond. For the
+// others, it stores the errors in f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -110,16 +110,16 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 		}
 	}
 	if len(urls) == 0 {
-		return nil, fmt.Errorf("%s: none of the listed instances answers, for example %s: %w", text, listed[0], silent[0].Err)
+		return nil, fmt.Errorf("%s: none of the listed instances responds, for example %s: %w", text, listed[0], silent[0].Err)
 	}
 	return urls, nil
 }
 
-// ForeignStrategy stands for the strategy of a service that cannot switch strategies.
+// ForeignStrategy is the strategy name for a service that cannot switch strategies.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes of the user's instances by their ids. It also makes sure that none
-// of them stays paused when the program ends.
+// identify finds the user instances' processes by process ID. It also makes sure that none of them
+// stays paused when the program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -132,8 +132,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify asks the user's instances what their API supports. If that is less than the flags ask
-// for, it returns ErrRefused.
+// Identify asks the user's instances what their API supports. If the flags require more, it returns
+// ErrRefused.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -156,7 +156,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 		return fmt.Errorf("%w: -admin-token: the targets have no control API: to send a token with every grab, use -header", ErrRefused)
 	}
 	if f.Known() && t.Lease > 0 {
-		return fmt.Errorf("%w: -lease: GET /healthz of the targets already says how long a lock lasts: leave out this flag", ErrRefused)
+		return fmt.Errorf("%w: -lease: the targets' GET /healthz already reports how long a lock lasts: leave out this flag", ErrRefused)
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {
@@ -172,9 +172,9 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
 	if sent := (*url.Error)(nil); errors.As(err, &sent) {
 		if unknown := new(x509.UnknownAuthorityError); errors.As(err, unknown) {
-			return fmt.Errorf("%w: target %s: %v: put the certificate of its authority into a file, and name the file in the environment variable SSL_CERT_FILE", ErrRefused, in.URL, err)
+			return fmt.Errorf("%w: target %s: %v: save its CA certificate in a file, and set the environment variable SSL_CERT_FILE to the path", ErrRefused, in.URL, err)
 		}
-		hint := cmp.Or(notHTTP(err), ": start it, or correct -targets. GET /healthz only shows whether the target runs, so any answer is enough")
+		hint := cmp.Or(notHTTP(err), ": start it, or correct -targets. GET /healthz only shows whether the target runs, so any response will do")
 		return fmt.Errorf("target %s does not answer: %w%s", in.URL, err, hint)
 	}
 	strategies, listed := f.strategiesOf(ctx, in.URL)
@@ -192,8 +192,7 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	return nil
 }
 
-// notHTTP returns a hint if the answer to a request shows that the server does not use the expected
-// protocol.
+// notHTTP returns a hint if the response shows that the server does not use the expected protocol.
 func notHTTP(err error) string {
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
@@ -208,8 +207,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf asks an instance for its strategies. If the instance has no such list, the result
-// listed is false, and there is only the current strategy.
+// strategiesOf asks an instance for its strategies. If the instance cannot list them, listed is
+// false, and the result contains only the current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -243,12 +242,13 @@ func (f *Fleet) checkStrategies(names []string) error {
 	return nil
 }
 
-// Names returns the names of the strategies that the instances have.
+// Names returns the names of the instances' strategies.
 func (f *Fleet) Names() []string {
 	return catalog.Map(f.Strategies, func(s Strategy) string { return s.Name })
 }
 
-// openByCall opens orders with the HTTP call from the -open-orders flag, and returns the first id.
+// openByCall opens orders with the HTTP call from the -open-orders flag, and returns the first
+// order ID.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {
 		return f.openNamed(ctx, count)
@@ -259,12 +259,12 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	}
 	id, err := strconv.ParseInt(strings.Join(ids, " "), 10, 64)
 	if err != nil || id < 1 || id > math.MaxInt64-int64(count) {
-		return 0, fmt.Errorf("the answer of %s has no order id at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), says)
+		return 0, fmt.Errorf("the response to %s has no order ID where -open-orders expects it: %s", f.open.Method+" "+f.open.Path.String(), says)
 	}
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses. It makes as few calls as possible.
+// openNamed opens orders whose IDs the service chooses, with as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -277,7 +277,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 		g.Go(func() error {
 			ids, says, err := f.callToOpen(ctx, each)
 			if err == nil && len(ids) != each {
-				err = fmt.Errorf("%s should open %d orders, but its answer has %s at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), each, catalog.Plural(len(ids), "id", "ids"), says)
+				err = fmt.Errorf("%s should open %d orders, but its response has %s where -open-orders expects them: %s", f.open.Method+" "+f.open.Path.String(), each, catalog.Plural(len(ids), "id", "ids"), says)
 			}
 			opened[i] = ids
 			return err
@@ -293,8 +293,8 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes one HTTP call that opens orders, and returns their ids. It also returns the
-// answer, as the end of an error message.
+// callToOpen makes one HTTP call that opens orders, and returns their IDs. It also returns the
+// response, which the caller can append to an error message.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()

@@ -117,7 +117,7 @@ func TestAttach(t *testing.T) {
 		{"no such strategy", listed, target.Target{Strategies: []string{"aa"}}, false, nil, nil, "did you mean a?"},
 		{"no strategies", nil, target.Target{FirstOrder: 1, Strategies: []string{"a"}}, true, nil, nil, "-strategies: the targets have no API"},
 		{"no control call", nil, target.Target{FirstOrder: 1, Token: "x"}, true, nil, nil, "-admin-token: the targets have no control API"},
-		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease: GET /healthz of the targets already says how long a lock lasts: leave out this flag"},
+		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease: the targets' GET /healthz already reports how long a lock lasts: leave out this flag"},
 	} {
 		tc.target.URLs = []string{serving(t, tc.answers), serving(t, tc.answers) + "/"}
 		f, err := Attach(t.Context(), tc.target)
@@ -233,7 +233,7 @@ func TestAttachToListed(t *testing.T) {
 		"GET /eureka/apps/EMPTY": `{"application":{"instance":[]}}`,
 	})
 	for source, says := range map[string]string{
-		"eureka:DEAD@":  ": none of the listed instances answers, for example http://127.0.0.1:1: ",
+		"eureka:DEAD@":  ": none of the listed instances responds, for example http://127.0.0.1:1: ",
 		"eureka:EMPTY@": ": the registry lists no instance",
 		"eureka:NONE@":  ": the registry lists no instance",
 	} {

@@ -30,8 +30,8 @@ type StatusError struct {
 	Says string // the text of the response, shortened to one line
 }
 
-// Error returns the status and the text of the response. If the service has only accepted the
-// request, without a result, it adds a hint.
+// Error returns the status and text of the response. If the service has only accepted the request
+// and returned no result, Error adds a hint.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d", e.Code)
 	if e.Says != "" {
@@ -43,7 +43,8 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// call makes an API call. It sends body as JSON and decodes the reply into answer. Both may be nil.
+// call makes an API call. It sends body as JSON and decodes the response into answer. Both may be
+// nil.
 func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
 	var sent []byte
 	if body != nil {
@@ -65,7 +66,7 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// do sends a request and returns the reply. If the status is not 2xx, the error wraps a
+// do sends a request and returns the response. If the status is not 2xx, the error wraps a
 // *StatusError.
 func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) (Answer, error) {
 	a, err := f.send(ctx, method, url, body, header)
@@ -83,22 +84,22 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer limits the size of a reply in bytes.
+// maxAnswer limits the response size in bytes.
 const maxAnswer = 8 << 20
 
-// Answer is the reply to a request.
+// Answer is the response to a request.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// callTimeout limits how long a request may take.
+// callTimeout is the timeout for one request.
 const callTimeout = 30 * time.Second
 
-// send returns the reply to a request, whatever its status is.
+// send sends a request and returns the response, even if its status is an error.
 func (f *Fleet) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the type of an error
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the error type
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
@@ -142,8 +143,8 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters contains the sums of counters over all instances. A sum is NaN if an instance does not
-// report the counter.
+// Counters contains metrics, each summed over all instances. A sum is NaN if an instance does not
+// report the metric.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
@@ -152,7 +153,7 @@ type Counters struct {
 }
 
 // ErrNoMetrics means that the instances do not report how many grab requests are running.
-var ErrNoMetrics = errors.New("fleet: GET /metrics of the targets does not report the number of running grabs (grab_in_flight)")
+var ErrNoMetrics = errors.New("fleet: the targets' GET /metrics does not report the number of running grabs (grab_in_flight)")
 
 // Counters adds up the metrics of all running instances.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
@@ -179,8 +180,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until all grab requests have ended, except for a number of hung ones that will never
-// end. If this takes longer than within, it returns an error.
+// Drain waits until no grab requests are running, except for the given number of hung ones. If this
+// takes longer than within, it returns an error.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -207,7 +208,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(a.Body))
 }
 
-// total returns the sum of a metric over all of its labels, or NaN if the metric is missing.
+// total sums a metric over all of its labels. If the metric is missing, it returns NaN.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

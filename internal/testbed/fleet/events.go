@@ -11,7 +11,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances, and remembers how much of each file it has read. The
+// Events reads the instances' event files, and remembers how much of each file it has read. The
 // zero value is ready to use.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
@@ -19,7 +19,7 @@ type Events struct {
 	seen map[string]uint64 // last sequence number read, by instance
 }
 
-// Seen returns the sequence number of the last event from each instance.
+// Seen returns the last event's sequence number for each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
 // ReadEvents calls each for every new event of all instances. Only our own instances record events.
@@ -62,7 +62,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each once more for the events that were read since the last call of Keep.
+// Again calls each once more for the events that were read since the last call to Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -74,7 +74,7 @@ func (e *Events) Again(each func(history.Event)) error {
 	})
 }
 
-// Keep copies the events that were read since the last call of Keep to w.
+// Keep copies the events that were read since its last call to w.
 func (e *Events) Keep(w io.Writer) error {
 	return e.sections(func(path string, s *io.SectionReader) error {
 		_, err := io.Copy(w, s)
@@ -83,7 +83,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections calls each for the part of every file that was read since the last call of Keep.
+// sections calls each for the part of every file that was read since the last call to Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

@@ -1,10 +1,10 @@
 // Package fleet starts and controls the service instances under test. An instance receives grab
 // requests, in which a driver tries to win an order.
 //
-// The instances are processes of this program, processes of another service, or services that
-// already run elsewhere. The fleet can do most with instances of this program: it restarts them
-// with given settings, pauses their calls, sets their clocks, and reads their event files. To read
-// this package, start at Fleet.
+// An instance can be a process of this program, a process of another service, or a service that
+// already runs elsewhere. The fleet has most control over instances of this program: it restarts
+// them with given settings, pauses their calls, sets their clocks, and reads their event files.
+// Start reading at Fleet.
 package fleet
 
 import (
@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the port of the first instance. The other instances use the following ports.
+// FirstPort is the first instance's port. The other instances use the ports after it.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.
@@ -39,7 +39,7 @@ type Fleet struct {
 	Foreign    bool          // whether the instances have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first instance; zero if the instance does not report them
-	// Unreachable contains the errors of registered instances that do not answer, by base URL.
+	// Unreachable contains the errors of registered instances that do not respond, by base URL.
 	Unreachable map[string]string
 
 	client    *http.Client
@@ -49,37 +49,37 @@ type Fleet struct {
 	open      *target.Opening // how to open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call to the service opens orders
 
-	// resumeAll resumes those of the user's instances that a fault has paused. It is nil if their
-	// processes are unknown.
+	// resumeAll resumes the user's instances that a fault has paused. It is nil if their processes
+	// are unknown.
 	resumeAll func() error
 
 	// These fields describe instances that the fleet starts itself.
 	cfg     Config
 	stack   *stack.Stack
 	service *Service // nil for instances of this program
-	// readyWithin limits how long an instance of a service may take to start. 0 means serviceTimeout.
+	// readyWithin is the start timeout for a service's instance. 0 means serviceTimeout.
 	readyWithin time.Duration
 }
 
 // Config contains the settings that all instances share.
 type Config struct {
-	Exe         string // path of this program, which also runs as an instance
+	Exe         string // path to this program, which also runs as an instance
 	Instances   int
 	Guard       order.Guard // condition for writing a winner; empty means the strategy's default
 	OnLost      grab.OnLost
-	PerDriver   int                  // largest number of units of one order that a driver may have; 0 means 1
+	PerDriver   int                  // how many units of one order a driver may win; 0 means 1
 	ClockOffset time.Duration        // added to the wall clock of the second instance
 	Lab         string               // URL of the lab page; empty for none
 	OTLP        string               // URL of the collector for the traces; empty for none
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup contains settings of the instances that can change during a run.
+// Setup contains the instance settings that can change during a run.
 type Setup struct {
 	Work, TTL, Wait time.Duration
-	Timeout         time.Duration           // limit for one request
+	Timeout         time.Duration           // timeout for one request
 	Control         bool                    // serve the control API
-	Routes          map[int]stack.Addresses // by index of the instance, the addresses of its proxies to the servers; may be nil
+	Routes          map[int]stack.Addresses // by instance index, the addresses of its proxies to the servers; may be nil
 	SameAddr        bool                    // let an instance keep its address if it must restart
 }
 
@@ -93,8 +93,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of instances that use the servers of st, but does not start them (see Equip).
-// They listen on consecutive ports, beginning with port, or on any free ports if port is 0.
+// New returns a fleet of instances that use the servers in st. It does not start them yet (see
+// Equip). They listen on consecutive ports, beginning with port, or on any free ports if port is 0.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -159,7 +159,7 @@ func (f *Fleet) URLs() []string {
 	return catalog.Map(f.Instances, func(in *Instance) string { return in.URL })
 }
 
-// IDs returns the id of each instance, by its base URL.
+// IDs returns each instance's ID, by its base URL.
 func (f *Fleet) IDs() map[string]string {
 	ids := map[string]string{}
 	for _, in := range f.Instances {
@@ -168,8 +168,8 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to a locking strategy. It returns the longest lease time that they
-// report, in milliseconds, or 0 if none reports one.
+// Use switches every instance to a locking strategy. It returns the longest TTL that an instance
+// reports, in milliseconds, or 0 if none reports one.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -184,8 +184,8 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the id of the first. If the service cannot open orders, it takes
-// the next unused ids, beginning with -first-order. Orders with several units require POST /orders.
+// Create opens orders and returns the first order ID. If the service cannot open orders, it takes
+// the next unused IDs, beginning with -first-order. Orders with several units require POST /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():

@@ -133,7 +133,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 		{exe + " " + Command + " -addr 127.0.0.1:{port} -strategy none -db " + st.DSN, "/nothing", `^instance 1 \(port \d+\): its ready path does not exist: GET http://127.0.0.1:\d+/nothing: HTTP 404: .*: correct ready`},
 		{exe + " chatty {port}", "/nothing", `its ready path does not exist`},
 		{"sh -c 'echo one; echo two; exit 3' {port}", "/readyz", `^instance 1 \(port \d+\): it exited before it was ready. Its output ends with\n    one\n    two$`},
-		{`sh -c 'echo "cannot parse u@tcp(h:1)/d"; exit 1' {port} {db}`, "/readyz", `it exited before it was ready. Only the MySQL driver of Go reads the address in \{db\}: use \{postgres\} for PostgreSQL, .*. Its output ends with\n`},
+		{`sh -c 'echo "cannot parse u@tcp(h:1)/d"; exit 1' {port} {db}`, "/readyz", `it exited before it was ready. Only Go's MySQL driver can parse the address in \{db\}: use \{postgres\} for PostgreSQL, .*. Its output ends with\n`},
 		{"cd shop && node shop.js {port}", "", `exec: "cd": .*: loadgen runs the command without a shell, so cd has no effect: use sh -c`},
 		{"~/shop/run {port}", "", `loadgen runs the command without a shell, so ~ in ~/shop/run is not expanded: write the complete path`},
 		{"sh -c 'echo Access denied for user shop; exit 3' {port}", "", `exited before it was ready: write {db_user} and {db_password} where the command names the user and the password\. Its output`},

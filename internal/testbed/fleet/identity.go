@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context for a call to the instance. The call then records the network
+// traceAddress returns a context for a call to the instance, so that the call records the network
 // address that it reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
@@ -21,8 +21,7 @@ func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	}})
 }
 
-// addresses returns the network address at which the instance was reached, and the other addresses
-// of its host.
+// addresses returns the instance's network address and the other addresses of its host.
 func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	all := []netip.Addr{in.reached.Addr()}
 	if u, err := url.Parse(in.URL); err == nil {
@@ -34,8 +33,8 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	return all
 }
 
-// distinguish groups URLs that may lead to the same instance. It compares network addresses,
-// because different instances may report the same name.
+// distinguish groups URLs that may lead to the same instance. It compares network addresses instead
+// of names, because different instances may report the same name.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i

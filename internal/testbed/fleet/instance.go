@@ -29,9 +29,9 @@ import (
 )
 
 // Instance is one instance of the service. A fault can hit its process only if the fleet has
-// started it or knows its process id.
+// started it or knows its process ID.
 type Instance struct {
-	ID             string // name of the instance in reports: its port, or the target's host
+	ID             string // the name in reports: the instance's port, or the target's host
 	URL            string
 	StartTook      time.Duration // how long the last start took; 0 if the user started it
 	control.Client               // controls the instance through Call
@@ -42,8 +42,8 @@ type Instance struct {
 	group    int            // instances with the same number may be one instance behind several URLs
 	sameAs   []string       // why this may be the same instance as an earlier one
 	strategy string         // the last strategy to which use switched
-	port     int            // wanted port; 0 for any
-	reserved net.Listener   // reserves the wanted port; nil if it is not reserved
+	port     int            // requested port; 0 for any
+	reserved net.Listener   // reserves the requested port; nil if it is not reserved
 	addr     string         // address at which it listens; empty before the first start, or if the user started it
 	events   string         // path of the event file
 	proc     *stack.Process // nil before the first start
@@ -61,8 +61,8 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1". Unlike the id, which depends on the port, it is known
-// from the beginning.
+// Name returns a name such as "instance 1". It is known from the beginning, unlike the ID, which
+// depends on the port.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
 // Process returns the process of the instance, or nil before its first start.
@@ -104,7 +104,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 }
 
 // connect opens the proxies between an instance and its servers. Only instances of a user's service
-// have such proxies.
+// need these proxies.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -123,7 +123,7 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// servers returns the addresses that the instance uses for its servers, which may be those of
+// servers returns the addresses at which the instance reaches its servers. They may belong to
 // proxies.
 func (in *Instance) servers(u Setup) stack.Addresses {
 	if to, routed := u.Routes[in.index]; routed {
@@ -132,8 +132,8 @@ func (in *Instance) servers(u Setup) stack.Addresses {
 	return in.fleet.stack.Addresses
 }
 
-// end stops the process. For a user's service, it ignores the error, because a slow service may
-// have to be killed.
+// end stops the process. It ignores errors from a user's service, because it may have to kill a
+// slow service.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -149,13 +149,13 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how many ports to try, because another process may take a free port before the
-// instance can use it.
+// portTries is how many ports to try. One is not enough, because another process may take a free
+// port before the instance can use it.
 const portTries = 5
 
 var errPortTaken = errors.New("another process uses its port")
 
-// chooseAddr chooses a free address, and sets all fields of the instance that depend on the port.
+// chooseAddr chooses a free address, and sets all instance fields that depend on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -170,7 +170,7 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr returns the wanted address if it is free, and any free address otherwise.
+// pickAddr returns the requested address, or another free one if it is in use.
 func (in *Instance) pickAddr() (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !proc.Taken(addr) && in.reserve() {
 		return addr, nil
@@ -178,9 +178,9 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs of this program from using the port while the instance is down.
-// Otherwise, their instances could answer our requests. It returns false if another run has
-// reserved the port.
+// reserve reserves the port while the instance is down. Otherwise, instances from other runs of
+// this program could take the port and answer our requests. It returns false if another run has
+// already reserved the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has socket names that disappear together with their process
 		return true
@@ -200,17 +200,17 @@ func (in *Instance) unreserve() {
 	}
 }
 
-// saysTaken reports whether the log of a service says that its port is in use. A test of the port
-// is not enough, because an outgoing connection may have used it only briefly.
+// saysTaken reports whether a service's log says that its port is in use. Testing the port is not
+// enough, because an outgoing connection may have used it only briefly.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
 }
 
-// Command is a hidden command that makes this program run as an instance.
+// Command is the hidden command that runs this program as an instance.
 const Command = "instance"
 
-// firstStrategy is the locking strategy of a new instance, which must work without lock servers.
+// firstStrategy is a new instance's locking strategy. It must work without lock servers.
 const firstStrategy = "none"
 
 func (in *Instance) arguments(u Setup) []string {
@@ -264,8 +264,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance is running. If the user has started it, only a kill by Signal
-// ends it.
+// alive reports whether the instance is running. An instance that the user started counts as
+// running until Signal kills it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -328,13 +328,13 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	}
 }
 
-// missingFor is how long the ready path of a service may answer with status 404 while the service
-// prints nothing. After that, the path is probably wrong.
+// missingFor is how long a service's ready path may return status 404 while the service prints
+// nothing. After that, the path is probably wrong.
 const missingFor = 5 * time.Second
 
-// readyIsMissing reports whether err means that the ready path of a service does not exist. It also
-// returns the last line of the output, to show whether the service makes progress. Lines that name
-// the path are skipped and digits are removed, because the service may log each request.
+// readyIsMissing reports whether err means that a service's ready path does not exist. It also
+// returns the last output line, which shows whether the service makes progress. The service may log
+// each request, so readyIsMissing skips lines that name the path and removes digits.
 func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 	status, ok := errors.AsType[*StatusError](err)
 	if !ok || status.Code != http.StatusNotFound || in.fleet.service == nil {
@@ -353,8 +353,8 @@ func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 	}, line), true
 }
 
-// askReady returns nil if the instance is ready. If another process answers on its port, it returns
-// errPortTaken.
+// askReady returns nil if the instance is ready. If another process responds on its port, it
+// returns errPortTaken.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -369,8 +369,8 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if the
-// instance does not report one.
+// use switches the instance to a strategy. It returns the TTL in milliseconds, or 0 if the instance
+// does not report one.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
@@ -380,7 +380,7 @@ func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, 
 	return now.LeaseMS, err
 }
 
-// Signal sends sig to the process of the instance.
+// Signal sends sig to the instance's process.
 func (in *Instance) Signal(sig syscall.Signal) error {
 	if in.theirs == nil {
 		return in.proc.Signal(sig)
@@ -390,8 +390,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Restart waits until the process of the instance has died, and starts it again. It makes three
-// attempts, because the port may still be in use. If the user started the instance, it does
+// Restart waits until the instance's process has died, and starts it again. It makes three
+// attempts, because the port may still be in use. If the user started the instance, Restart does
 // nothing.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
@@ -417,10 +417,10 @@ func (in *Instance) Restart(ctx context.Context) error {
 
 const (
 	restartTries = 3
-	portFreed    = 2 * time.Second // time within which another program usually releases a port
+	portFreed    = 2 * time.Second // how long another program usually needs to release a port
 )
 
-// startAgain starts the instance as soon as its port is free.
+// startAgain waits until the instance's port is free, and starts the instance.
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !proc.Taken(in.addr), nil })
 	if err == nil && !free {
@@ -448,8 +448,8 @@ func withStrategy(args []string, strategy string) []string {
 	return args
 }
 
-// Call makes an API call to the instance. It sends body as JSON and decodes the reply into answer.
-// Both may be nil.
+// Call makes an API call to the instance. It sends body as JSON and decodes the response into
+// answer. Both may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
 	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)

@@ -11,14 +11,14 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Migration is a step that prepares an empty database for a user's service.
+// Migration is one step that prepares an empty database for a user's service.
 type Migration struct {
 	text      string
 	statement string
 	command   Service // without words if the step is an SQL statement
 }
 
-// byService means that the service prepares the database itself, when its first instance starts.
+// byService means that the service prepares the database itself when its first instance starts.
 const byService = "service"
 
 // ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.
@@ -41,7 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command contains shell syntax, which would have no effect. s may be
+// noShell returns a hint if the command contains shell syntax, because no shell runs it. s may be
 // nil.
 func (s *Service) noShell() string {
 	if s == nil {
@@ -58,18 +58,18 @@ func (s *Service) noShell() string {
 	return ""
 }
 
-// misread returns a hint if a program quotes the address {db} in its output, probably because it
-// could not parse it. s may be nil.
+// misread returns a hint if a program quotes the {db} address in its output, probably because it
+// could not parse the address. s may be nil.
 func (s *Service) misread(output string) string {
 	quotes := strings.Contains(output, "@tcp(") || strings.Contains(output, "@tcp%28")
 	if s == nil || !quotes || !slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool { return strings.Contains(w, "{db}") }) {
 		return ""
 	}
-	return ". Only the MySQL driver of Go reads the address in {db}: use {postgres} for PostgreSQL, or {db_host}, {db_port} and so on for other drivers of MySQL"
+	return ". Only Go's MySQL driver can parse the address in {db}: use {postgres} for PostgreSQL, or {db_host}, {db_port} and so on for other MySQL drivers"
 }
 
-// wrongPassword returns a hint if the log says that the database has refused the user, and the
-// command does not contain the password of this user. s may be nil.
+// wrongPassword returns a hint if the log says that the database has refused a user whose password
+// is missing from the command. s may be nil.
 func (s *Service) wrongPassword(log string) string {
 	refused := map[string]string{"db": "Access denied for user", postgres: "password authentication failed"}
 	for name, text := range refused {
@@ -80,7 +80,7 @@ func (s *Service) wrongPassword(log string) string {
 	return ""
 }
 
-// Migrate prepares the database for a user's service, so it must be called before Equip.
+// Migrate prepares the database for a user's service. Call it before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// redisNoise lists Redis commands that cannot affect who wins an order, so tests do not inject
-// faults there.
+// redisNoise lists Redis commands that cannot affect who wins an order, so tests inject no faults
+// there.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
@@ -28,8 +28,7 @@ var selectNoise = []string{
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// The name of a key or a table may contain one of these words. They help to tell statistics from
-// business data.
+// These words in the name of a key or table help to tell statistics from business data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
 	// A name with one of these words belongs to statistics, unless it also contains one of
@@ -45,7 +44,7 @@ var (
 	nameWords = regexp.MustCompile(`[a-z]+`)
 )
 
-// statisticsVerbs lists commands that a service may use to record statistics.
+// statisticsVerbs lists commands with which a service may record statistics.
 var statisticsVerbs = []string{
 	"EXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "INCR", "INCRBY", "INCRBYFLOAT", "INSERT", "LPUSH", "LTRIM", "PEXPIRE", "PFADD", "PUBLISH", "RPUSH",
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
@@ -55,7 +54,7 @@ var statisticsVerbs = []string{
 var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
 
 // isNoise reports whether a request to the database or to Redis cannot affect who wins an order. In
-// its text, * stands for the id of the order.
+// text, * stands for the order ID.
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
@@ -67,8 +66,8 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
-// isStatistics reports whether the name of a key or table suggests that it contains only
-// statistics.
+// isStatistics reports whether a key or table seems to contain only statistics, judging by its
+// name.
 func isStatistics(verb, name string) bool {
 	words := nameWords.FindAllString(strings.ToLower(name), -1)
 	has := func(list []string) bool {

@@ -21,22 +21,22 @@ import (
 const (
 	probesAtOnce = 256
 	probeGivesUp = 3 * time.Second  // give up if all test requests fail for this long
-	probeWaits   = 10 * time.Second // how long to wait for an answer, in addition to a lease
+	probeWaits   = 10 * time.Second // how long to wait for a response, in addition to a TTL
 )
 
-var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a pool of connections or threads that is too small")
+var errSilent = errors.New("no instance answered in time. Grabs may be waiting for each other: look for a connection or thread pool that is too small")
 
-// IsProbe reports whether this driver only sends test requests after the load.
+// IsProbe reports whether this driver only sends the test requests after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders that no new driver can win or find taken within twice the lease
-// time. It sends test requests, and calls probed with the last driver and outcome of each order.
-// These calls may be concurrent.
+// StuckOrders finds orders that are stuck: within twice the TTL, no new driver can win the order or
+// find it taken. It sends test requests, and calls probed with each order's last driver and
+// outcome. These calls may be concurrent.
 //
-// An order whose test requests get no answer counts as stuck. If no order gets an answer,
+// An order whose test requests get no response counts as stuck. If no order gets a response,
 // StuckOrders returns an error instead.
 //
-// If reserved returns true for an order, the outcome "taken" counts only after two leases, because
+// If reserved returns true for an order, the outcome "taken" counts only after two TTLs, because
 // the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
@@ -44,7 +44,7 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	var (
 		mu            sync.Mutex
 		stuck, silent []int64
-		silence       error // the error of an order that got no answer
+		silence       error // the error for an order that got no response
 	)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(probesAtOnce)
@@ -72,8 +72,8 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 }
 
 // askUntilTold sends requests for an order from new test drivers, until one gets a final outcome.
-// After two lease times, it gives up and returns "busy". It returns errSilent if no instance
-// answers. The ids of the drivers differ by step.
+// After two TTLs, it gives up and returns "busy". If no instance responds, it returns errSilent.
+// Consecutive driver IDs differ by step.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -113,7 +113,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test request that got no clear answer. It adds a hint if the flags may
+// probeError describes a test request whose response was unclear. It adds a hint if the flags may
 // describe the user's service incorrectly.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
@@ -131,8 +131,8 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe sends a test request for an order, which does not wait for the lock. It returns an error
-// unless the outcome is grabbed, taken or busy.
+// probe sends a test request for an order, without waiting for the lock. It returns an error unless
+// the outcome is grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	a, m, err := in.Ask(ctx, id, driver)
 	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {
@@ -145,10 +145,10 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the id of a driver for test requests. The load never uses this id.
+// ProbeDriver returns a driver ID for test requests. The load never uses this ID.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask requests an order for a driver, without waiting for the lock. It returns the answer and its
+// Ask requests an order for a driver, without waiting for the lock. It returns the response and its
 // meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet

@@ -27,15 +27,14 @@ import (
 // Service is the command that starts one instance of the user's service.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that answers with a 2xx status as soon as an instance is ready. If it is
-	// empty, an instance is ready when it accepts connections.
+	// Ready is a path that returns a 2xx status as soon as an instance is ready. If it is empty, an
+	// instance is ready when it accepts connections.
 	Ready string
 	// Migrations prepare the database before the first instance starts.
 	Migrations []Migration
 }
 
-// placeholders lists the names that can appear in braces in the command of a service, such as
-// {port}.
+// placeholders lists the names that can appear in braces in a service's command, such as {port}.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
@@ -43,14 +42,14 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of a PostgreSQL database. If a command contains it, the
-// stack runs PostgreSQL.
+// postgres is the placeholder for a PostgreSQL URL. If a command contains it, the stack runs
+// PostgreSQL.
 const postgres = "postgres"
 
-// Placeholders lists all placeholders as text, for a message.
+// Placeholders returns a list of all placeholders, for a message.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
-// ParseService parses the command of a service in shell syntax. Environment variables such as
+// ParseService parses a service's command in shell syntax. Environment variables such as
 // PORT={port} may precede the command.
 func ParseService(text string) (s Service, err error) {
 	s, err = parseCommand(text, placeholders)
@@ -65,7 +64,7 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command, in which only the placeholders in names may appear. If the command
+// parseCommand parses a command, which may contain only the placeholders in names. If the command
 // is empty, the result has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
@@ -126,7 +125,7 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains a placeholder, or one that begins with its name, such
+// Uses reports whether the command contains this placeholder or one that begins with its name, such
 // as {redis_host} for redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
@@ -139,7 +138,7 @@ func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill replaces the placeholders in the command with the port and with the addresses of servers.
+// fill replaces the placeholders in the command with the port and the server addresses.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
@@ -175,7 +174,7 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 
 type database struct{ host, port, user, password, name string }
 
-// databaseAt parses the address of a MySQL or PostgreSQL database.
+// databaseAt parses a MySQL or PostgreSQL address.
 func databaseAt(dsn string) (d database, err error) {
 	if strings.HasPrefix(dsn, postgres+"://") {
 		u, err := url.Parse(dsn)
@@ -203,11 +202,10 @@ func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 // Started reports whether the fleet starts its instances itself.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout limits how long a service may take to start. It is long, because Java services
-// start slowly.
+// serviceTimeout is the start timeout for a service. It is long because Java services start slowly.
 const serviceTimeout = 2 * time.Minute
 
-// answers returns nil if an instance of a service is ready. If another program uses its port, it
+// answers returns nil if a service's instance is ready. If another program uses its port, it
 // returns errPortTaken.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
@@ -246,13 +244,13 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return outcome, err
 }
 
-// AwaitGrab waits until an instance answers two rounds of simultaneous requests for an order
-// without an error. After an outage, this shows that its connection pools work again. If this takes
-// longer than within, it returns an error.
+// AwaitGrab waits until an instance's connection pools work again after an outage. It sends rounds
+// of concurrent requests for an order until two rounds in a row succeed. If this takes too long,
+// it returns an error.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error
-	answered := 0 // rounds without an error in a row
+	answered := 0 // consecutive rounds without an error
 	ok, err := wait.Until(ctx, 20*time.Millisecond, within, func() (bool, error) {
 		var g errgroup.Group
 		bounded, cancel := context.WithTimeout(ctx, within)

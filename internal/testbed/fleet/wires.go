@@ -31,24 +31,24 @@ type wires struct {
 	database  string          // the name of the database in calls: mysql or postgres
 	holds     *control.Server // breakpoints for requests that pass through the proxies
 
-	statements    atomic.Int64 // number of statements that the database is now executing
+	statements    atomic.Int64 // number of statements that the database is executing now
 	lastStatement atomic.Int64 // when the database last replied, in Unix nanoseconds
 
 	mu            sync.Mutex
 	to            stack.Addresses // servers behind the proxies
-	order, driver int64           // the order and the driver for which the instance works; 0 if none
-	id            string          // id of the order in requests
+	order, driver int64           // the order and driver that the instance is handling; 0 if none
+	id            string          // the order ID in requests
 	// names contains the placeholders for numbers that may occur in requests, such as the port.
 	names        map[string]string
-	driverTexts  map[string]bool // texts of requests that name the driver, as seen in test runs before the load
-	idle         map[string]bool // requests that the instance also makes while it handles no orders
-	lastCall     time.Time       // time of the last request that was part of this work
-	questions    int             // number of requests for a result that the instance has not answered yet
+	driverTexts  map[string]bool // request texts that name the driver, as seen in test runs before the load
+	idle         map[string]bool // requests that the instance makes even while it handles no orders
+	lastCall     time.Time       // time of the last request for this order
+	questions    int             // number of pending requests for a result
 	lastQuestion time.Time       // when the last request for a result was sent
 }
 
-// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels, which report
-// the Redis proxy as the master.
+// newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
+// report the Redis proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}}
@@ -61,7 +61,7 @@ func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...
 		case server == tap.DB:
 			protocol = wire.MySQL
 		case server != "redis" && !strings.HasPrefix(server, "redlock-"):
-			continue // no placeholder passes the address of this server to a service
+			continue // no placeholder passes this server's address to a service
 		}
 		p, err := wire.Listen(wire.Config{
 			Server: server, Protocol: protocol, Say: tell,
@@ -116,32 +116,30 @@ func (w *wires) close() {
 	}
 }
 
-// watch says which order and driver the later requests of the instance are for. Driver 0 means any
-// driver, and order 0 means none. The map names contains placeholders for other numbers in the
-// requests.
+// watch sets the order and driver to which the instance's next requests belong. Driver 0 means any
+// driver, and order 0 means none. names contains placeholders for other numbers in the requests.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id, w.names, w.lastCall = order, driver, id, names, time.Now()
 }
 
-// When a client asks for the result of a grab, the service may query its servers. These constants
-// help to tell such queries from those of the grab itself.
+// When a client asks for a grab's result, the service may query its servers. These constants help
+// to tell such queries from the grab's own.
 const (
-	// quietForAsking is how long a service must send no request before the program asks for its
-	// result.
+	// quietForAsking is how long a service must be quiet before the program asks it for a result.
 	quietForAsking = 300 * time.Millisecond
-	// maxQuiet limits the wait for such a pause, because some services poll their servers all the
-	// time.
+	// maxQuiet limits the wait for such a pause, because some services poll their servers
+	// constantly.
 	maxQuiet = time.Second
 	// askFor is how long an instance may take to look up a result.
 	askFor = 250 * time.Millisecond
 )
 
-// ask waits until the service sends no more requests for this order. Later requests are taken as a
-// search for the result, until answered is called or askFor has passed.
+// ask waits until the service sends no more requests for this order. Until answered is called or
+// askFor has passed, later requests count as queries for the result.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
-	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
+	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error means only that the grab has ended
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.order != order || w.driver == 0 || time.Since(w.lastCall) > quietForAsking, nil
@@ -157,8 +155,8 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking implements load.Asking. It tells the proxies that a client is about to ask for the result
-// of a request. The caller must call answered when it has the result.
+// Asking implements load.Asking. It tells the proxies that a client is about to ask for a request's
+// result. The client must call answered when it has the result.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
 		if in.URL == of.Target && in.wires != nil {
@@ -168,8 +166,8 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	return func() {}
 }
 
-// tap forwards a request of an instance to the server. A breakpoint can pause the request if it is
-// part of the work on the watched order.
+// tap forwards an instance's request to the server. If the request belongs to the watched order, a
+// breakpoint can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
@@ -201,7 +199,7 @@ var (
 	hexDigits = regexp.MustCompile(`[0-9a-fA-F]+`)
 )
 
-// withoutIDs replaces the order's id with *, random values with #, and the numbers in names with
+// withoutIDs replaces the order ID with *, random values with #, and the numbers in names with
 // their placeholders. It also finds numbers inside words, but not inside long hexadecimal values
 // such as 61a7bc5f.
 func withoutIDs(text, order string, names map[string]string) string {
@@ -228,8 +226,8 @@ const (
 	ownPort   = "{port}"
 )
 
-// nameIDs returns a request's text without ids. It replaces a driver's id only in requests that are
-// known to contain one, from test runs with unmistakable driver ids.
+// nameIDs returns a request's text without IDs. It replaces a driver ID only in requests that are
+// known to contain one. Test runs with unmistakable driver IDs reveal these requests.
 func (w *wires) nameIDs(text string) string {
 	named := withoutIDs(text, w.id, w.names)
 	if strings.Contains(named, ownDriver) {
@@ -245,14 +243,14 @@ func (w *wires) nameIDs(text string) string {
 	return named
 }
 
-// call describes a request as part of the work on the watched order. The result ok is false if the
-// request cannot affect who wins the order.
+// call describes a request for the watched order. ok is false if the request cannot affect who wins
+// the order.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
 		name = w.database
 	}
-	name, _, _ = strings.Cut(name, "-") // use one name for all Redlock nodes, because a grab asks them at the same time
+	name, _, _ = strings.Cut(name, "-") // use one name for all Redlock nodes, because a grab contacts them at the same time
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor {
@@ -266,7 +264,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// isIdle reports whether the instance sends this request even if it handles no orders.
+// isIdle reports whether the instance sends this request even while it handles no orders.
 func (w *wires) isIdle(e wire.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -277,8 +275,8 @@ func (w *wires) isIdle(e wire.Event) bool {
 	return ok && w.idle[text]
 }
 
-// normalize removes ids and irrelevant commands from the text of a request. The result ok is false
-// if nothing is left.
+// normalize removes IDs and irrelevant commands from a request's text. ok is false if nothing is
+// left.
 func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	text = e.Text
 	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends EVAL if the server does not know the script
@@ -292,8 +290,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which requests an instance makes to grab an order. The list idle
-// contains the requests that it also makes when it handles no orders.
+// Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
+// requests that it makes even while it handles no orders.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -318,8 +316,8 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	}
 }
 
-// EndedByItself describes an instance of a user's service that has exited unexpectedly, or returns
-// "" if there is none.
+// EndedByItself describes a user's instance that has exited unexpectedly. If there is none, it
+// returns "".
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -329,8 +327,8 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not decode a connection, or returns "" if all of them were
-// decoded.
+// Unreadable explains why a proxy could not decode a connection. If all connections were decoded,
+// it returns "".
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -345,8 +343,8 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch says which order and driver the later requests of the instance are for. Driver 0 means any
-// driver, and order 0 means none. Without proxies, it does nothing.
+// Watch sets the order and driver to which the instance's next requests belong. Driver 0 means any
+// driver, and order 0 means none. Without proxies, Watch does nothing.
 func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
@@ -357,11 +355,11 @@ func (in *Instance) Watch(order, driver int64) {
 	})
 }
 
-// RouteTo connects the proxies of an instance to other servers.
+// RouteTo connects an instance's proxies to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have sent no statement to the database for a period of this
-// length. It returns false if that takes too long, or if the instances have no proxies.
+// AwaitQuiet waits until the instances have sent no database statement for the duration long. It
+// returns false if that takes longer than within, or if the instances have no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false

@@ -18,8 +18,8 @@ const (
 // ErrTooLarge means that a file exceeds its size limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a file. If the file is larger than limit, it returns ErrTooLarge. For
-// a device, the limit is at most Small.
+// Read returns a file's content, or ErrTooLarge if the file exceeds limit. For a device, the limit
+// is at most Small.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

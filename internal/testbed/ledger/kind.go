@@ -16,15 +16,15 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// kind describes how one kind of database differs from the others.
+// kind describes what is specific to one kind of database.
 type kind struct {
-	version string // query for the version of the database
+	version string // query for the database version
 	now     string // query for the number of seconds since 1970
 	product func(version string) string
 	// open returns a connection pool. If write is false, the caller only reads.
 	open func(dsn string, write bool) (*sql.DB, error)
 
-	idAsText  string // expression that converts a numeric column order_id to text
+	idAsText  string // expression that converts a numeric order_id column to text
 	backslash bool   // whether a backslash escapes the next character of a string
 	hash      bool   // whether a # starts a comment
 	dollar    bool   // whether $ quotes strings and starts placeholders
@@ -93,8 +93,8 @@ func openPostgres(dsn string, _ bool) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg), nil
 }
 
-// openSQLite opens a connection pool that can write only if write is true, because SQLite has no
-// read-only transactions.
+// openSQLite opens a connection pool. If write is false, the whole pool is read-only, because
+// SQLite has no read-only transactions.
 func openSQLite(dsn string, write bool) (*sql.DB, error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

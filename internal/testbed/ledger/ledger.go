@@ -28,24 +28,24 @@ type DB struct {
 	read  *sql.DB
 }
 
-// These errors mean that the database address is invalid, that the query is unsuitable, or that the
-// database does not answer.
+// These errors mean that the database address is invalid, the query is unsuitable, or the database
+// does not respond.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
 	ErrNoAnswer = errors.New("ledger: no answer from the database")
 )
 
-// Open connects to the database of dsn, which has one of these forms:
+// Open connects to a database. The DSN has one of these forms:
 //
 //	user:password@tcp(host:3306)/name
 //	postgres://user:password@host:5432/name
 //	sqlite:/path/file.db
 //
-// It runs the query once to check it. The query has either two placeholders, for the first and the
-// last order, or {orders}, which stands for a list of orders. Each row of the result has an order
-// and a driver. ids translates the ids of orders and drivers into numbers. If ids is nil, they are
-// already numbers. If the query is empty, only Exec and Version may be called.
+// Open runs the query once to check it. The query has either two placeholders, for the first and
+// the last order, or {orders}, which stands for a list of orders. Each result row has an order and
+// a driver. ids translates order and driver IDs into numbers. If ids is nil, they are already
+// numbers. If the query is empty, only Exec and Version may be called.
 func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error) {
 	k, err := kindOf(dsn)
 	if err != nil {
@@ -98,8 +98,8 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// ClockAhead returns how far this machine's clock is ahead of the database's clock. It asks several
-// times and uses the fastest answer, which is the most precise one.
+// ClockAhead returns how far this machine's clock is ahead of the database's. It asks several times
+// and uses the fastest response, because that is the most precise.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -115,7 +115,7 @@ func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, nil
 }
 
-// Ledger returns the winners of count orders with consecutive ids, beginning with first.
+// Ledger returns the winners of count orders with consecutive IDs, beginning with first.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -147,8 +147,8 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 // parameters.
 const mostListed = 500
 
-// rows runs the query and returns the winners that it finds. If a row belongs to an order that is
-// not from first to last, it returns ErrQuery.
+// rows runs the query and returns the winners that it finds. If a row's order is outside first to
+// last, it returns ErrQuery.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -187,8 +187,8 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// failed describes an error of the query. It adds a hint if PostgreSQL refused to compare a number
-// with a text.
+// failed describes a query error. It adds a hint if PostgreSQL refused to compare a number with a
+// text.
 func (d *DB) failed(err error) error {
 	hint := ""
 	if strings.Contains(err.Error(), "invalid input syntax for type") {
@@ -198,8 +198,8 @@ func (d *DB) failed(err error) error {
 }
 
 // numericHint returns a hint if the query compares {orders} with a numeric column, which it
-// recognizes by a value of that column. MySQL converts a text to a number by its first digits, so
-// such a query may return wrong orders.
+// recognizes by one of the column's values. MySQL converts a text to a number by its first digits,
+// so such a query may return wrong orders.
 func (d *DB) numericHint(id string) string {
 	if _, err := strconv.ParseInt(id, 10, 64); err != nil || !strings.Contains(d.query, orderList) {
 		return ""
@@ -207,7 +207,7 @@ func (d *DB) numericHint(id string) string {
 	return fmt.Sprintf(". {orders} is a list of texts: for a numeric column, write %s IN ({orders})", d.kind.idAsText)
 }
 
-// Exec runs SQL statements of the user in one transaction, for example to open orders.
+// Exec runs the user's SQL statements in one transaction, for example to open orders.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.kind.open(d.dsn, true)
 	if err != nil {
@@ -230,5 +230,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a driver, because the driver also returns them as errors.
+// silent discards a driver's log messages, because the driver also returns them as errors.
 var silent = log.New(io.Discard, "", 0)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// orderList is the placeholder for a list of order ids in a query.
+// orderList is the query placeholder for a list of order IDs.
 const orderList = "{orders}"
 
-// mark returns the placeholder for the nth parameter of a query: $n in PostgreSQL, and ? elsewhere.
+// mark returns the placeholder for a query's nth parameter: $n in PostgreSQL, and ? elsewhere.
 func (k kind) mark(n int) string {
 	if k.dollar {
 		return "$" + strconv.Itoa(n)
@@ -18,8 +18,8 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare converts the placeholders in the query to those of this database. It returns an error
-// unless the query is a single SELECT or WITH statement with two placeholders, or with {orders}.
+// prepare converts the query's placeholders to the ones that this database uses. It returns an
+// error unless the query is a single SELECT or WITH statement with two placeholders or {orders}.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -80,8 +80,8 @@ var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "F
 // aggregates lists functions that combine several rows into one, even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error if a word of the query may hide rows. To decide, it also looks at
-// the previous word and at the rest of the query.
+// refuseMerging returns an error if a word in the query may hide rows. To decide, it also looks at
+// the previous word and the rest of the query.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -90,7 +90,7 @@ func refuseMerging(before, word, rest string) error {
 		word += "()"
 	case !slices.Contains(merging, word), word == "UNION" && strings.HasPrefix(next, "ALL"):
 		return nil
-	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // here, the word is the name of a column
+	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // here, the word is a column name
 		return nil
 	case word == "GROUP":
 		word = "GROUP BY"
@@ -102,8 +102,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the first token of text, such as a word or a comment. If the token is
-// incomplete, the result exceeds the length of text.
+// token returns the length of text's first token, such as a word or a comment. If the token is
+// incomplete, the result exceeds len(text).
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

@@ -1,10 +1,10 @@
-// Package load sends grabs to the instances under test, with vegeta. A grab is a request in which a
-// driver tries to win an order. Each request is due at a fixed time, even if earlier ones have no
-// answer yet.
+// Package load uses vegeta to send grabs to the instances under test. A grab is a request in which
+// a driver tries to win an order. Each request is due at a fixed time, even if earlier ones have no
+// response yet.
 //
-// A Workload says which grabs are sent and when. A Plan sends them at a steady rate, and Bursts
-// sends groups on demand. Attack reports each result with its due time, so that latency can be
-// measured from the schedule (without coordinated omission). Start at Attack.
+// A Workload determines which grabs are sent and when. A Plan sends them at a steady rate, and
+// Bursts sends groups on demand. Attack reports each result with its due time, so that latency can
+// be measured from the schedule (without coordinated omission). Start at Attack.
 package load
 
 import (
@@ -24,16 +24,16 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Config says how large and how fast a load is.
+// Config determines the size and rate of a load.
 type Config struct {
 	Orders     int
-	Drivers    int           // number of drivers for each order
+	Drivers    int           // drivers per order
 	Rate       float64       // requests/s over all instances; 0 sends all at once
-	Together   bool          // whether to send the requests for one order at the same time
-	Duration   time.Duration // replaces Orders: opens as many orders as this time needs at Rate
-	Timeout    time.Duration // limit for one request
+	Together   bool          // whether to send all requests for an order at the same time
+	Duration   time.Duration // replaces Orders: opens as many orders as Rate needs in this time
+	Timeout    time.Duration // timeout for one request
 	MaxWorkers int           // largest number of requests in flight
-	Shape      *target.Shape // how to send a grab; nil means the calls of grabsvc
+	Shape      *target.Shape // how to send a grab; nil means grabsvc's calls
 	Trace      *trace.Tracer // traces each request; may be nil
 	Asking     Asking        // called before each request for a result; may be nil
 }
@@ -67,8 +67,8 @@ type noRate struct{}
 // Rate returns 0, because vegeta needs a rate only for plots.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. After every result, it calls each with the time at
-// which the request was due. These calls are not concurrent. When ctx ends, Attack cancels running
+// Attack sends the workload's requests. After every result, it calls each with the time at which
+// the request was due. These calls are not concurrent. When ctx ends, Attack cancels running
 // requests and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
@@ -109,8 +109,8 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	return context.Cause(ctx)
 }
 
-// targeter turns requests into vegeta's targets. It stores the order and the driver in the fragment
-// of the URL, which vegeta records but HTTP clients do not send.
+// targeter turns requests into vegeta targets. It stores the order and driver in the URL fragment,
+// which vegeta records but HTTP clients do not send.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -133,7 +133,7 @@ func (r Request) URL(path []byte) string {
 	return string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
 }
 
-// ParseRequest restores a Request from the URL that its method URL returned.
+// ParseRequest restores a Request from the URL that Request.URL returned.
 func ParseRequest(url string) (Request, error) {
 	var r Request
 	at := max(0, strings.LastIndexByte(url, '#'))
@@ -151,7 +151,7 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace for each request, and passes it on in the trace
+// traced returns a transport that starts a trace for each request, and passes the trace on in
 // headers.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {

@@ -34,8 +34,8 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp closes the connection of a running request, like a client that gives up. The result of the
-// request is a timeout.
+// HangUp closes a running request's connection, like a client that gives up. The request's result
+// is a timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,7 +44,7 @@ func (b *Bursts) HangUp(r Request) {
 	}
 }
 
-// through returns a RoundTripper whose requests HangUp can cancel.
+// through returns a RoundTripper that lets HangUp cancel its requests.
 func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
@@ -64,7 +64,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f, so that any function of this type is an http.RoundTripper.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End says that there will be no more requests, so that Attack returns after the last result.
+// End ends the workload, so that Attack returns after the last result.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

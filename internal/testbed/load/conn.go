@@ -16,21 +16,20 @@ import (
 
 // These are the reasons why a request gets no reply.
 const (
-	Interrupted = "interrupted" // the attack ended before the answer
+	Interrupted = "interrupted" // the attack ended before the response
 	Timeout     = "timeout"
 	Refused     = "refused" // the server did not receive the request
 	Reset       = "reset"   // the server may have received the request
 	Other       = "other"
 )
 
-// failureNamer adds the reason for a failure to the error text, because the text is all that vegeta
-// keeps.
+// failureNamer adds the reason for a failure to the error text, because vegeta keeps only the text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
 }
 
-// RoundTrip sends a request. If this fails, it adds the reason to the error.
+// RoundTrip sends a request. If it fails, RoundTrip adds the reason to the error.
 func (n failureNamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := n.RoundTripper.RoundTrip(req)
 	if err != nil {
@@ -56,7 +55,7 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf extracts the reason for a failure from the error text of a result.
+// FailureOf extracts the reason for a failure from a result's error text.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
@@ -69,8 +68,8 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns keeps track of the connections of an attack, so that cut can close all of them. This is
-// cheaper than a context for each request.
+// conns tracks an attack's connections, so that cut can close all of them. Tracking is cheaper than
+// a context for each request.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}

@@ -14,37 +14,36 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These constants limit the pause before the next request for the same result. The pause doubles
-// each time.
+// These constants limit the backoff between requests for the same result. The pause doubles each
+// time.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// Asking is called before a client asks for the result of an earlier request. It may delay the client,
-// for example while a test has stopped the work of that request. The client calls answered when it has
-// the answer. If Asking is nil, it is not called.
+// Asking is called before a client asks for the result of an earlier request. It can delay the
+// client, for example while a test has stopped that request's work. The client calls answered when
+// it has the response. If Asking is nil, it is not called.
 type Asking func(ctx context.Context, of Request) (answered func())
 
-// ResultError means that a service has accepted a request, but its result could not be obtained. It
-// hides the cause, because callers could conclude from it that the grab did not happen.
+// ResultError means that a service has accepted a request, but the client could not get the result.
+// It hides the cause, because callers could wrongly conclude from it that the grab did not happen.
 type ResultError struct {
 	text string
-	over error // context.DeadlineExceeded if the time for the result was over; nil otherwise
+	over error // context.DeadlineExceeded if the wait for the result timed out; nil otherwise
 }
 
-// Error says what is wrong with the answer, or with the request for the result.
+// Error describes what is wrong with the response, or with the request for the result.
 func (e *ResultError) Error() string { return e.text }
 
-// Timeout reports whether the time for the result was over.
+// Timeout reports whether the wait for the result timed out.
 func (e *ResultError) Timeout() bool { return e.over != nil }
 
-// Unwrap returns the error of the context if the time for the result was over.
+// Unwrap returns the context error if the wait for the result timed out.
 func (e *ResultError) Unwrap() error { return e.over }
 
-// Decide returns a RoundTripper for services that answer a request before its result is known. It
-// asks for the result until it gets one or the context of the request ends. It does not change
-// other requests.
+// Decide returns a RoundTripper for services that respond before the result is known. It polls for
+// the result until it gets one or the request's context ends. Other requests pass unchanged.
 func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -66,7 +65,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		if !undecided {
 			return resp, nil
 		}
-		if err != nil { // the answer does not say where the result will be
+		if err != nil { // the response does not say where the result will be
 			return nil, &ResultError{text: err.Error()}
 		}
 		resp, last, err := askForResult(next, req, at, shape, func() func() { return asking(req.Context(), r) })
@@ -75,7 +74,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 			return resp, nil
 		case errors.Is(ended, context.DeadlineExceeded):
 			at, _, _ = strings.Cut(at, "#") // remove the order and the driver, which Request.URL has added
-			return nil, &ResultError{fmt.Sprintf("GET %s answered %s until the time-out of %v", at, last, time.Since(began).Round(time.Second/10)), ended}
+			return nil, &ResultError{fmt.Sprintf("GET %s answered %s until the timeout of %v", at, last, time.Since(began).Round(time.Second/10)), ended}
 		case ended != nil:
 			return nil, ended
 		default:
@@ -84,9 +83,9 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 	})
 }
 
-// askForResult asks a service for the result of a request until there is one. The URL at may be
-// relative. Each attempt is announced with asking, and the function that asking returns is called
-// after the response. last describes the last answer without a result.
+// askForResult polls a service for a request's result until there is one. The URL at may be
+// relative. It calls asking before each attempt, and the returned function after the response. last
+// describes the last response without a result.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (resp *http.Response, last string, err error) {
 	last = "nothing"
 	question := grab.Clone(grab.Context())

@@ -29,7 +29,7 @@ func newHistogram(digits int) Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), digits)}
 }
 
-// Add records a latency. If the latency is out of range, it records the nearest limit.
+// Add records a latency. It clamps a latency that is out of range.
 func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
@@ -46,9 +46,9 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time, by comparing latencies that count from the
-// planned and from the actual send time. Requests were late if the P99 of scheduled is more than 10
-// % above that of sent.
+// Held reports whether requests were sent on time. scheduled counts latencies from the planned send
+// time, and sent from the actual one. Requests were late if the P99 of scheduled is more than 10 %
+// above the P99 of sent.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
 // At returns the nth shortest latency, or 0 if there is none.
@@ -59,7 +59,7 @@ func (l Histogram) At(n float64) time.Duration {
 	return time.Duration(l.h.ValueAtQuantile(100*n/float64(l.h.TotalCount()))) * time.Microsecond
 }
 
-// quantile returns a quantile of the latencies in milliseconds, or nil if nothing was recorded.
+// quantile returns a latency quantile in milliseconds, or nil if nothing was recorded.
 func (l Histogram) quantile(share float64) *float64 {
 	if l.h.TotalCount() == 0 {
 		return nil

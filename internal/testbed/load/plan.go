@@ -13,7 +13,7 @@ import (
 // seed.
 type Plan struct {
 	targets []string // base URLs of the instances
-	first   int64    // id of the first order
+	first   int64    // ID of the first order
 	orders  []int32  // the orders in random sequence, as offsets from first
 	drivers int
 	seed    uint64
@@ -26,15 +26,14 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share is a part of a plan, which consists of every Count-th request, beginning with the request
-// at Index.
+// Share is a part of a plan: every Count-th request, beginning with the one at Index.
 type Share struct{ Index, Count int }
 
-// at returns the position of request n of the share in the whole plan.
+// at returns the position in the whole plan of the share's request n.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
-// NewPlan returns a plan for orders with consecutive ids, beginning with first. Drivers are
-// numbered from 1.
+// NewPlan returns a plan for orders with consecutive IDs, beginning with first. Driver numbers
+// start at 1.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
@@ -97,8 +96,7 @@ func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer returns a pacer that spaces the requests so that all shares together have the rate
-// cfg.Rate.
+// pacer returns a pacer that spaces the requests so that all shares together reach cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -107,7 +105,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, p, ctx, timer, interval, cfg.Together}
 }
 
-// openLoop is a pacer with a fixed schedule, which does not depend on when earlier requests end.
+// openLoop is a pacer with a fixed schedule. It does not wait for earlier requests to end.
 type openLoop struct {
 	noRate
 	plan     *Plan
@@ -134,11 +132,11 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// late returns how long after the first driver of an order its driver k arrives. Three quarters of
-// the drivers arrive together, to reveal races. The others arrive while an earlier driver may be at
-// work, because some locks let a late driver in: for example, a lock of a database session that the
-// late driver gets from a pool. The length of the work is unknown, so each of them waits twice as long
-// as the one before.
+// late returns how long after an order's first driver its driver k arrives. Three quarters of the
+// drivers arrive together, to reveal races. The others arrive while an earlier driver may be at
+// work, because some locks let a late driver in: for example, if the late driver gets the holder's
+// database session from a pool. The length of the work is unknown, so each late driver waits twice
+// as long as the one before.
 func (p openLoop) late(k int) time.Duration {
 	drivers := p.plan.drivers
 	if k < drivers-drivers/4 {
@@ -147,8 +145,8 @@ func (p openLoop) late(k int) time.Duration {
 	return time.Duration(drivers) * p.interval >> (drivers - k)
 }
 
-// Pace sleeps until the next request is due. It does so itself, because the sleep in vegeta may end
-// a millisecond late, which would increase the latency.
+// Pace sleeps until the next request is due. It does not leave this to vegeta, whose sleep may end
+// a millisecond late and so increase the measured latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= uint64(p.plan.Requests()) || p.ctx.Err() != nil || p.plan.isEnded() {
 		return 0, true

@@ -4,14 +4,14 @@ import (
 	"time"
 )
 
-// OverTime contains latencies in time slices of equal length. A request belongs to the slice in
-// which it was due.
+// OverTime contains latencies in equal time slices. A request belongs to the slice in which it was
+// due.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
-	N       []int      `json:"n"` // number of requests in each slice
+	N       []int      `json:"n"` // requests per slice
 	P50     []*float64 `json:"p50"`
 	P99     []*float64 `json:"p99"`
-	SentP50 []*float64 `json:"sent_p50"` // measured from the actual time of sending
+	SentP50 []*float64 `json:"sent_p50"` // measured from the actual send time
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
@@ -25,15 +25,15 @@ type Series struct {
 	slices []slice
 }
 
-// slice contains the latencies of one time slice. The field scheduled counts from the planned send
-// time, and sent from the actual one.
+// slice contains the latencies in one time slice. scheduled counts from the planned send time, and
+// sent from the actual one.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
 // Add records a request that was due at this time after the start, with its latencies from the
-// planned and from the actual send time.
+// planned and the actual send time.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {

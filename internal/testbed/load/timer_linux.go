@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer sleeps more precisely than a timer of the Go runtime, which may be a millisecond late. It
-// uses a timerfd, because that does not block a thread.
+// timer sleeps more precisely than a Go runtime timer, which may be a millisecond late. It uses a
+// timerfd, because a timerfd does not block a thread.
 type timer struct {
 	fd   int
 	file *os.File

@@ -9,8 +9,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer sleeps only as precisely as a timer of the Go runtime. There is a more precise one for
-// Linux.
+// timer is only as precise as a Go runtime timer. Linux has a more precise one (timer_linux.go).
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }

@@ -10,7 +10,7 @@ import (
 )
 
 // Barrier holds a child process back until Lift is called, and then lets it become its real
-// program. If this process dies before, the child exits.
+// program. If this process dies before that, the child exits.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -30,7 +30,7 @@ func NewBarrier() (*Barrier, error) {
 }
 
 // Command returns a command that starts self with the argument command. The new process must call
-// [PassBarrier], so that it becomes the program at path after Lift.
+// [PassBarrier] to become the program at path after Lift.
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}

@@ -14,7 +14,7 @@ const (
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The system does not use such a port for
+// FreeAddr returns a loopback address with a free port. The system does not use that port for
 // outgoing connections, so a killed server can restart there. Two callers may get the same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
@@ -33,7 +33,7 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Taken reports whether another process listens on addr, so that this process cannot.
+// Taken reports whether addr is unavailable because another process listens on it.
 func Taken(addr string) bool {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -44,7 +44,7 @@ func Taken(addr string) bool {
 }
 
 // ephemeral returns the first port of the system's range for outgoing connections. If the system
-// does not report the range, it returns the default of Linux.
+// does not report the range, it returns the Linux default.
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var first, last int

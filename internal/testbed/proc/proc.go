@@ -25,7 +25,7 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 	return cmd.SysProcAttr
 }
 
-// Signal sends a signal to every process in the group that the process pid leads.
+// Signal sends a signal to every process in the group whose leader is pid.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
 // KillRest kills the processes that are left in a process group after its leader has ended.
@@ -46,11 +46,11 @@ func CPUTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// firstPassed is the file descriptor that a child process uses for the first of its ExtraFiles.
+// firstPassed is the file descriptor of a child process's first ExtraFile.
 const firstPassed = 3
 
-// Passed returns the n files that the parent of this process passed to it through ExtraFiles.
-// Children of this process do not inherit them.
+// Passed returns the n files that this process's parent passed to it through ExtraFiles. Children
+// of this process do not inherit them.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {
@@ -64,11 +64,11 @@ func Passed(n int) []*os.File {
 var (
 	ErrGone    = errors.New("the process does not exist or has ended")
 	ErrForeign = errors.New("the process belongs to another user, so this program may not stop it")
-	ErrSelf    = errors.New("this is the process of loadgen itself")
+	ErrSelf    = errors.New("this is loadgen's own process")
 )
 
-// Find returns the process with this id, provided that the current user may signal it. On most
-// systems, the result stays valid even if another process gets the same id later.
+// Find returns the process with this ID, if the current user may signal it. On most systems, the
+// result never refers to a later process with the same ID.
 func Find(pid int) (*os.Process, error) {
 	if pid == os.Getpid() {
 		return nil, ErrSelf
@@ -89,7 +89,7 @@ func Find(pid int) (*os.Process, error) {
 }
 
 // ContinueAtEnd makes sure that paused processes resume (SIGCONT) when this process ends, even if
-// it is killed. The function done resumes them immediately.
+// it is killed. done resumes them immediately.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
 	for _, pid := range pids {
@@ -102,7 +102,7 @@ func ContinueAtEnd(pids []int) (done func() error, err error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("proc: cannot start the helper that continues stopped processes at the end: %w", err)
+		return nil, fmt.Errorf("proc: cannot start the helper that resumes stopped processes at the end: %w", err)
 	}
 	return func() error {
 		_ = alive.Close() // fails only if the helper has already ended

@@ -12,22 +12,22 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system send SIGTERM to the child when the thread that starts it ends, at
-// the latest at the end of this process.
+// EndWithParent makes the system send SIGTERM to the child when the thread that started it ends,
+// which happens at the latest when this process ends.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name that tools such as ps show for this process.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
-// BootID returns an id that changes at each boot. If it has changed, recorded process ids have lost
-// their meaning.
+// BootID returns an ID that changes at each boot. If it has changed, recorded process IDs are no
+// longer valid.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))
 }
 
-// StartTime returns the start time of a process as text. The text has no fixed format, but
-// identifies the process together with its id. It returns false if there is no such process.
+// StartTime returns a process's start time as text. The text has no fixed format, but together with
+// the process ID, it identifies the process. It returns false if there is no such process.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -42,10 +42,10 @@ func StartTime(pid int) (string, bool) {
 	return string(fields[19]), true
 }
 
-// Listens reports whether a process in this process group listens on a TCP port. The result known
-// is false if that cannot be determined.
+// Listens reports whether a process in this process group listens on a TCP port. If this cannot be
+// determined, known is false.
 func Listens(group, port int) (listens, known bool) {
-	sockets := map[string]bool{} // keys have the form of the links in /proc/PID/fd
+	sockets := map[string]bool{} // keys have the same form as the links in /proc/PID/fd
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// EndWithParent does nothing, because this system cannot signal a child process at the end of its
-// parent.
+// EndWithParent does nothing, because this system cannot signal a child process when its parent
+// ends.
 func EndWithParent(*exec.Cmd) {}
 
 // SetTitle does nothing, because a process cannot change its name on this system. On Linux, a title
 // protects helper processes from commands such as pkill grabsvc.
 func SetTitle(string) error { return nil }
 
-// BootID returns "", because this system has no id that changes with each boot. A later run then
-// cannot know whether the system has started again since.
+// BootID returns "", because this system has no ID that changes at each boot. So a later run cannot
+// tell whether the system has rebooted.
 func BootID() string { return "" }
 
-// StartTime returns the start time of a process as text. The text has no fixed format, but
-// identifies the process together with its id. It returns false if there is no such process.
+// StartTime returns a process's start time as text. The text has no fixed format, but together with
+// the process ID, it identifies the process. It returns false if there is no such process.
 func StartTime(pid int) (string, bool) {
 	out, err := exec.Command("ps", "-o", "stat=", "-o", "lstart=", "-p", strconv.Itoa(pid)).Output()
 	state, began, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
@@ -31,6 +31,5 @@ func StartTime(pid int) (string, bool) {
 	return strings.TrimSpace(began), true
 }
 
-// Listens would report whether a process of a process group listens on a port. It always returns
-// known false, because only Linux says which process listens.
+// Listens always returns known false, because only Linux reveals which process listens on a port.
 func Listens(pgid, port int) (listens, known bool) { return false, false }

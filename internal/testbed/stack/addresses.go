@@ -12,7 +12,7 @@ import (
 
 // Addresses contains the addresses of the servers that an instance uses.
 type Addresses struct {
-	DSN       string   // the database: "sqlite:PATH", a DSN of go-sql-driver/mysql, or the URL of a PostgreSQL; may be empty
+	DSN       string   // the database: "sqlite:PATH", a DSN of go-sql-driver/mysql, or a PostgreSQL URL; may be empty
 	Redis     string   // one address, or several separated by commas; empty if not needed or if Sentinel is set
 	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR means the master that the Sentinel at ADDR calls NAME
 	ZooKeeper []string // addresses of the ensemble; nil if not needed
@@ -22,8 +22,7 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour replaces the address of a server with that of a proxy, so that connections go through the
-// proxy.
+// Detour replaces a server's address with a proxy's, so that connections go through the proxy.
 type Detour interface{ detour(*Addresses) }
 
 // Via returns a copy of the addresses with the detours applied.
@@ -35,7 +34,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour that replaces the address of the server with Addr.
+// Way is a Detour that replaces the address of Server with Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -44,9 +43,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of returns the address of a server, or "" if the stack does not run that server. If Sentinels
-// watch the server, the result has the form NAME@ADDR, with the master's name and a Sentinel's
-// address.
+// Of returns a server's address, or "" if the stack does not run that server. If Sentinels watch
+// the server, the result is NAME@ADDR instead: the master's name and a Sentinel's address.
 func (a Addresses) Of(server string) string {
 	place := a.place(server)
 	switch {
@@ -61,8 +59,8 @@ func (a Addresses) Of(server string) string {
 	}
 }
 
-// Dial connects to a server. If Sentinels watch the server, it asks a Sentinel for the address of
-// the master.
+// Dial connects to a server. If Sentinels watch the server, it first asks a Sentinel for the
+// master's address.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)
 	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
@@ -78,14 +76,13 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is the name of a server, with a pointer through which its address can be changed.
+// place is a server name with a pointer to the server's address, so that Detours can change it.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that consist of one process. For the database, the pointer leads to
-// the DSN.
+// places returns the servers that consist of one process. The database's pointer leads to its DSN.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {
@@ -106,8 +103,8 @@ func (a *Addresses) places() []place {
 	return all
 }
 
-// place returns a pointer to the address of a server, or to the DSN if the server is the database.
-// If the stack does not run that server, it returns nil.
+// place returns a pointer to a server's address, or to the DSN for the database. If the stack does
+// not run that server, it returns nil.
 func (a *Addresses) place(server string) *string {
 	return catalog.First(a.places(), func(p place) bool { return p.server == server }).addr
 }
@@ -131,25 +128,24 @@ func (s *Stack) Servers() []string {
 	return catalog.Map(s.places(), func(p place) string { return p.server })
 }
 
-// address returns the address of a server. It returns an error if faults cannot be injected into
-// this server.
+// address returns a server's address, or an error if faults cannot be injected into this server.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
 		return "", fmt.Errorf("%w: faults are never injected into servers of the external stack: use -stack local", ErrRefused)
 	}
 	if server == "redis" && s.Topology != nil {
-		return "", fmt.Errorf("%w: the Redis of this stack has several servers, and this fault needs a single one: use -redis-topology %s", ErrRefused, catalog.SingleRedis)
+		return "", fmt.Errorf("%w: this stack's Redis has several servers, but this fault needs a single one: use -redis-topology %s", ErrRefused, catalog.SingleRedis)
 	}
 	if addr := s.Of(server); addr != "" {
 		return addr, nil
 	}
 	if server == "db" && s.DSN != "" {
-		return "", fmt.Errorf("%w: the database of the embedded stack is a file, not a server: use -stack local", ErrRefused)
+		return "", fmt.Errorf("%w: the embedded stack's database is a file, not a server: use -stack local", ErrRefused)
 	}
 	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }
 
-// dsnAddr returns the host and the port in the DSN of a database server.
+// dsnAddr returns the host and port in a database server's DSN.
 func dsnAddr(dsn string) string {
 	if isPostgres(dsn) {
 		_, rest, _ := strings.Cut(dsn, "@")

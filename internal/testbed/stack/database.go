@@ -20,7 +20,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
 )
 
-// databaseName is the name of the database and of its user.
+// databaseName names both the database and its user.
 const databaseName = "grablab"
 
 // initSQL creates the database and its user. Each statement must be on one line, because MySQL
@@ -30,7 +30,7 @@ CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL server. By default, the server writes every commit to
+// serveDatabase starts a new MariaDB or MySQL server. By default, the server syncs every commit to
 // disk.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
@@ -63,8 +63,8 @@ func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + d
 // ErrInUse means that LockTable could not lock the table because of an open transaction.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table, but no reads, until the returned Heal is called. It waits
-// for open transactions, but at most lockTableWait.
+// LockTable blocks all writes to a table until the returned Heal is called. Reads still work. It
+// first waits for open transactions, but at most lockTableWait.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase is like askDatabase, but also compares the server's process id with pid. It
-// returns an error if another process has taken the port.
+// askOwnDatabase is like askDatabase, but returns an error if the server's process ID is not pid,
+// because then another process has taken the port.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists what the embedded stack does not support, in words for an error message.
+// notEmbedded lists what the embedded stack does not support, as phrases for an error message.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -68,8 +68,8 @@ func (s *Stack) mini(server string) *miniredis.Miniredis {
 	return s.minis[server]
 }
 
-// miniVersion returns the name and version of miniredis. In a test binary, the version is missing,
-// because there is no build information.
+// miniVersion returns the name and version of miniredis. A test binary has no build information, so
+// the version is missing there.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

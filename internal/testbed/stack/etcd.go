@@ -43,8 +43,8 @@ func etcdServer(exe, dir string) server {
 
 const etcdAnswer = time.Second
 
-// askEtcd returns the version and the name of an etcd server. To check that the server has a
-// leader, it also reads a key.
+// askEtcd returns an etcd server's version and name. It also reads a key, because that succeeds
+// only if the server has a leader.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

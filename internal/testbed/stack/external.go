@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout limits how long startExternal waits for the answers of all servers.
+// pingTimeout limits how long startExternal waits for all servers to respond.
 const pingTimeout = 5 * time.Second
 
 // startExternal checks that the user has given an address for every server, and that all of them
-// answer.
+// respond.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
 		return fmt.Errorf("%w: a chosen strategy needs a server whose address is missing: add %s", ErrRefused, flags)
@@ -71,8 +71,8 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered returns the address of a Redis server. If the server belongs to a Cluster, it returns
-// the addresses of all masters.
+// clustered returns a Redis server's address. If the server belongs to a Cluster, it returns the
+// addresses of all masters instead.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -110,7 +110,7 @@ func redisAddrs(cfg Config) []string {
 	return catalog.Map(cfg.Sentinel, func(addr string) string { return watchedName(cfg.SentinelMaster, addr) })
 }
 
-// externals lists the flags for the addresses of servers, by kind of server.
+// externals lists the flags for server addresses, by kind of server.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool

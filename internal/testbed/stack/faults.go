@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startedServer returns how a server was started, so that it can be started again in the same way.
+// startedServer returns the description from which a server was started, for a restart.
 func (s *Stack) startedServer(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
 }
 
-// Kill kills a server, as a power failure would, and waits until its connections are closed.
+// Kill kills a server as abruptly as a power failure, and waits until its connections are closed.
 func (s *Stack) Kill(server string) error {
 	if _, err := s.address(server); err != nil {
 		return err
@@ -56,8 +56,8 @@ func (s *Stack) Restart(ctx context.Context, server string) error {
 //go:embed jump.lua
 var jumpLua string
 
-// Jump makes the keys of a Redis server expire earlier by d, as if its clock had been set forward.
-// The server's reply to TIME does not change.
+// Jump makes a Redis server's keys expire earlier by d, as if its clock had jumped ahead. However,
+// the server's reply to TIME does not change.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {
@@ -74,14 +74,14 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 	return nil
 }
 
-// Fill lowers the memory limit of a Redis server, so that writes fail with an OOM error but no keys
-// are lost. The returned Heal restores the old limit.
+// Fill lowers a Redis server's memory limit, so that writes fail with an OOM error but no keys are
+// lost. The returned Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict briefly lowers the memory limit of a Redis server, so that it evicts all keys. The server
-// keeps its connections and loaded scripts.
+// Evict briefly lowers a Redis server's memory limit, so that it evicts all keys. Unlike a restart,
+// this keeps connections and loaded scripts.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis server below its current use, together with an eviction
+// exhaust sets a Redis server's memory limit below its current use, together with an eviction
 // policy. The returned Heal restores both.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was map[string]string
@@ -127,7 +127,7 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis server. It returns an error if this server's memory
+// withRedis calls do with a client for a Redis server. It returns an error if the server's memory
 // limit cannot be changed.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
@@ -135,7 +135,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	case err != nil:
 		return err
 	case s.Kind == Embedded:
-		return fmt.Errorf("%w: the Redis of the embedded stack has no memory limit: use -stack local", ErrRefused)
+		return fmt.Errorf("%w: the embedded stack's Redis has no memory limit: use -stack local", ErrRefused)
 	case !isRedis(server):
 		return fmt.Errorf("%w: %s has no memory limit: choose a Redis server", ErrRefused, server)
 	}

@@ -11,24 +11,24 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Direction says whether a fault affects requests, replies or both.
+// Direction selects whether a fault affects requests, replies or both.
 type Direction int
 
-// These are the directions of data through a proxy.
+// These are the directions in which data passes through a proxy.
 const (
 	BothWays Direction = iota
-	ToServer           // the direction of requests
-	ToClient           // the direction of replies
+	ToServer           // requests
+	ToClient           // replies
 )
 
 // rule says what a proxy does with data in one direction. The zero rule just forwards everything.
 type rule struct {
-	drop            bool // whether bytes are lost; the end of a connection still arrives
-	hold            bool // whether bytes and the end of a connection wait until the rule changes
+	drop            bool // whether bytes are lost; a connection close still arrives
+	hold            bool // whether bytes and connection closes wait until the rule changes
 	latency, jitter time.Duration
 
-	// lose makes the proxy drop one reply and reset its connection. The function after selects the
-	// request whose reply is dropped, which is the second one if after is nil.
+	// lose makes the proxy drop one reply and reset its connection. after selects the request whose
+	// reply is dropped. If after is nil, that is the second request.
 	lose  bool
 	after func(request []byte) bool
 }
@@ -60,8 +60,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits until the rule lets data through, and returns that rule. A delay counts from the time
-// at which the data arrived. If ctx ends first, it returns a rule that drops the data.
+// pass waits until the rule lets data through, and returns that rule. A delay starts when the data
+// arrives. If ctx ends first, pass returns a rule that drops the data.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()

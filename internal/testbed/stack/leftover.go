@@ -16,17 +16,17 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// These are names in the temporary folder of a run, with which a later run can clean up after a
-// killed one. A helper process locks lockFile and lists the run's processes in childrenFile. If the
-// lock is free, the run is dead, and its processes are ended.
+// With these files in a run's temporary folder, a later run can clean up after a killed one. A
+// helper process locks lockFile and lists the run's processes in childrenFile. If the lock is free,
+// the run is dead, so the later run ends these processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
 	childrenFile = "children"
 )
 
-// makeDir creates and locks the folder of a run. Until the lock is held, the folder name begins
-// with a dot, so that other runs do not remove the folder.
+// makeDir creates and locks a run's folder. Until it holds the lock, the folder name begins with a
+// dot, so that other runs do not remove the folder.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
@@ -43,8 +43,8 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	return dir, lock, nil
 }
 
-// noteChildren writes down the ids and start times of processes. If this process is killed, a later
-// run ends those processes.
+// noteChildren saves process IDs and start times. If this process is killed, a later run reads them
+// to end those processes.
 func noteChildren(dir string, watched map[int]string) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, proc.BootID())
@@ -54,7 +54,7 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads what noteChildren wrote. After a reboot, it returns nil, because the ids may now
+// children reads what noteChildren wrote. After a reboot, it returns nil, because the IDs may now
 // belong to other processes.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
@@ -76,8 +76,8 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers ends the processes of runs that were killed, and removes their folders. It
-// recognizes such runs because their lock files are not locked.
+// clearLeftovers cleans up after killed runs: it ends their processes and removes their folders. A
+// run was killed if its folder exists but its lock file is not locked.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

@@ -67,8 +67,8 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes how to start a Redis server without persistence, which loses all data when
-// it restarts.
+// redisServer describes how to start a Redis server without persistence, so a restart loses all
+// data.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -89,14 +89,14 @@ type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
-	// quit is the signal that ends this server as abruptly as SIGKILL ends others. 0 means SIGKILL.
+	// quit is the signal that ends this server abruptly. 0 means SIGKILL.
 	quit syscall.Signal
 	// ask returns nil if the server is ready, and errPortTaken if another process uses the port.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how many ports to try, because another process may take a free port before the
-// server can use it.
+// portTries is how many ports to try. One is not enough, because another process may take a free
+// port before the server can use it.
 const portTries = 5
 
 // serve starts a server and waits until the server is ready. If the argument at is empty, the server
@@ -145,7 +145,7 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	if strings.Contains(tail, "ddress already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	return info, fmt.Errorf("stack: %s: %s: %w: make sure that this program starts by itself, or put another one on PATH\nits last lines:\n%s",
+	return info, fmt.Errorf("stack: %s: %s: %w: make sure that this program starts on its own, or put another one on PATH\nits last lines:\n%s",
 		srv.name, srv.exe, err, cmp.Or(tail, "(the program printed nothing)"))
 }
 
@@ -153,8 +153,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask again and again, until it returns nil or errPortTaken. It returns an error if
-// ended is closed or ctx ends first. ended may be nil.
+// await polls ask until it returns nil or errPortTaken. It returns an error if ended is closed or
+// ctx ends first. ended may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -171,7 +171,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run runs a program and waits until it has ended. It returns an error if the program fails.
+// run runs a program to completion. It returns an error if the program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

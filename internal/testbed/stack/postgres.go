@@ -37,7 +37,7 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres starts a new PostgreSQL server. By default, the server writes every commit to disk.
+// servePostgres starts a new PostgreSQL server. By default, the server syncs every commit to disk.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)
@@ -73,8 +73,8 @@ func postgresAt(addr string) string {
 }
 
 // ownerOfPostgres creates the data folder. PostgreSQL refuses to run as root, so root gives the
-// folder to another user. The result contains the words that must precede a command to run it as
-// that user.
+// folder to another user. To run a command as that user, the caller puts the returned words in
+// front of it.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err
@@ -90,7 +90,7 @@ func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 }
 
 // askOwnPostgres returns the version of the PostgreSQL server at addr. If the server uses another
-// data folder, it returns an error, because another server has taken the port.
+// data folder, another server has taken the port, so it returns an error.
 func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, err error) {
 	conn, err := pgx.Connect(ctx, postgresAt(addr))
 	if err != nil {

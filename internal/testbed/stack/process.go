@@ -19,8 +19,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Process is a child process in its own process group. A helper process (the reaper) ends it if
-// this program dies. A Process is safe for concurrent use.
+// Process is a child process in its own process group. If this program dies, a helper process (the
+// reaper) ends it. A Process is safe for concurrent use.
 type Process struct {
 	Name string
 
@@ -40,8 +40,8 @@ type Process struct {
 // Spawn starts a program with additional environment variables, and writes its output to the file
 // NAME.log. The context limits only the start.
 //
-// The program does not start before the reaper knows its process id, so no child is left behind if
-// this process dies.
+// The program starts only after the reaper knows its process ID, so no child is left behind if this
+// process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -51,7 +51,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	if err != nil {
 		from := ""
 		if dir, failed := os.Getwd(); failed == nil && filepath.Base(exe) != exe && !filepath.IsAbs(exe) {
-			from = ". The path counts from the working directory " + dir
+			from = ". The path is relative to the working directory " + dir
 		}
 		return nil, fmt.Errorf("cannot start %s: %w%s", name, err, from)
 	}
@@ -137,8 +137,8 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the latest process with this name, or nil. The name is a server, such as "redis"
-// or "db", or was passed to Spawn.
+// Process returns the latest process with this name, or nil. The name belongs to a server, such as
+// "redis" or "db", or was passed to Spawn.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *Stack) Process(name string) *Process {
 	return nil
 }
 
-// Pid returns the process id, which is also the id of the process group.
+// Pid returns the process ID, which is also the process group ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Done returns a channel that is closed when the process ends.
@@ -183,15 +183,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// expectEnd records that we are ending the process, so that ByItself does not report it.
+// expectEnd marks the end of the process as intended, so that ByItself does not report it.
 func (p *Process) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// ByItself says when and how the process exited unexpectedly. It returns "" if the process is still
-// running or if we ended it.
+// ByItself describes when and how the process exited unexpectedly. It returns "" if the process is
+// still running or was ended on purpose.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,9 +218,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end, and waits for that. It resumes a paused process first. If the
-// process still runs after grace, Stop kills it and returns an error. If grace is 0, it kills the
-// process immediately.
+// Stop asks the process to end and waits until it has ended. It resumes a paused process first. If
+// the process still runs after grace, Stop kills it and returns an error. With a grace of 0, it
+// kills the process immediately.
 func (p *Process) Stop(grace time.Duration) error {
 	ask := syscall.SIGTERM
 	if grace == 0 && p.quit != 0 {

@@ -100,7 +100,7 @@ func TestSpawnFails(t *testing.T) {
 		t.Errorf("got %v, want %v", err, exec.ErrNotFound)
 	}
 	_, err := s.Spawn(t.Context(), "relative", "bin/no-such-program", nil, nil)
-	if dir, _ := os.Getwd(); err == nil || !strings.HasPrefix(err.Error(), "cannot start relative: ") || !strings.HasSuffix(err.Error(), ". The path counts from the working directory "+dir) {
+	if dir, _ := os.Getwd(); err == nil || !strings.HasPrefix(err.Error(), "cannot start relative: ") || !strings.HasSuffix(err.Error(), ". The path is relative to the working directory "+dir) {
 		t.Errorf("got %v, want one that says from where the path counts", err)
 	}
 	broken := filepath.Join(t.TempDir(), "broken")

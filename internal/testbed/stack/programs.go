@@ -30,15 +30,15 @@ type databaseProgram struct {
 	mariadb bool
 }
 
-// Installed returns an error that wraps ErrMissing if a program for one of the servers is missing.
+// Installed checks that the programs for these servers are installed. If one is missing, the error
+// wraps ErrMissing.
 func Installed(needs lock.Backend) error {
 	_, err := findPrograms(needs, false)
 	return err
 }
 
-// findPrograms finds the programs for the servers and for a database, which is PostgreSQL if
-// postgres is true. Otherwise, it is MariaDB or MySQL. If a program is missing, the error says how
-// to install it.
+// findPrograms finds the programs for the servers and for a database: PostgreSQL if postgres is
+// true, MariaDB or MySQL otherwise. If a program is missing, the error says how to install it.
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	progs := programs{redis: find("redis-server", "valkey-server"), zooKeeper: findZooKeeper(), etcd: find("etcd")}
 	if postgres {
@@ -75,8 +75,7 @@ func findDatabase() databaseProgram {
 	if db.server == "" {
 		return db
 	}
-	// Ask for the version, because the server of MariaDB may have the same file name as that of
-	// MySQL.
+	// Ask for the version, because the MariaDB and MySQL servers may have the same file name.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server

@@ -31,8 +31,9 @@ var (
 	errNot = errors.New("stack: this program cannot start its helper processes: call stack.BeHelper at the start of main")
 )
 
-// BeHelper does the work of a helper process and exits, if this process was started as one.
-// Otherwise, it returns. Every program that uses stacks must call it first in main and in TestMain.
+// BeHelper must be the first call in main and TestMain of every program that uses stacks. If this
+// process was started as a helper process, BeHelper does the helper's work and exits. Otherwise, it
+// returns.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -57,8 +58,9 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process that cleans up after this process has ended, even by SIGKILL. It ends
-// our child processes and removes our folder. It notices our end because its standard input closes.
+// reaper is a helper process that cleans up after this process, even if SIGKILL ended it. The
+// reaper ends our child processes and removes our folder. Its standard input closes when we die, so
+// it notices our death.
 type reaper struct {
 	dir string // the reaper creates this folder, so that there is always a process that will remove it
 
@@ -142,8 +144,8 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap runs in the helper process. It records which processes to watch, and ends them when the
-// parent process has ended.
+// reap runs in the helper process. It keeps track of the processes to watch, and ends them when the
+// parent process dies.
 func reap(requests io.Reader, answers io.Writer) error {
 	// Ignore signals, because the user may send them to all processes of this name. Ignore SIGPIPE,
 	// because the parent may die before it reads an answer.
@@ -186,8 +188,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the folder that contains the folders of all runs. It is /tmp if the system's
-// temporary folder has a long path, because a socket path can have at most 103 bytes.
+// tempDir returns the parent folder of all run folders. If the system's temporary folder has a long
+// path, it falls back to /tmp, because a socket path can have at most 103 bytes.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -198,7 +200,7 @@ func tempDir() string {
 
 const (
 	termTimeout = time.Second     // how long an instance may take to release its locks
-	killTimeout = 5 * time.Second // how long a slow disk may delay the end of a process
+	killTimeout = 5 * time.Second // how long a slow disk may delay a process's exit
 )
 
 // endAll ends process groups with SIGTERM, and then with SIGKILL if necessary.
@@ -213,7 +215,7 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll sends a signal to the process groups, but not if a process id now belongs to another
+// signalAll sends a signal to the process groups. It skips a process ID that now belongs to another
 // process.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {

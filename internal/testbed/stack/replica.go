@@ -29,16 +29,16 @@ type Replica struct {
 	killed bool
 }
 
-// These are time limits of the Sentinel. The short ones apply only during a planned failover,
-// because a busy server may be silent for longer without being down.
+// These are the Sentinel's timeouts. The short ones apply only during a planned failover, because a
+// busy server may be silent for longer without being down.
 const (
-	patient   = time.Hour // both limits, except during a failover
+	patient   = time.Hour // both timeouts, except during a failover
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
 
-// Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. As
-// long as the Replica is open, only Failover may kill the server.
+// Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. While
+// the Replica is open, only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -61,8 +61,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// Do not let the master wait for further replicas before it sends data, which takes five
-	// seconds by default.
+	// Make the master send data immediately. By default, it waits five seconds for more replicas.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -83,7 +82,8 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes how to start the replica, which is ready once it has copied the master's data.
+// replica describes how to start the replica. The replica is ready once it has copied the master's
+// data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -120,7 +120,8 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel describes how to start the Sentinel, which is ready once it can promote the replica.
+// sentinel describes how to start the Sentinel. The Sentinel is ready once it can promote the
+// replica.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, sentinel *redis.SentinelClient) error {
 		return knowsReplica(ctx, sentinel, rep.Master, rep.Addr)
@@ -156,7 +157,7 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave sets a Sentinel's limits for the silence of a master and for each step of a failover.
+// behave sets a Sentinel's timeouts for a silent master and for each failover step.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -201,14 +202,14 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the network between the master and the two other servers, so that the Sentinel
-// promotes the replica. The old master still serves clients that know its address.
+// Split simulates a network partition between the master and the two other servers, so that the
+// Sentinel promotes the replica. The old master still serves clients that know its address.
 func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
 // promote calls masterGoes, which removes the master, and waits until the Sentinel has promoted the
-// replica. Data on its way from the master is lost.
+// replica. Any data still in flight from the master is lost.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last data from the master does not arrive.
 	rep.way.Close()

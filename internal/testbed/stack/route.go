@@ -21,7 +21,7 @@ type Heal func() error
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults. If one of them cannot be undone, it still undoes the others.
+// All undoes all faults. It continues even if one of them cannot be undone.
 func (h Heals) All() error {
 	return errors.Join(catalog.Map(h, func(heal Heal) error { return heal() })...)
 }
@@ -52,8 +52,8 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 	return s.route(from, server, upstream)
 }
 
-// dialTimeout limits how long the proxy waits for a connection, because a stopped server may never
-// answer.
+// dialTimeout is the proxy's connection timeout. It is necessary because a paused server may never
+// respond.
 const dialTimeout = time.Second
 
 func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
@@ -78,14 +78,14 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all data in a direction until the fault is healed. Healing closes the connections,
-// because data is missing in them.
+// Cut drops all data in a direction until the fault is healed. The heal also closes the
+// connections, because they have lost data.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
 
-// Stall holds back all data and connection closes until the fault is healed, in the same way as TCP
-// during a network failure.
+// Stall holds back all data and connection closes until the fault is healed, like TCP during a
+// network failure.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
@@ -102,7 +102,7 @@ func (r *Route) LoseReplies() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true}, r.passAll)
 }
 
-// LoseCommits is like LoseReplies, but only loses the replies to COMMIT from a MySQL server.
+// LoseCommits is like LoseReplies, but loses only a MySQL server's replies to COMMIT.
 func (r *Route) LoseCommits() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true, after: isCommit}, r.passAll)
 }
@@ -114,8 +114,8 @@ func isCommit(request []byte) bool {
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow sets the rule of one direction or of both. The returned Heal calls undo, which must
-// restore the old rule.
+// follow sets the rule for one direction or both. The returned Heal calls undo, which must restore
+// the old rule.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
@@ -156,7 +156,7 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes are several routes that always get the same fault at the same time.
+// Routes is a group of routes that always get the same faults.
 type Routes []*Route
 
 // Each injects a fault into all routes. If this fails for one route, it undoes the fault in the
@@ -222,8 +222,8 @@ type link struct {
 	asked    atomic.Bool  // whether a request has passed whose reply is to be lost
 }
 
-// noteRequest records a request, for losesReply. It always returns false, because a proxy never
-// drops requests.
+// noteRequest records a request, so that losesReply can find the matching reply. It always returns
+// false, because a proxy never drops requests.
 func (l *link) noteRequest(now rule, request []byte) bool {
 	l.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -233,7 +233,7 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 }
 
 // losesReply reports whether the proxy must drop a reply. It never drops NOSCRIPT, because the
-// client answers it by sending the whole script.
+// client reacts to it by sending the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1
 	if now.after != nil {

@@ -1,13 +1,13 @@
 // Package stack provides the servers that the instances use: Redis, the Redlock nodes, the
 // database, ZooKeeper and etcd. Start takes the servers that the chosen strategies need, and
-// returns a Stack once all of these servers answer. The Stack knows their addresses and versions,
-// and its methods inject faults into them. Close ends everything.
+// returns a Stack once all of these servers respond. The Stack knows their addresses and versions,
+// and its methods inject faults into the servers. Close stops everything.
 //
 // There are three kinds of stack. The embedded stack runs in this process, the local stack starts
 // private servers, and the external stack uses servers that others run.
 //
-// A reaper (reaper.go) watches every process that a stack starts. The reaper is a process in its
-// own session. It ends the watched processes no matter how this process dies. A proxy (route.go)
+// No process is left behind, no matter how this process dies: a reaper (reaper.go), which runs in
+// its own session, watches every process that a stack starts and ends it. A proxy (route.go)
 // between an instance and a server simulates network faults.
 package stack
 
@@ -32,14 +32,14 @@ var (
 	ErrRefused = errors.New("stack: refused")
 	// ErrMissing means that a program is not installed.
 	ErrMissing = errors.New("stack: program missing")
-	// ErrUnreachable means that an external server does not answer.
+	// ErrUnreachable means that an external server does not respond.
 	ErrUnreachable = errors.New("stack: no answer")
 )
 
 // Config configures a stack.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs lists the servers that the strategies need. There is always a database too.
+	// Needs lists the servers that the strategies need. A database is always included.
 	Needs lock.Backend
 	// Postgres makes a local stack run PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
@@ -73,7 +73,7 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 
 const redlockNodes = 5
 
-// Kinds returns the kinds of stacks. The first one needs the fewest installed programs.
+// Kinds returns the kinds of stacks. The first one requires the fewest installed programs.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
 // Stack is a group of running servers. It is safe for concurrent use, and its exported fields do
@@ -88,8 +88,8 @@ type Stack struct {
 	ZooKeeperVersion string // such as "ZooKeeper 3.8.0"
 	EtcdVersion      string // such as "etcd 3.4.23"
 
-	// Topology is the Redis Cluster, or the master with its replica and Sentinels. It is nil if
-	// there is a single Redis server.
+	// Topology is the Redis Cluster, or the master with its replica and Sentinels. It is nil for a
+	// single Redis server.
 	Topology *Topology
 
 	// Dir is the stack's temporary folder, which Close removes.
@@ -103,7 +103,7 @@ type Stack struct {
 	procs   []*Process
 	servers map[string]server               // the server processes of a local stack
 	minis   map[string]*miniredis.Miniredis // the servers of an embedded stack
-	halt    []func()                        // functions that end other parts in this process
+	halt    []func()                        // functions that stop other parts in this process
 	closed  bool
 	err     error // the result of the first Close
 }
@@ -113,8 +113,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts the servers in cfg and waits until they answer. They run until Close is called, even
-// if ctx ends. If Start fails, it leaves no process and no file behind.
+// Start starts the servers in cfg and waits until they respond. They run until Close is called,
+// even if ctx ends. If Start fails, it leaves no process and no file behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -154,7 +154,7 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis records the addresses and versions of the Redis servers. They must be in the order of
+// useRedis records the addresses and versions of the Redis servers, in the same order as
 // redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
@@ -177,7 +177,7 @@ func (s *Stack) atClose(f func()) {
 	s.halt = append(s.halt, f)
 }
 
-// Close ends every process and removes the folder. A second call does nothing and returns the same
+// Close stops every process and removes the folder. A second call does nothing and returns the same
 // error.
 func (s *Stack) Close() error {
 	s.mu.Lock()

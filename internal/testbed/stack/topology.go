@@ -37,11 +37,11 @@ type member struct {
 	info       serverInfo
 }
 
-// The time limits apply only during a planned failover, because a busy server may be silent for
+// These timeouts apply only during a planned failover, because a busy server may be silent for
 // longer without being down.
 const (
 	topologyMaster = "redis"
-	// This limit must not be too short: a Sentinel promotes a replica only if it was disconnected
+	// masterDown must not be too short: a Sentinel promotes a replica only if it was disconnected
 	// for at most about ten times masterDown.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
@@ -97,8 +97,8 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel. If a server was started before, it keeps its address. On each
-// try, a node of a Cluster chooses another port for its bus.
+// startEach starts servers in parallel. A restarted server keeps its address. A Cluster node
+// chooses a new bus port on each try.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -141,7 +141,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of one server, and adds the name of the server to errors.
+// on calls f with a client for one server, and adds the server name to errors.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -151,7 +151,7 @@ func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	return nil
 }
 
-// onEach calls f with a client of each server, and stops at the first error.
+// onEach calls f with a client for each server, and stops at the first error.
 func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) error) error {
 	for i, m := range members {
 		if err := t.on(m, func(c *redis.Client) error { return f(i, c) }); err != nil {
@@ -161,7 +161,7 @@ func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) erro
 	return nil
 }
 
-// formCluster joins the nodes to a Cluster, divides the slots among the masters, and adds the
+// formCluster joins the nodes into a Cluster, divides the slots among the masters, and adds the
 // replicas.
 func (t *Topology) formCluster(ctx context.Context) error {
 	ids := make([]string, len(t.nodes))
@@ -227,8 +227,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, so that faults hit them. With Sentinels, it
-// does nothing, because there is only one master.
+// Aim moves the keys' slots to the first master, which is the one that faults hit. With Sentinels,
+// there is only one master, so Aim does nothing.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -236,7 +236,7 @@ func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[0])
 }
 
-// MoveSlots moves the slots of the keys to the second master.
+// MoveSlots moves the keys' slots to the second master.
 func (t *Topology) MoveSlots(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[1])
 }
@@ -273,8 +273,7 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 	})
 }
 
-// moveSlot moves a slot of a Cluster to another master, in the same way as redis-cli --cluster
-// reshard.
+// moveSlot moves a Cluster slot to another master, like redis-cli --cluster reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
 	ids, owner := make([]string, clusterMasters), ""
@@ -325,7 +324,7 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	})
 }
 
-// ownerOf asks a Cluster node which master owns a slot, and returns the address of that master.
+// ownerOf asks a Cluster node which master owns a slot, and returns that master's address.
 func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	ranges, err := c.ClusterSlots(ctx).Result()
@@ -340,8 +339,7 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag stops the replication from the first master to its replica, by giving the replica a wrong
-// password.
+// Lag stops replication from the first master by giving its replica a wrong password.
 func (t *Topology) Lag(ctx context.Context) error {
 	return t.on(t.replica(), func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
@@ -385,8 +383,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets the limits for failovers. A master may be silent for the time down according to the
-// Sentinels, and node according to a Cluster. step limits each step of a failover.
+// behave sets the failover timeouts. A master counts as down after a silence of down for the
+// Sentinels, or of node for a Cluster. step limits each failover step.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -401,7 +399,7 @@ func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node
 	})
 }
 
-// awaitPromotion waits until all other servers accept the replica as a master.
+// awaitPromotion waits until all other servers accept the replica as master.
 func (t *Topology) awaitPromotion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: no replica was promoted within %v", startTimeout))
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 
 type serverInfo struct {
 	version string // such as "Redis 7.0.15"
-	id      string // identifies a Redis or an etcd; empty if unknown
-	pid     string // process id; only for a Redis
+	id      string // identifies a Redis or etcd server; empty if unknown
+	pid     string // process ID; only for Redis
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
@@ -28,8 +28,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. It is for clients that would wait,
-// or print errors, if there were no server.
+// listens returns nil if a server accepts connections at addr. Call it before a client that would
+// otherwise wait for the server or print errors.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -38,7 +38,7 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis returns the version of a Redis server, and an id that changes at each start. If nothing
+// askRedis returns a Redis server's version, and an ID that changes on each start. If nothing
 // listens at addr, it fails immediately.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
@@ -54,8 +54,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis is like askRedis, but returns an error if the server is not the process with the id
-// pid.
+// askOwnRedis is like askRedis, but returns an error if the server's process ID is not pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -68,8 +67,8 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 // watches.
 func watchedName(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode returns the version of a Redis server. The argument entry is its address or, if a
-// Sentinel watches the server, NAME@ADDR.
+// askNode returns a Redis server's version. entry is the server's address or, if a Sentinel watches
+// the server, NAME@ADDR.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
@@ -95,10 +94,10 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 	return net.JoinHostPort(at[0], at[1]), nil
 }
 
-// newRedis returns a Redis client that does not repeat failed requests.
+// newRedis returns a Redis client that does not retry failed requests.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
-// newSentinel returns a Sentinel client that does not repeat failed requests.
+// newSentinel returns a Sentinel client that does not retry failed requests.
 func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
 
 func onceTo(addr string) *redis.Options {
@@ -122,7 +121,7 @@ func infoFields(text string) map[string]string {
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
 	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
-	// Prefer the version of Valkey, because Valkey also reports a Redis version for compatibility.
+	// Prefer the Valkey version, because Valkey also reports a Redis version for compatibility.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v
 	} else {

@@ -36,8 +36,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg is the configuration of the server. It allows sessions that are shorter than 4 s, which is
-// the default minimum. A session ends at most one tickTime late.
+// zooCfg is the server config. It allows sessions shorter than the default minimum of 4 s. A
+// session ends at most one tickTime late.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -75,11 +75,11 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer limits the wait for an answer, because a server that is starting may never
-// answer.
+// zooKeeperAnswer is a response timeout. It is necessary because a server that is still starting
+// may never respond.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// zooKeeperCommand sends a four-letter command to a server and returns the answer.
+// zooKeeperCommand sends a four-letter command to a server and returns the response.
 func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
 	defer cancel()
@@ -98,7 +98,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns the version of a server, or an error if the server is not ready yet.
+// askZooKeeper returns a server's version, or an error if the server is not ready yet.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {

@@ -15,8 +15,8 @@ type Expectation struct {
 	Line     int
 }
 
-// ReadExpectations reads a file of expected verdicts. The file has one verdict for each strategy,
-// or one for each strategy and fault.
+// ReadExpectations reads a file of expected verdicts, with one verdict per strategy, or per
+// strategy and fault.
 func ReadExpectations(path string) ([]Expectation, error) { return read(path, parseExpectations) }
 
 var verdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.Stuck), string(catalog.Unknown)}

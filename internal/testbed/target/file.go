@@ -36,17 +36,17 @@ var FileSchema string
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is a flag and its value, as a target file sets them.
+// Setting is a flag that a target file sets, with its value.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads a target file and returns the flags that it sets, in the order of the file.
+// ReadFile reads a target file and returns the flags that it sets, in file order.
 func ReadFile(path string) ([]Setting, error) { return read(path, parseFile) }
 
-// read parses a file with the function parse. It puts the path in front of its errors, so that they
-// begin with PATH:LINE:COLUMN.
+// read parses a file with parse. It prefixes errors with the path, so that they begin with
+// PATH:LINE:COLUMN.
 func read[T any](path string, parse func(text []byte) ([]T, error)) ([]T, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -74,7 +74,7 @@ func parseFile(text []byte) ([]Setting, error) {
 					return nil, fmt.Errorf("%v: %s: %w", v.at(), m.key, err)
 				}
 			}
-			if i > 0 && (m.key == "targets" || m.key == "target-pid") { // these flags take a list in one value
+			if i > 0 && (m.key == "targets" || m.key == "target-pid") { // these flags take the whole list as one value
 				settings[len(settings)-1].Value += "," + text
 				continue
 			}
@@ -84,8 +84,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys whose values may contain ${NAME} for an environment variable, so that no
-// secret need be in the file.
+// secrets lists the keys whose values may contain ${NAME} for an environment variable. This keeps
+// secrets out of the file.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -116,14 +116,14 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// place is a line and a column of a file, both counted from 1.
+// place is a line and a column in a file, both counted from 1.
 type place struct{ line, column int }
 
-// String returns the place as LINE:COLUMN, the form in which it begins error messages.
+// String returns the place as LINE:COLUMN, the prefix of error messages.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a value in a YAML file. The field plain contains what a JSON decoder would return for
-// it, and node contains its position. A member of a mapping also has its key.
+// value is a value in a YAML file. plain is what a JSON decoder would return for it, and node
+// contains its position. A mapping's member also has its key.
 type value struct {
 	node  ast.Node
 	plain any
@@ -142,8 +142,7 @@ func (v value) at() place { return placeOf(v.node) }
 
 func (v value) text() string { return fmt.Sprint(v.plain) }
 
-// target returns the YAML node of the value. If an anchor such as &name precedes the value, it is
-// left out.
+// target returns the value's YAML node, without an anchor such as &name in front of it.
 func (v value) target() ast.Node {
 	if anchor, ok := v.node.(*ast.AnchorNode); ok {
 		return anchor.Value
@@ -151,8 +150,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or only v if v is not a list. If the list comes from a
-// YAML alias, its elements have the position of the alias.
+// values returns a list's elements, or only v if v is not a list. If the list comes from a YAML
+// alias, its elements have the alias's position.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -169,7 +168,7 @@ func (v value) values() []value {
 	return all
 }
 
-// members returns the members of a mapping, in the order of the file.
+// members returns a mapping's members, in file order.
 func (v value) members() []value {
 	object, _ := v.plain.(map[string]any)
 	var all []value
@@ -191,7 +190,7 @@ func (v value) members() []value {
 }
 
 // find returns the value at a path of keys and indexes. If there is no such value, it returns the
-// last one on the path that exists.
+// last existing value on the path.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -235,8 +234,8 @@ var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
 const notAPair = "write a line as NAME: VALUE with a space after the colon, and indent the further lines of a long value"
 
-// remedies says how to correct common mistakes, which it recognizes by a part of the YAML parser's
-// message. The first entry that matches is used.
+// remedies explains how to correct common mistakes. An entry applies if the YAML parser's message
+// contains its text. The first match wins.
 var remedies = []struct{ says, do string }{
 	{"non-map value", notAPair},
 	{"unexpected key name", notAPair},
@@ -249,7 +248,7 @@ var remedies = []struct{ says, do string }{
 	{"could not find end", "add the second quote"},
 }
 
-// syntaxError shortens an error of the YAML parser to one line, and says how to correct it.
+// syntaxError shortens a YAML parser error to one line, and adds how to correct it.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		for _, r := range remedies {
@@ -268,8 +267,8 @@ var durations = []string{"lease", "compensation"}
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence with the position of the error. If a key is
-// unknown, it suggests a similar one.
+// explain converts a validation error into a sentence with the error's position. For an unknown
+// key, it suggests a similar one.
 func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
@@ -279,7 +278,7 @@ func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationEr
 	switch k := err.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		key := slices.Min(k.Properties)
-		known := slices.Sorted(maps.Keys(schema.Properties)) // only the object at the top limits its keys
+		known := slices.Sorted(maps.Keys(schema.Properties)) // only the top-level object limits its keys
 		return fmt.Errorf("%v: there is no key %q%s", where.find([]string{key}).keyAt, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""

@@ -11,15 +11,15 @@ import (
 	"sync"
 )
 
-// IDs translates between the order numbers of this program and the order ids of a service. If an
-// order was never added, its id is a UUID that contains its number. IDs is safe for concurrent use.
+// IDs translates between this program's order numbers and a service's order IDs. The ID of an order
+// that was never added is a UUID that contains its number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
 	numbers map[string]int64
 }
 
-// validID matches ids that can be part of a URL without escaping.
+// validID matches IDs that can be part of a URL without escaping.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
 // Add assigns consecutive numbers to new orders, and returns the first of these numbers.
@@ -33,7 +33,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	for i, id := range ids {
 		switch _, known := s.numbers[folded(id)]; {
 		case !validID.MatchString(id):
-			return 0, fmt.Errorf("the id %.60q of an order is not supported: it must have 1 to 200 letters, digits or characters of _.~:@=+-", id)
+			return 0, fmt.Errorf("the order ID %.60q is not supported: it must have 1 to 200 letters, digits or characters of _.~:@=+-", id)
 		case known:
 			return 0, fmt.Errorf("two calls returned an order with the same id %s: each call must open a new order", id)
 		}
@@ -42,7 +42,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the service's id for the order with this number.
+// Order returns the service's ID for the order with this number.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -64,7 +64,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded converts UUIDs to lower case, so that equal UUIDs are equal strings.
+// folded converts UUIDs to lower case, so that they can be compared as strings.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -72,7 +72,7 @@ func folded(id string) string {
 	return id
 }
 
-// These prefixes begin the ids that this program invents for orders and drivers. The UUIDs spell
+// These are prefixes of the IDs that this program invents for orders and drivers. The UUIDs spell
 // "order" or "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
@@ -88,8 +88,8 @@ func numberIn(prefix, id string) (int64, bool) {
 	return number, ok && err == nil
 }
 
-// DriverOf returns the number of a driver from its id, which is the number itself, or a UUID or a
-// name that contains it.
+// DriverOf extracts a driver's number from its ID. The ID is the number itself, or a UUID or name
+// that contains it.
 func DriverOf(id string) (int64, bool) {
 	if number, ok := numberIn(driverUUIDs, id); ok {
 		return number, true
@@ -98,7 +98,7 @@ func DriverOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// OrderText returns the id that requests use for an order.
+// OrderText returns the order ID that requests use.
 func (s *Shape) OrderText(number int64) string {
 	if !s.NamesOrders() {
 		return strconv.FormatInt(number, 10)
@@ -106,8 +106,7 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of the order with this id. If there is no such order, it returns
-// false.
+// NumberOf returns the order number for this ID. If there is no such order, it returns false.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -116,11 +115,10 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests must contain the order ids that the service has chosen,
-// instead of numbers.
+// NamesOrders reports whether requests must contain the service's own order IDs instead of numbers.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source says where a response contains an id: in JSON, in XML, in the text or in a header. A
+// Source tells where a response contains an ID: in JSON, in XML, in the text or in a header. A
 // regular expression may select a part of the text there.
 type Source struct{ test }
 
@@ -144,7 +142,7 @@ func ParseSource(text string) (Source, error) {
 	return s, err
 }
 
-// In returns the ids in a response.
+// In extracts the IDs from a response.
 func (s Source) In(header http.Header, body []byte) (ids []string) {
 	got, ok := (&reply{header: header, body: body}).part(s.test)
 	if !ok {

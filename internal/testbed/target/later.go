@@ -15,21 +15,21 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers before it knows the result. The client must ask for the
-// result with another request.
+// Later describes a service that responds before it knows the result, so the client must ask for
+// the result with another request.
 type Later struct {
-	undecided Rule     // matches answers that do not contain the result
-	path      Template // where to ask, relative to the base URL, or its part before the id; empty if from is the whole URL
-	from      *Source  // where the answer contains the URL to ask, or the id in the path; nil if the path has no id
-	rest      Template // the part of the path after the id
+	undecided Rule     // matches responses that do not contain the result
+	path      Template // result path, relative to the base URL, or its part before the ID; empty if from is the whole URL
+	from      *Source  // where the response contains the result URL, or the ID in the path; nil if the path has no ID
+	rest      Template // the part of the path after the ID
 }
 
-// idInPath matches an id of the answer in a path, such as {json:.id} or {.id}.
+// idInPath matches a path's placeholder for an ID from the response, such as {json:.id} or {.id}.
 var idInPath = regexp.MustCompile(`\{((?:json:|xml:|text:|header:|\.)[^}]*)\}`)
 
-// ParseLater parses text of the form RULE -> PLACE. The rule matches answers without a result. The
-// place says where to ask for the result: at a path with {order}, {driver} and an id of the answer,
-// such as {json:.id}, or at a URL in the answer, such as header:Location.
+// ParseLater parses text of the form RULE -> PLACE. The rule matches responses without a result.
+// The place tells where to ask for the result: at a path with {order}, {driver} and an ID from the
+// response, such as {json:.id}, or at a URL in the response, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -64,25 +64,24 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if an answer could match both the rule in Later and another rule.
+// checkLater returns an error if a response could match both the rule in Later and another rule.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil
 	}
 	if s.AssumesGrabbed {
-		return errors.New("this service may answer 200 to a loser too: set grabbed to a rule that only the answer to a winner matches")
+		return errors.New("this service may respond with 200 to a loser too: set grabbed to a rule that matches only a winner's response")
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
 		if status, both := r.overlaps(s.Later.undecided); both {
-			return fmt.Errorf("an answer with status %d matches the rule later and also one of grabbed, taken and busy: change one of them", status)
+			return fmt.Errorf("a response with status %d matches the rule later and also one of grabbed, taken and busy: change one of them", status)
 		}
 	}
 	return nil
 }
 
-// ResultURL returns the URL at which to ask for the result of a grab. If the answer already
-// contains the result, undecided is false. If the URL is missing from the answer, it returns an
-// error.
+// ResultURL returns the URL at which to ask for a grab's result. If the response already contains
+// the result, undecided is false. If the URL is missing from the response, it returns an error.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
@@ -108,7 +107,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	return "", true, fmt.Errorf("the answer %d has no %s at the place after \"->\": %s", status, what, catalog.Shorten(strings.TrimSpace(string(body)), 200))
 }
 
-// IsResult reports whether the answer contains the result of a grab: grabbed, taken or busy.
+// IsResult reports whether the response contains a grab's result: grabbed, taken or busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if s.Later.lacksResult(status, header, body) {
 		return false

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Sender is an http.RoundTripper that sends each request at most once. An http.Transport sends some
-// requests again after a connection breaks, which could cause a second grab.
+// Sender is an http.RoundTripper that sends each request at most once. This prevents a second grab,
+// because an http.Transport retries some requests after a connection breaks.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t. It also switches t to HTTP/1.1, because HTTP/2 may send a
-// request again.
+// SendOnce returns a Sender that uses t. It also switches t to HTTP/1.1, because HTTP/2 may retry a
+// request.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	return Sender{t}
 }
 
-// RoundTrip sends a request in such a form that the transport cannot repeat it.
+// RoundTrip sends a request in a form that the transport never retries.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(req.Context()) // copy the request, because the caller keeps the original
 	req.GetBody = nil
@@ -31,7 +31,7 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		return s.Transport.RoundTrip(req)
 	}
 	// Send these headers in lower case. With the usual case, the transport would consider the
-	// request safe to repeat.
+	// request safe to retry.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

@@ -22,8 +22,8 @@ type reply struct {
 	isJSON  bool
 }
 
-// part returns the part of the response that a test examines. If the response has no such part, it
-// returns false.
+// part returns the part of the response that a test examines, or false if the response lacks that
+// part.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -46,8 +46,7 @@ func (a *reply) part(t test) (got any, ok bool) {
 	return follow(a.doc, t.path)
 }
 
-// inXML returns the text of the first element or attribute at a path. If there is none, it returns
-// false.
+// inXML returns the text of the first element or attribute at a path, or false if there is none.
 func inXML(body []byte, path string) (any, bool) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = charset.NewReaderLabel
@@ -91,8 +90,7 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element is at a path. The list names contains the names of all elements
-// from the root to this one.
+// isAt reports whether an element is at a path. names lists the elements from the root to this one.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

@@ -26,20 +26,20 @@ import (
 //	200&json:.ok==true        a status and a test; more tests may follow, each after an &
 //	409,410                   either of the two
 //
-// A term without a status needs a status below 500, because a failed request may have had no
+// A term without a status matches only statuses below 500, because a failed request may have had no
 // effect. A JSON path starts with a dot, as in .data.code, .items[0].id or ."odd name"; a single
-// dot is the whole reply. An XML path starts with / at the root element, or with // at any
-// depth, and ignores namespaces. If several elements have the path, the first one counts.
+// dot is the whole reply. An XML path starts with / at the root element, or with // at any depth,
+// and ignores namespaces. If several elements have the path, the first one counts.
 //
 // The operators == and != compare with a JSON string, a number, true, false or null. The operators
 // ~ and !~ search for a regular expression, which is a string in double quotes or, without escapes,
-// in backquotes. If the reply lacks the part, no operator matches.
+// in backquotes. If the reply lacks the part, no operator matches it.
 type Rule struct {
 	text  string
 	terms []term
 }
 
-// term is one of the alternatives in a rule. It matches a reply that has one of its statuses and
+// term is one alternative in a rule. A reply matches if it has one of the term's statuses and
 // passes all of its tests.
 type term struct {
 	low, high int // range of statuses; 0 means any below 500
@@ -56,7 +56,7 @@ type test struct {
 	expected *regexp.Regexp
 }
 
-// source is the kind of part of a reply that a test examines, such as the JSON body.
+// source is the part of a reply that a test examines, such as the JSON body.
 type source string
 
 const (
@@ -68,16 +68,16 @@ const (
 
 var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
-// step is one step of a JSON path. It selects a member of an object or an element of an array.
+// step is one step in a JSON path. It selects an object member or an array element.
 type step struct {
 	name  string
 	index int // -1 if the step uses the name; may be everyElement
 }
 
-// everyElement is the index that stands for [*], which selects every element of an array.
+// everyElement is the index for [*], which selects every array element.
 const everyElement = -2
 
-// ParseRule parses a rule in the format that the comment on Rule describes.
+// ParseRule parses a rule. See Rule for the format.
 func ParseRule(text string) (Rule, error) {
 	r := Rule{text: strings.TrimSpace(text)}
 	rest := text
@@ -100,8 +100,8 @@ func ParseRule(text string) (Rule, error) {
 var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf splits text into a source at its beginning, such as json:, and the rest. If text does
-// not begin with a source, it returns false.
+// sourceOf splits text into its leading source, such as json:, and the rest. If text does not begin
+// with a source, it returns false.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -185,7 +185,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	case fromHeader:
 		t.name, rest = beforeOperator(rest)
 		if t.name = http.CanonicalHeaderKey(t.name); !httpguts.ValidHeaderFieldName(t.name) {
-			err = fmt.Errorf("%q: the name of a header is missing: write it as in header:Location~\"/sold$\"", text)
+			err = fmt.Errorf("%q: the header name is missing: write it as in header:Location~\"/sold$\"", text)
 		}
 	}
 	return rest, err
@@ -200,8 +200,8 @@ func beforeOperator(text string) (name, rest string) {
 	return strings.TrimSpace(text[:n]), text[n:]
 }
 
-// parseComparison parses the operator and the value of a test, such as ==0. The argument text is
-// the whole test, for error messages.
+// parseComparison parses a test's operator and value, such as ==0. text is the whole test, for
+// error messages.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
 	operator, search := "", false
 	for _, o := range []string{"==", "!=", "!~", "~"} {
@@ -389,8 +389,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps returns a status for which both rules match, whatever else the reply contains. If there
-// is no such status, ok is false.
+// overlaps returns a status for which both rules always match, regardless of the rest of the reply.
+// If there is no such status, ok is false.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the HTTP calls of a service as text, which comes from flags or a target file. If a
-// field is empty, the service uses the same call as grabsvc.
+// Spec describes a service's HTTP calls as text from flags or a target file. An empty field means
+// that the service uses the same call as grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
 	Body                 *string // nil if the flag is not given
 	Headers              []string
-	Grabbed, Taken, Busy string   // rules that classify an answer
-	Later                string   // a rule and a place, in the form that ParseLater reads
+	Grabbed, Taken, Busy string   // rules that classify a response
+	Later                string   // a rule and a place, as ParseLater reads them
 	OpenOrders           []string // one HTTP call, or SQL statements
 }
 
@@ -41,7 +41,7 @@ func (spec Spec) IsOwn() bool {
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
 }
 
-// ParseMethod returns an HTTP method in upper case, or an error if text is not a method.
+// ParseMethod returns text as an HTTP method in upper case, or an error if it is not a method.
 func ParseMethod(text string) (string, error) {
 	text = strings.ToUpper(text)
 	if !httpguts.ValidHeaderFieldName(text) {
@@ -50,13 +50,13 @@ func ParseMethod(text string) (string, error) {
 	return text, nil
 }
 
-// CheckPath returns an error if text is not a valid path of a grab request.
+// CheckPath returns an error if text is not a valid path for a grab request.
 func CheckPath(text string) error {
 	_, err := parsePathTemplate(text, grabSlots...)
 	return err
 }
 
-// CheckBody returns an error if text is not a valid body of a grab request.
+// CheckBody returns an error if text is not a valid body for a grab request.
 func CheckBody(text string) error {
 	_, err := ParseTemplate(text, grabSlots...)
 	return err
@@ -68,7 +68,7 @@ func CheckHeader(text string) error {
 	return err
 }
 
-// CheckOpening returns an error if text does not describe a valid way to open orders.
+// CheckOpening returns an error if text is not a valid description of how to open orders.
 func CheckOpening(text string) error {
 	_, err := parseOpening([]string{text})
 	return err
@@ -110,7 +110,7 @@ var errOpening = errors.New(`must be a call, as in '/orders' or 'POST /api/order
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
 // parseOpening parses an HTTP call or SQL statements that open orders. A call has the form METHOD
-// PATH BODY -> FIELD, in which only the path is required. A statement begins with sql:.
+// PATH BODY -> FIELD. Only the path is required. A statement begins with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -171,14 +171,13 @@ func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(coun
 // ByCall reports whether orders are opened with an HTTP call, as opposed to SQL.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
-// Call returns the path and the body of the HTTP call that opens n orders.
+// Call returns the path and body for the HTTP call that opens n orders.
 func (o *Opening) Call(n int) (path string, body []byte) {
 	v := Values{count: int64(n)}
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the SQL statements that open n orders, beginning with the order whose id is
-// first.
+// Statements returns the SQL statements that open n orders, beginning with order ID first.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

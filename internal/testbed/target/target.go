@@ -1,9 +1,9 @@
-// Package target describes a service under test: where the program sends grabs, what they look
-// like, and what the replies mean. A grab is a request in which a driver tries to win an order.
+// Package target describes a service under test: where to send grabs, what they look like, and what
+// the replies mean. A grab is a request in which a driver tries to win an order.
 //
-// A Spec contains the calls of a service, as flags or a target file (ReadFile) specify them.
-// Compile turns it into a Shape, which builds requests and interprets replies. Own is the shape of
-// grabsvc. To read this package, start at Shape.
+// A Spec contains a service's calls as text, from flags or a target file (ReadFile). Compile turns
+// it into a Shape, which builds requests and interprets replies. Own is grabsvc's shape. Start
+// reading at Shape.
 package target
 
 import (
@@ -18,43 +18,44 @@ import (
 
 // Target is a running service to test.
 type Target struct {
-	URLs  []string // base URLs of its instances, or the name of a registry that lists them; empty if there is no service
-	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
+	URLs  []string // instance base URLs, or the name of a registry that lists them; empty if there is no service
+	PIDs  []int    // process ID of each instance, for faults; nil if unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for control calls
-	// FirstOrder is the id of the first order to use. It is 0 if an HTTP call opens the orders,
-	// because the call returns their ids.
+	// FirstOrder is the first order ID to use. It is 0 if an HTTP call opens the orders, because
+	// the call returns their IDs.
 	FirstOrder int64
-	// ProbeDrivers is the id of the first driver for test requests after the load. The default is
+	// ProbeDrivers is the first driver ID for test requests after the load. It defaults to
 	// history.ProbeDriver.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
-	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that a driver may win an order several times, which counts as one win.
+	Lease        time.Duration // assumed lock lifetime without renewal; 0 means DefaultLease
+	// Idempotent means that a driver may win an order several times, and that these count as one
+	// win.
 	Idempotent bool
-	// Compensation limits how long the service may take to undo a second driver's win. If it is 0,
-	// no order may ever have two winners.
+	// Compensation is how long the service may take to undo a second driver's win. If it is 0, no
+	// order may ever have two winners.
 	Compensation time.Duration
-	// Strategies lists the service's names of the strategies to test. If it is nil, all of them are
-	// tested.
+	// Strategies lists the strategies to test, by the names that the service uses. If it is nil,
+	// all strategies are tested.
 	Strategies []string
 }
 
-// Database is the database in which the service stores the winners.
+// Database is where the service stores the winners.
 type Database struct {
 	DSN   string // empty if the database is unknown
-	Query string // SQL query that returns the winners; empty if the program must not read them
+	Query string // SQL query for the winners; empty if the program must not read them
 }
 
 // Opening says how to open orders, either with an HTTP call or with SQL.
 type Opening struct {
 	Method string
-	Path   Template // path of the call; empty if SQL is used
+	Path   Template // the call's path; empty if SQL is used
 	Body   Template
 	// DefaultBody means that the user has not given a body, so Body is the default.
 	DefaultBody bool
-	ID          Source     // where the reply contains the id of the first order, or of each order
+	ID          Source     // where the reply contains the first order ID, or all order IDs
 	SQL         []Template // SQL statements, used instead of the call
 }
 
@@ -64,18 +65,18 @@ type Shape struct {
 	Path   Template // the part of the URL that follows the base URL
 	Body   Template
 	Header []Header
-	IDs    *IDs // order ids for the placeholder {order_uuid}
+	IDs    *IDs // order IDs for the placeholder {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later says how to get the result from a service that answers before it decides. It is nil for
-	// other services.
+	// Later tells how to get the result from a service that responds before it decides. It is nil
+	// for other services.
 	Later *Later
-	// AssumesGrabbed means that the user has not given a rule for wins, so the default rule
-	// applies.
+	// AssumesGrabbed means that the default rule for wins applies, because the user has not given
+	// one.
 	AssumesGrabbed bool
 	// ReadsHeaders means that at least one rule examines a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies which prove that the service has written nothing.
+	// sure matches replies that prove that the service has written nothing.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
@@ -96,19 +97,18 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default shape for a service other than grabsvc. If such a service replies with
-// status 503, it may still have written something.
+// Plain is the default shape for a service other than grabsvc. Such a service may have written
+// something even if it replies with status 503.
 var Plain = must(Spec{}.shape())
 
-// Own is the shape of grabsvc. If grabsvc replies with status 503, it has certainly written
-// nothing.
+// Own is grabsvc's shape. If grabsvc replies with status 503, it has certainly written nothing.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = must(ParseRule("503")), "?wait=0"
 	return &s
 }()
 
-// must returns v. It panics if err is not nil, which shows that a constant of this package is
+// must returns v, or panics if err is not nil. A panic means that a constant in this package is
 // invalid.
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
-// Request returns the path, the body and the header of a driver's request for an order. Several
-// requests may share the header, so the caller must not change it.
+// Request returns the path, body and header for a driver's request for an order. Several requests
+// may share the header, so the caller must not change it.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -157,23 +157,23 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 // Fixed returns a copy of the headers that are the same in every grab request.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns a query string that tells the service not to wait for the lock. If the service
-// has no such option, it returns "".
+// TryOnce returns a query string that tells the service not to wait for the lock, or "" if the
+// service has no such option.
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody limits how many bytes of a reply are read. If a reply is longer, rules about its body do
-// not match.
+// MaxBody limits how many bytes of a reply are read. Rules about the body do not match a longer
+// reply.
 const MaxBody = 16 << 10
 
-// Meaning is the result of a grab according to its reply.
+// Meaning is a grab's result according to its reply.
 type Meaning struct {
 	Outcome grab.Outcome
 	// Unsure means that the grab may have succeeded although its reply reports a failure.
 	Unsure bool
-	Kind   string // kind of the error, if any
+	Kind   string // the kind of error, if any
 }
 
-// Meaning interprets a reply. If exactly one rule matches, this rule determines the outcome.
+// Meaning interprets a reply. If exactly one rule matches, that rule determines the outcome.
 // Otherwise, the grab failed or timed out. Unsure is false if the reply proves that nothing was
 // written, as most 4xx statuses do.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
@@ -207,12 +207,12 @@ type reading struct {
 	rule    Rule
 }
 
-// Says returns the rules of the shape as text for a report.
+// Says returns the shape's rules as text for a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
 
-// Rules contains the text of the rules for each outcome.
+// Rules contains each outcome's rules as text.
 type Rules struct {
 	Grabbed string `json:"grabbed"`
 	Taken   string `json:"taken"`
@@ -249,8 +249,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// field returns a function that stores the value of a field. If it is called with an error, it adds
-// the name of the field.
+// field returns a function that stores a field's value. If the function gets an error, it adds the
+// field name.
 func field[T any](name string, into *T) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -261,8 +261,8 @@ func field[T any](name string, into *T) func(T, error) error {
 	}
 }
 
-// check returns an error if two rules of the user contradict each other, or if requests do not name
-// the order. If a default rule contradicts a rule of the user, it is removed.
+// check returns an error if two of the user's rules contradict each other, or if requests do not
+// name the order. It removes a default rule that contradicts a rule from the user.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -275,7 +275,7 @@ func (s *Shape) check(spec Spec) error {
 			switch {
 			case !both:
 			case a.given && b.given:
-				return &FieldError{b.key, fmt.Errorf("an answer with status %d matches the rules for both %s and %s: change one of them", status, a.key, b.key)}
+				return &FieldError{b.key, fmt.Errorf("a response with status %d matches the rules for both %s and %s: change one of them", status, a.key, b.key)}
 			case a.given:
 				*b.rule = Rule{}
 			default:
@@ -284,7 +284,7 @@ func (s *Shape) check(spec Spec) error {
 		}
 	}
 	if len(s.Grabbed.terms) == 0 {
-		return &FieldError{"grabbed", fmt.Errorf("no rule describes the answer to a winner: set grabbed to such a rule, for example 200")}
+		return &FieldError{"grabbed", fmt.Errorf("no rule matches a winner's response: set grabbed to one, for example 200")}
 	}
 	if err := s.checkLater(); err != nil {
 		return &FieldError{"later", err}
@@ -306,17 +306,17 @@ func (s *Shape) has(names ...string) bool {
 // TellsDrivers reports whether a grab request contains the driver's id.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
-// FieldError says that a field of a Spec is invalid.
+// FieldError means that a field in a Spec is invalid.
 type FieldError struct {
-	Field string // key in a target file, and name of the flag
+	Field string // the key in a target file, which is also the flag name
 	Err   error
 }
 
-// Error returns the name of the field and the text of Err.
+// Error returns the field name and the text of Err.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the assumed length of a lease if the service does not report it.
+// DefaultLease is the assumed TTL if the service does not report it.
 const DefaultLease = 30 * time.Second

@@ -227,7 +227,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"text:won": "use == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
-		"xml:grab==0": "begin with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
+		"xml:grab==0": "begin with a slash", "header:a b==1": "header name is missing", `text:=="a"&409`: "write a test after each &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want …%s…", text, err, want)
@@ -323,8 +323,8 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Headers: []string{"bad name: x"}}, "header: must be NAME: VALUE"},
 		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},
 		{Spec{Grabbed: "ok"}, "grabbed: write statuses"},
-		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer with status 409 matches the rules for both taken and busy"},
-		{Spec{Taken: "200"}, "grabbed: no rule describes the answer to a winner"},
+		{Spec{Taken: "409", Busy: "4xx"}, "busy: a response with status 409 matches the rules for both taken and busy"},
+		{Spec{Taken: "200"}, "grabbed: no rule matches a winner's response"},
 		{Spec{Later: "202"}, "later: \"202\": must be RULE -> PLACE"},
 		{Spec{Later: "x -> .at"}, "later: write statuses"},
 		{Spec{Later: "202 -> .at[0"}, "later: "},
@@ -332,8 +332,8 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Later: "202 -> /{ordre}/{.id}"}, "later: there is no placeholder {ordre}"},
 		{Spec{Later: "202 -> /{.id}/{ordre}"}, "later: there is no placeholder {ordre}"},
 		{Spec{Later: "202 -> /{json:id}"}, "later: "},
-		{Spec{Later: "202 -> .at"}, "later: this service may answer 200 to a loser"},
-		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: an answer with status 202 matches the rule later"},
+		{Spec{Later: "202 -> .at"}, "later: this service may respond with 200 to a loser"},
+		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: a response with status 202 matches the rule later"},
 		{Spec{OpenOrders: []string{"orders"}}, "open-orders: must be a call"},
 		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: the value must be either one HTTP call or a list of SQL statements"},
 		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": must say where the id is`},

@@ -19,7 +19,7 @@ type Template struct {
 
 type part struct {
 	text string
-	name string // name of the placeholder; empty for a piece of text
+	name string // placeholder name; empty for a piece of text
 }
 
 const (
@@ -41,7 +41,7 @@ type Values map[string]int64
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
-// ParseTemplate parses a text in which the placeholders in names may appear.
+// ParseTemplate parses a text that may contain the placeholders in names.
 func ParseTemplate(text string, names ...string) (Template, error) {
 	t := Template{text: text}
 	from := 0
@@ -83,7 +83,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text to b. It replaces the placeholders with the driver and the order.
+// grab appends the text to b, with the driver and the order in place of the placeholders.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

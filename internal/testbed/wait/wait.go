@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// IsOver reports whether the channel is closed. It must not be used for channels that carry values.
+// IsOver reports whether the channel is closed. Do not use it for channels that carry values.
 func IsOver(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -28,8 +28,8 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at intervals until it returns true or an error, or until the time limit has
-// passed. It returns the last result or, if ctx ends first, the cause.
+// Until polls condition until it returns true or an error, or until the timeout within has passed.
+// It returns the last result or, if ctx ends first, the cause.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()

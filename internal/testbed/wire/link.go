@@ -90,7 +90,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells every tap that waits for a reply that no reply will come.
+// abandon wakes every tap that waits for a reply, because no more replies will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -99,8 +99,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that the proxy has handed to the tap, a function that decides whether to send
-// it.
+// tapped is a request that the proxy has handed to the tap. The tap decides whether to send it.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -110,7 +109,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes the tap's call of send return err. If it is called again, it has no effect.
+// reply makes the tap's call to send return err. Later calls have no effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 func (l *link) start(tap Tap, e Event) *tapped {
@@ -133,9 +132,9 @@ func (l *link) start(tap Tap, e Event) *tapped {
 	return t
 }
 
-// send asks the tap what to do with a request, before any part of it is sent. The function flush
-// sends earlier data, and present reports whether the client is still connected. If the link must
-// be reset, it returns false.
+// send asks the tap what to do with a request, before any part of it is sent. flush sends earlier
+// data, and present reports whether the client is still connected. If the link must be reset, send
+// returns false.
 func (l *link) send(m message, flush func() error, present func() bool) bool {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -155,8 +154,8 @@ func (l *link) send(m message, flush func() error, present func() bool) bool {
 	return true
 }
 
-// awaitSend waits until the tap calls send. It returns false if the tap returns without that. It
-// also returns false if the client disconnects, so that the server learns that at once.
+// awaitSend waits until the tap calls send. It returns false if the tap returns without sending. It
+// also returns false if the client disconnects, so that the server notices that immediately.
 func (l *link) awaitSend(t *tapped, present func() bool) bool {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -208,7 +207,7 @@ type carrier struct {
 	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
 }
 
-// window is the size of the buffer for one direction of a connection, in bytes.
+// window is the buffer size for one direction of a connection, in bytes.
 const window = 64 << 10
 
 func (c *carrier) run() {
@@ -291,8 +290,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. To find out, it tries to read for a
-// millisecond, and keeps any data that arrives.
+// present reports whether the sender is still connected. To find out, it attempts a read with a
+// timeout of a millisecond, and keeps any data that arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -304,8 +303,8 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp makes the carrier copy data without looking for messages. If err is a refusal, it sends
-// that to the client, closes the connections and returns false.
+// giveUp makes the carrier copy data without looking for messages. If err is a refusal, giveUp
+// instead sends it to the client, closes the connections and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
 	var refused *refusal
@@ -321,8 +320,7 @@ func (c *carrier) giveUp(err error) bool {
 	return true
 }
 
-// end tells the receiver that the stream has ended. If it ended because of an error, it resets both
-// connections.
+// end tells the receiver that the stream has ended. After an error, it resets both connections.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

@@ -18,10 +18,10 @@ const (
 	clientOptionalMeta = 1 << 25 // a result set may omit its column definitions
 	clientZstd         = 1 << 26
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
-	clientProgress     = 1 << 29 // in MariaDB, progress reports that look like error packets
+	clientProgress     = 1 << 29 // in MariaDB, allows progress reports, which look like error packets
 
-	// unreadable lists capabilities that would hide statements from the proxy. The proxy removes
-	// them from the server's greeting, so that clients do not use them.
+	// unreadable lists capabilities that would hide statements from the proxy. To keep clients from
+	// using them, the proxy removes them from the server's greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands contains the names of MySQL commands that do not contain an SQL statement.
+// commands names the MySQL commands that do not contain an SQL statement.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -52,11 +52,11 @@ var commands = map[byte]string{
 type mysqlSession struct {
 	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
 	loggedIn atomic.Bool   // whether the client has sent its login packet
-	caps     atomic.Uint32 // capabilities in effect, which both ends support
+	caps     atomic.Uint32 // capabilities that both ends support
 	next     atomic.Uint32 // sequence number that follows the client's last packet
 
 	mu         sync.Mutex
-	statements map[uint32]string // names of the prepared statements, by their numbers
+	statements map[uint32]string // names of the prepared statements, by number
 	prepared   string            // name of the statement that was prepared last
 }
 
@@ -136,7 +136,7 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	case k.continues:
 	case !my.loggedIn.Load():
 		err = s.login(k)
-	case k.seq == 0 && my.next.Load() != 0: // if 255 packets precede it, the packet continues a file of LOAD DATA LOCAL
+	case k.seq == 0 && my.next.Load() != 0: // after 255 packets, this packet continues a LOAD DATA LOCAL file
 		m, err = s.command(k.payload)
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	return s.take(k), m, nil
 }
 
-// login reads the capabilities of the client from its login packet.
+// login reads the client's capabilities from its login packet.
 func (s *mysqlRequests) login(k packet) error {
 	if len(k.payload) < 32 {
 		return fmt.Errorf("%w: the login packet has only %d bytes, but must have at least 32", errMySQL, k.size)
@@ -160,7 +160,7 @@ func (s *mysqlRequests) login(k packet) error {
 	case asked&clientProtocol41 == 0:
 		return fmt.Errorf("%w: the client uses a protocol older than version 4.1: use a newer client", errMySQL)
 	case caps&(clientCompress|clientZstd) != 0:
-		return fmt.Errorf("the client compresses its packets, although the proxy does not offer compression: switch it off in the client")
+		return fmt.Errorf("the client compresses its packets, although the proxy does not offer compression: disable it in the client")
 	case caps&unreadable != 0:
 		return fmt.Errorf("%w: the client uses the protocol capabilities %#x, which the proxy does not support", errMySQL, caps&unreadable)
 	}
@@ -169,7 +169,7 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns a MySQL error for a client that begins TLS although the proxy did not offer it.
+// refuseTLS returns a MySQL error for a client that starts TLS although the proxy did not offer it.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client requires TLS, which the proxy cannot read: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
@@ -177,8 +177,8 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command describes the request in a command packet. If the proxy does not support the command, it
-// returns an error.
+// command describes the request in a command packet, or returns an error if the proxy does not
+// support it.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: the client sent an empty command packet", errMySQL)
@@ -212,9 +212,10 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	return m, err
 }
 
-var errAttributes = fmt.Errorf("%w: the proxy cannot read the query attributes of a statement: do not use any", errMySQL)
+var errAttributes = fmt.Errorf("%w: the proxy cannot read a statement's query attributes: do not use any", errMySQL)
 
-// skipAttributes returns the statement in a COM_QUERY packet, which query attributes may precede.
+// skipAttributes returns the statement in a COM_QUERY packet, without the query attributes that may
+// precede it.
 func skipAttributes(p []byte) (statement []byte, err error) {
 	count, size := lengthIn(p)
 	sets, more := lengthIn(p[min(size, len(p)):])
@@ -257,8 +258,7 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 // maxAttributes limits how many query attributes the proxy accepts in a statement.
 const maxAttributes = 1 << 16
 
-// fixedSizes contains the size of a binary value, for each type whose values all have the same
-// size.
+// fixedSizes contains the size of a binary value, for each fixed-size type.
 var fixedSizes = map[byte]uint64{
 	0x06: 0,          // NULL
 	0x01: 1, 0xf4: 1, // TINY, BOOL
@@ -295,8 +295,8 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// mysqlReplies finds the replies in the data from a server. A reply continues the sequence numbers
-// of the client's last packet.
+// mysqlReplies finds the replies in the data from a server. A reply's sequence numbers continue
+// those of the client's last packet.
 type mysqlReplies struct {
 	*session
 	packets
@@ -304,7 +304,7 @@ type mysqlReplies struct {
 	last    byte // sequence number of the last packet
 }
 
-// errorBytes is how many bytes of a reply scan waits for, so that it can read the text of an error.
+// errorBytes is how many bytes of a reply scan waits for, so that it can read an error text.
 const errorBytes = 512
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
@@ -332,14 +332,14 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 }
 
 // begins reports whether a reply begins with this packet. Sequence numbers have one byte, so number
-// 1 after 0 may also continue a reply of more than 255 packets. It does not if the request is
-// alone, because the client has then seen the end of the previous reply.
+// 1 after 0 may also continue a reply of more than 255 packets. But if the request is alone, the
+// client has already seen the end of the previous reply, so the packet begins a new one.
 func (s *mysqlReplies) begins(k packet) bool {
 	r, waits := s.first()
 	return waits && (k.seq == 1 && s.last != 0 || r.alone && uint32(k.seq) == s.mysql.next.Load())
 }
 
-// The first byte of a packet has one of these values if the packet reports success or failure.
+// These first bytes mark a packet that reports success or failure.
 const (
 	isOK    = 0x00
 	isError = 0xff
@@ -363,7 +363,7 @@ func (s *mysqlReplies) open(k packet) (m message, err error) {
 		m.failed = errorIn(p)
 	case r.kind == comPrepare && p[0] == isOK:
 		if len(p) < 9 {
-			return m, fmt.Errorf("%w: the answer to PREPARE has only %d bytes, but must have at least 9", errMySQL, len(p))
+			return m, fmt.Errorf("%w: the reply to PREPARE has only %d bytes, but must have at least 9", errMySQL, len(p))
 		}
 		s.mysql.mu.Lock()
 		defer s.mysql.mu.Unlock()
@@ -372,8 +372,8 @@ func (s *mysqlReplies) open(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet reads the server's greeting. It removes capabilities from it that would hide statements
-// from the proxy.
+// greet reads the server's greeting, and removes the capabilities that would hide statements from
+// the proxy.
 func (s *mysqlReplies) greet(p []byte) error {
 	if p[0] == isError {
 		return nil
@@ -381,7 +381,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	end := bytes.IndexByte(p, 0)
 	lower := end + 1 + 4 + 8 + 1 // the version is followed by the connection number, the salt and a zero byte
 	if p[0] != 10 || end < 0 || len(p) < lower+7 {
-		return fmt.Errorf("%w: the server uses version %d of the handshake, but the proxy supports only version 10", errMySQL, p[0])
+		return fmt.Errorf("%w: the server uses handshake version %d, but the proxy supports only version 10", errMySQL, p[0])
 	}
 	upper := lower + 2 + 1 + 2 // the lower half is followed by the character set and the status
 	offered := uint32(binary.LittleEndian.Uint16(p[lower:])) | uint32(binary.LittleEndian.Uint16(p[upper:]))<<16
@@ -392,8 +392,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// progress reports whether a packet that looks like an error is really a progress report from
-// MariaDB.
+// progress reports whether a packet that looks like an error is actually a MariaDB progress report.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// The first message of a PostgreSQL client begins with one of these codes.
+// A PostgreSQL client's first message begins with one of these codes.
 const (
-	postgresVersion = 3 // the upper half of a version number
+	postgresVersion = 3 // the version number's upper half
 	postgresCancel  = 80877102
 	postgresTLS     = 80877103
 	postgresGSS     = 80877104
 )
 
-// These are the kinds of requests to PostgreSQL, which differ in how their replies end.
+// These are the kinds of PostgreSQL requests. They differ in how their replies end.
 const (
 	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
 	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery
@@ -48,7 +48,7 @@ type postgresMessage struct {
 func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
 
 // postgresMessageIn returns the message at the beginning of data. If its header has not arrived
-// yet, ok is false. The string kinds contains the message types that the proxy supports.
+// yet, ok is false. kinds contains the message types that the proxy supports.
 func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, err error) {
 	if len(data) > 0 && strings.IndexByte(kinds, data[0]) < 0 {
 		return k, false, fmt.Errorf("%w: the proxy does not support messages of type %q", errPostgres, data[0])
@@ -66,12 +66,12 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 
 // postgresRequests finds the requests in the data from a client. A request is a simple query, or
 // all messages up to a Sync or a Flush. These messages stay together, because the server may not
-// answer any of them before the last one.
+// reply before the last one.
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
 	rest                int               // bytes of the current message that have not arrived yet
-	statements, portals map[string]string // the texts of prepared statements and of portals, by their names
+	statements, portals map[string]string // texts of the prepared statements and portals, by name
 	messages            []postgresMessage // the messages of the current request
 }
 
@@ -131,12 +131,12 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	case code>>16 == postgresVersion:
 		s.loggedIn = true
 	case code != postgresCancel:
-		return 0, fmt.Errorf("%w: the client uses version %d.%d of the protocol, but the proxy supports only version 3", errPostgres, code>>16, code&0xffff)
+		return 0, fmt.Errorf("%w: the client uses protocol version %d.%d, but the proxy supports only version 3", errPostgres, code>>16, code&0xffff)
 	}
 	return size, nil
 }
 
-// request combines the collected messages into one request. The last of them has the type last.
+// request combines the collected messages into one request. last is the type of the last message.
 func (s *postgresRequests) request(last byte) (m message) {
 	var names []string
 	var prepared string
@@ -198,7 +198,7 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 		s.tlsQuestions.Add(-1)
 		return 1, m, nil
 	case s.tlsQuestions.Load() > 0 && data[0] != 'E':
-		return 0, m, errors.New("the server encrypts the connection, so the proxy cannot read it: switch off TLS")
+		return 0, m, errors.New("the server encrypts the connection, so the proxy cannot read it: disable TLS")
 	}
 	k, ok, err := postgresMessageIn(data, "RKZSNAECDITn123tsdcHGWVv")
 	if err != nil || !ok || k.kind == 'E' && !k.isWhole() && len(k.body) < errorBytes && !full {
@@ -229,7 +229,7 @@ func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 			}
 			r, ok = s.pop()
 		}
-		if !ok { // no request waits, so the server explains why it closes the connection
+		if !ok { // no request is pending, so the server explains why it closes the connection
 			return m, nil
 		}
 		s.inReply, s.current = true, r

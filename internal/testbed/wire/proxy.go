@@ -23,8 +23,8 @@ type Config struct {
 	Say  func(text string) // takes messages for the user; nil discards them
 }
 
-// Proxy listens on a port of the loopback interface and forwards connections to one server. It is
-// safe for concurrent use, except that only one of Refuse, Reopen and Close may run at a time.
+// Proxy listens on a loopback port and forwards connections to one server. It is safe for
+// concurrent use, except that only one of Refuse, Reopen and Close may run at a time.
 type Proxy struct {
 	cfg        Config
 	addr       string
@@ -35,7 +35,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	links  map[*link]bool
-	unread string // why the proxy could not read the first unreadable connection; empty if it could read all
+	unread string // why the proxy could not read a connection; empty if it could read all so far
 }
 
 // Listen opens a proxy, which the caller must close.
@@ -71,7 +71,7 @@ func (p *Proxy) Addr() string { return p.addr }
 // Server returns the server's name in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable explains why the proxy could not read a connection, or returns "" if it could read
+// Unreadable explains why the proxy could not read a connection. It returns "" if it could read
 // all.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
@@ -79,7 +79,7 @@ func (p *Proxy) Unreadable() string {
 	return p.unread
 }
 
-// Use installs a tap for all later requests. If t is nil, they pass without a tap.
+// Use installs a tap for all later requests. With a nil tap, they pass directly.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -91,7 +91,7 @@ func (p *Proxy) Use(t Tap) {
 // HangUp resets all connections. The proxy still accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
-// HangUpThen resets all connections and then calls then, before any new connection can begin.
+// HangUpThen resets all connections and calls then before any new connection can begin.
 func (p *Proxy) HangUpThen(then func()) {
 	p.mu.Lock()
 	links := slices.Collect(maps.Keys(p.links))

@@ -18,11 +18,11 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts the parts of a RESP message that have not arrived yet, where each element of an
-// array counts as a part.
+// values counts the parts of a RESP message that have not arrived yet. Each array element counts as
+// a part.
 type values struct {
 	left   int  // number of values that have not begun
-	skip   int  // number of bytes that are left of a string and its line end
+	skip   int  // remaining bytes of a string and its line end
 	inLine bool // whether the line of a one-line value has begun but not ended
 }
 
@@ -88,7 +88,7 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize limits the sizes that a message can announce, so that their sums cannot overflow.
+// maxSize limits the sizes that a message can announce, to prevent an overflow of their sum.
 const maxSize = 1 << 40
 
 // sizeIn returns the number after the first byte of a line, or -1 for a null value.
@@ -175,8 +175,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command returns a name for a command that has count arguments, and determines how many replies it
-// gets. If the proxy could not match later replies to requests, it returns an error.
+// command returns a name for a command with count arguments, and determines how many replies it
+// gets. It rejects a command after which the proxy could not match replies to requests.
 func command(args [][]byte, count int) (m message, err error) {
 	m = message{kind: asks, text: commandText(args)}
 	switch verb, _, _ := strings.Cut(m.text, " "); verb {
@@ -192,7 +192,7 @@ func command(args [][]byte, count int) (m message, err error) {
 	return m, nil
 }
 
-// countIn returns the number of arguments that the first line of a command announces.
+// countIn returns the number of arguments that a command's first line announces.
 func countIn(data []byte) int {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
@@ -235,7 +235,7 @@ func argsIn(data []byte) (args [][]byte) {
 	return args
 }
 
-// respReplies finds the replies in the data from a server, which may also contain push messages.
+// respReplies finds the replies in the data from a server. The data may also contain push messages.
 type respReplies struct {
 	*session
 	values
@@ -268,8 +268,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply at the beginning of data. If there is something else, it returns no
-// message. If it needs more data to decide, known is false.
+// begin returns the reply at the beginning of data, or no message if something else is there. If it
+// needs more data to decide, known is false.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {

@@ -11,16 +11,16 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SentinelMaster is the name of the only master that the Sentinels know. The sentinel.conf that
-// comes with Redis uses the same name.
+// SentinelMaster is the name of the only master that the Sentinels know. It is also the name in the
+// sentinel.conf that comes with Redis.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. There are several because some clients reject a
+// sentinelCount is the number of Sentinels. One is not enough, because some clients reject a
 // Sentinel that knows no others.
 const sentinelCount = 3
 
 // Sentinels imitates Redis Sentinels that always report a Proxy as the master. They list no
-// replicas, because clients could use these to bypass the proxy.
+// replicas, because clients could use replicas to bypass the proxy.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -50,7 +50,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr returns the address of the first Sentinel, which tells clients the addresses of the others.
+// Addr returns the first Sentinel's address. That Sentinel tells clients about the others.
 func (s *Sentinels) Addr() string { return s.servers[0].Addr() }
 
 // Close stops the Sentinels and closes their connections.
@@ -173,7 +173,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns an id for a Sentinel, which is as long as a real run id of Redis.
+// sentinelID returns an ID for a Sentinel, in the format of a Redis run ID.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {
@@ -187,7 +187,7 @@ func (c sentinelConn) unknown(name string) {
 	c.WriteError(fmt.Sprintf("ERR unknown command '%s'", short([]byte(name))))
 }
 
-// fields writes a map as a reply. The arguments are names and values in turn.
+// fields writes a map as a reply. Its arguments alternate between names and values.
 func (c sentinelConn) fields(pairs ...string) {
 	c.WriteMapLen(len(pairs) / 2)
 	for _, text := range pairs {

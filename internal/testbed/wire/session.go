@@ -11,7 +11,7 @@ type session struct {
 
 	mysql mysqlSession
 
-	tlsQuestions atomic.Int32 // in PostgreSQL, the number of requests for encryption that the server has not answered yet
+	tlsQuestions atomic.Int32 // in PostgreSQL, the number of pending requests for encryption
 }
 
 func (s *session) push(r request) {
@@ -41,8 +41,8 @@ func (s *session) pop() (r request, ok bool) {
 	return r, true
 }
 
-// confirm counts a confirmation of the oldest request. The result last is true if this was the last
-// one that the request waits for.
+// confirm counts a confirmation for the oldest request. last is true if the request waits for no
+// more confirmations.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ func short(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// setOptions lists the options of SET that are part of a command's name.
+// setOptions lists the SET options that are part of a command's name.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
 // withSubcommand lists the commands that begin with a subcommand instead of a key.
@@ -31,8 +31,8 @@ var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER"
 // withoutKey lists the commands whose arguments are not keys. Some of the arguments are secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText returns a name for a Redis command, which consists of the verb, the first key and,
-// for SET, the options.
+// commandText returns a name for a Redis command: the verb, the first key and, for SET, the
+// options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -60,7 +60,7 @@ func commandText(args [][]byte) string {
 }
 
 // scriptName returns a name for a script or function: the first digits of the script's SHA-1, or
-// the name of the function.
+// the function name.
 func scriptName(command string, arg []byte) string {
 	if !strings.HasPrefix(command, "EVAL") {
 		return short(arg)
@@ -71,17 +71,17 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the statements in the name of a request that contains several.
+// Joint separates the statements in the name of a multi-statement request.
 const Joint = " + "
 
-// maxStatements limits how many statements the name of a request contains.
+// maxStatements limits how many statements appear in a request's name.
 const maxStatements = 16
 
 // EmptyStatement is the name of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText returns a name for the SQL statements in a request. For each statement, the name
-// usually contains the verb and the first table.
+// statementText returns a name for a request's SQL statements. For each statement, the name usually
+// contains the verb and the first table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -152,7 +152,7 @@ func statementName(words []string) string {
 // ForUpdate ends the name of a SELECT that locks rows.
 const ForUpdate = " FOR UPDATE"
 
-// DoBlock is the name of a DO statement, with which PostgreSQL executes a block of code.
+// DoBlock is the name of a DO statement, which executes a code block in PostgreSQL.
 const DoBlock = "DO BLOCK"
 
 // locksRows reports whether a SELECT with these words locks rows, because it contains FOR UPDATE or
@@ -162,7 +162,7 @@ func locksRows(words []string) bool {
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the part of a WITH statement after which the statement is named: the first
+// mainStatement returns the part of a WITH statement that gives the statement its name: the first
 // part that writes or, if there is none, the last part. If words ends before that part, it returns
 // nil.
 func mainStatement(words []string) []string {
@@ -182,12 +182,12 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists the schemas of system tables. The name of a statement contains the schema
-// instead of such a table.
+// systemSchemas lists the schemas of system tables. A statement's name contains the schema instead
+// of the system table.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the first table name after word. If word is empty, it returns the first one of all.
-// It skips words that cannot be table names, such as IGNORE.
+// after returns the first table name after word, or the very first one if word is empty. It skips
+// words that cannot be table names, such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -205,11 +205,11 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords limits how many words of a statement are read to name it.
+// maxWords limits how many words of a statement are read to find a name for it.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of a statement, without comments. The result rest
-// is the text after the semicolon, or nil if there is none.
+// nextStatement returns the first words and signs of a statement, without comments. rest is the
+// text after the semicolon, or nil if there is none.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -253,8 +253,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 	}
 }
 
-// dollarQuote matches the opening quote of a dollar-quoted string in PostgreSQL, such as $$ or
-// $body$.
+// dollarQuote matches the opening quote of a PostgreSQL dollar-quoted string, such as $$ or $body$.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
 // wordLen returns the length of the word at the beginning of sql, including its quoted parts.
@@ -284,5 +283,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte separates words in SQL, as a space or a comma does.
+// isSign reports whether a byte separates words in SQL, like a space or a comma.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

@@ -1,15 +1,16 @@
-// Package wire provides proxies that can pause, refuse or lose the messages between a client and a
+// Package wire provides proxies that can pause, refuse or lose messages between a client and a
 // server. They understand Redis (RESP), MySQL, MariaDB and PostgreSQL.
 //
-// A Proxy forwards the connections of a program, in any language, to one server. Each request is an
-// Event. A Tap can hold a request before the proxy sends it or after its reply has come, refuse to
-// send the request, or lose its reply. The bytes pass unchanged, with one exception: the proxy removes
-// offers from a MySQL server's greeting that would hide statements, such as TLS and compression. If
-// the proxy cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
+// A Proxy forwards a program's connections to one server. The program may use any language. Each
+// request is an Event. A Tap can hold a request before the proxy sends it or after its reply has
+// arrived, refuse to send it, or lose its reply. The bytes pass unchanged, with one exception: from
+// a MySQL server's greeting, the proxy removes offers that would hide statements, such as TLS and
+// compression. Even if the proxy cannot read a connection, the bytes still pass, and
+// Proxy.Unreadable explains why.
 //
-// To read this package, begin at Listen. proxy.go and link.go copy bytes. resp.go, mysql.go and
-// postgres.go find the beginnings and ends of requests and replies. text.go names requests.
-// sentinel.go imitates Sentinels that lead clients to a proxy.
+// Start reading at Listen. proxy.go and link.go copy bytes. resp.go, mysql.go and postgres.go find
+// the beginnings and ends of requests and replies. text.go names requests. sentinel.go imitates
+// Sentinels that lead clients to a proxy.
 package wire
 
 import (
@@ -17,25 +18,25 @@ import (
 	"errors"
 )
 
-// Event is one request of a client.
+// Event is one client request.
 type Event struct {
 	Server string // the name of the server, as in Config.Server
 	Conn   uint64 // number of the client's connection to the proxy, from 1
-	N      uint64 // number of the request on its connection, from 1; requests without a tap do not count
+	N      uint64 // number of the request on its connection, from 1; only requests with a tap count
 	Text   string // for example "SET grab:7 NX PX" or "UPDATE orders"
 }
 
-// Tap decides what happens to a request. It calls send to send the request to the server. It may
-// wait before and after that, or not call send at all.
+// Tap decides what happens to a request. To forward the request to the server, it calls send. It
+// may wait before and after that, or not call send at all.
 //
 // send returns nil when the server's reply begins to arrive, or a *ReplyError if the reply is an
 // error. Any other error means that there will be no reply.
 //
-// The proxy resets the client's connection if the tap does not send the request, or returns an
-// error that did not come from send. ctx ends with the connection.
+// If the tap does not send the request, or returns an error that did not come from send, the proxy
+// resets the client's connection. ctx ends with the connection.
 //
-// The proxy calls the tap of each request in a new goroutine. Later data in the same direction of
-// the connection waits until the tap lets the request pass.
+// The proxy calls the tap in a new goroutine for each request. Later data in the same direction
+// waits until the tap lets the request pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
 // ErrGone means that no reply will come, because the connection has ended.
@@ -60,8 +61,8 @@ var (
 // scanner finds the messages in the data of one direction of a connection.
 type scanner interface {
 	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
-	// begins there. If n is 0, it needs more data. The argument full means that the buffer has no
-	// room for more. If the proxy cannot serve the client, the error is a *refusal.
+	// begins there. If n is 0, it needs more data. full means that the buffer has no room for more.
+	// If the proxy cannot serve the client, the error is a *refusal.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
@@ -81,7 +82,7 @@ const (
 	replies
 )
 
-// request contains what the proxy must remember about a request until its reply arrives.
+// request is what the proxy must remember about a request until its reply arrives.
 type request struct {
 	kind  byte // kind of the command, which each protocol defines
 	left  int  // number of confirmations that have not arrived yet
@@ -90,8 +91,8 @@ type request struct {
 	tap   *tapped // nil if there was no tap when the request was sent
 }
 
-// refusal is the error for a client that the proxy cannot serve, with a reply that tells the client
-// why.
+// refusal is the error for a client that the proxy cannot serve. It includes a reply that tells the
+// client why.
 type refusal struct {
 	why    string
 	answer []byte // the reply that tells the client why the call was refused

@@ -1,5 +1,5 @@
-// Package outside is a user's module for the tests of locktest. It contains a correct lock and
-// three incorrect ones.
+// Package outside is an example of a user's module, for the locktest tests. It contains a correct
+// lock and three incorrect ones.
 package outside
 
 import (
@@ -11,12 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// locker is a lock that consists of a Redis key and a counter of fencing tokens. Each flag adds one
-// mistake.
+// locker is a lock with a Redis key and a fencing token counter. Each flag adds one mistake.
 type locker struct {
 	env     locktest.Env
 	forever bool // the key never expires
-	looks   bool // the acquire checks whether the key exists, and sets it in a second step
+	looks   bool // the acquire checks whether the key exists, but sets it in a second step
 	blind   bool // the release deletes the key without comparing the token
 }
 
@@ -80,7 +79,7 @@ type lease struct {
 	fence      uint64
 }
 
-// take tries once to take the lock. It returns an error if the reply takes longer than the TTL.
+// take tries once to acquire the lock. If the reply takes longer than the TTL, it returns an error.
 func (l *lease) take(ctx context.Context) (taken bool, err error) {
 	began, env := time.Now(), l.locker.env
 	keys := []string{l.key, l.key + ":fence"}

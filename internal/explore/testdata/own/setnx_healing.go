@@ -7,12 +7,12 @@ import (
 	"grablab/internal/order"
 )
 
-// healing is a variant of setnx-expire that tries to handle a holder that dies between its two
-// commands. If a client finds a lock without an expiry, it assumes that the holder is dead and
-// removes the lock.
+// healing is a variant of setnx-expire that tries to recover when a holder dies between its two
+// commands. If a client finds a lock without a TTL, it assumes that the holder is dead and deletes
+// the lock.
 //
-// The variant passes every test that interrupts no client. However, it breaks the lock even without
-// a fault.
+// The variant passes every test in which no client is interrupted. However, it breaks the lock even
+// without a fault.
 var healing = Strategy{
 	Name:     "setnx-healing",
 	Title:    "setnx-expire; a lock without an expiry is removed",

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// jarEnv is the environment variable with the path of a jar file that starts a Eureka server, such
-// as the one that examples/eureka builds.
+// jarEnv is the environment variable with the path to a Eureka server's jar file, such as the one
+// that examples/eureka builds.
 const jarEnv = "GRABLAB_EUREKA"
 
 // IsReal reports whether Start starts a real Eureka server.
 func IsReal() bool { return os.Getenv(jarEnv) != "" }
 
-// Start starts a Eureka server and returns its URL. The server is a stub, unless GRABLAB_EUREKA
-// names the jar of a real one.
+// Start starts a Eureka server and returns its URL. By default, the server is a stub. If
+// GRABLAB_EUREKA names a jar file, it is real.
 func Start(t *testing.T) (url string) {
 	t.Helper()
 	if IsReal() {
@@ -64,7 +64,7 @@ func startJar(t *testing.T, jar string) (url string) {
 // stub imitates a Eureka server in which registrations never expire.
 type stub struct {
 	mu   sync.Mutex
-	apps map[string]map[string]json.RawMessage // instances by application and id
+	apps map[string]map[string]json.RawMessage // instances by application and ID
 }
 
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {

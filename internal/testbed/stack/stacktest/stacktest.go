@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv names an environment variable. If the variable is 1, a missing program makes tests
-// fail instead of being skipped.
+// RequireEnv names an environment variable. If the variable is 1, tests fail if a program is
+// missing. Otherwise, they are skipped.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -33,8 +33,8 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests if its first argument is Name.
-// In loadgen, the same function is a hidden command.
+// Command lets a test binary act as a hidden loadgen command: if the first argument is Name, the
+// binary runs the function instead of its tests.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
@@ -94,8 +94,8 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check fails the test if err is not nil. If a program is missing, it skips the test instead,
-// unless RequireEnv is set.
+// Check fails the test if err is not nil. For a missing program, it skips the test instead, unless
+// RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	switch {
