@@ -264,6 +264,11 @@ func (a *actor) cut(off bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dead = off
+	a.closeLocked()
+}
+
+// closeLocked closes the actor's connections to ZooKeeper. The caller must hold a.mu.
+func (a *actor) closeLocked() {
 	for _, c := range a.conns {
 		_ = c.Close()
 	}
@@ -284,10 +289,7 @@ func (a *actor) unplug(off bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.unplugged = off
-	for _, c := range a.conns {
-		_ = c.Close()
-	}
-	a.conns = nil
+	a.closeLocked()
 }
 
 // dial connects to ZooKeeper.

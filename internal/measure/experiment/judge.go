@@ -132,7 +132,7 @@ func undecided(points []Point) string {
 	if len(unknown) == len(points) || len(unknown) == 0 {
 		return ""
 	}
-	return ". Points without a verdict" + at(unknown, is(catalog.Unknown))
+	return ". Points without a verdict" + at(points, is(catalog.Unknown))
 }
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }

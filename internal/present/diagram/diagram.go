@@ -136,7 +136,7 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed is what the driver believes after this step, and True is what is really the case.
+	// Believed is what the driver believes after this step, and True is the actual state.
 	// Only diagrams of runs contain them.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`

@@ -82,7 +82,7 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// sold is when a unit was last sold, and refused is when a driver was last refused.
+	// These are the times of the last sale of a unit, and of the last refusal of a driver.
 	sold, refused time.Time
 }
 

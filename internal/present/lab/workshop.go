@@ -100,7 +100,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom is what the page shows above the exercises, such as the score and the last job.
+// classroom holds the data above the exercises on the page, such as the score and the last job.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`

@@ -42,7 +42,7 @@ type Target struct {
 	Strategies []string
 }
 
-// Database is where the service stores the winners.
+// Database describes the database in which the service stores the winners.
 type Database struct {
 	DSN   string // empty if the database is unknown
 	Query string // SQL query for the winners; empty if the program must not read them

@@ -82,7 +82,7 @@ const (
 	replies
 )
 
-// request is what the proxy must remember about a request until its reply arrives.
+// request holds what the proxy needs to know about a request when its reply arrives.
 type request struct {
 	kind  byte // kind of the command, which each protocol defines
 	left  int  // number of confirmations that have not arrived yet
