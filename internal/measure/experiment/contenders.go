@@ -52,7 +52,7 @@ func (s *strike) beginContest() {
 // lock.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
-	if c.atOther {
+	if c.variation == otherRestarts {
 		late = "start-up code was not tested, because the service took too long to start for a lock that expires after %v"
 	}
 	advice := "set a longer lease, or pass {ttl_ms} to the service as its lock TTL"
@@ -149,7 +149,7 @@ func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within t
 // locks only from time to time.
 func (s *strike) contendFor() time.Duration {
 	d := time.Duration(s.in.fault.ContendFor * float64(s.in.lease()))
-	if slices.ContainsFunc(s.contests, func(c *contest) bool { return !c.affectedFirst && s.in.bothOrders(c.point) }) {
+	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.variation != affectedFirst && s.in.bothOrders(c.point) }) {
 		d *= 2
 	}
 	return d
@@ -241,7 +241,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		}
 		over := s.mayFreeContenders(c, claimed)
 		limit := s.in.lease() * 2 / 3
-		if c.affectedFirst {
+		if c.variation == affectedFirst {
 			limit = s.in.lease() / 2 // the contenders must still have time to write before their leases end
 		}
 		if !over && time.Since(c.contenderHeldSince) < limit {
@@ -263,7 +263,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) {
 	if s.mustClaimFirst(c) && !s.mayFreeContenders(c, claimed) {
 		why := "the affected driver did not write before the others"
-		if c.affectedFirst {
+		if c.variation == affectedFirst {
 			why += fmt.Sprintf(", who waited %v for it: if its work takes longer, set a longer lease", s.in.lease()/2)
 		}
 		s.cancelStrike(c, why)
@@ -273,7 +273,7 @@ func (s *strike) cancelUnlessFirst(c *contest, claimed func(load.Request) bool) 
 // mustClaimFirst reports whether the affected driver must write first to reveal a bug. If it wrote
 // later, the database could refuse the write because of its older fencing token.
 func (s *strike) mustClaimFirst(c *contest) bool {
-	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
+	return c.variation == affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 

@@ -11,20 +11,23 @@ import (
 	"grablab/internal/testbed/load"
 )
 
+// variation is how an injection differs from the fault's usual course.
+type variation int
+
+const (
+	usual         variation = iota
+	affectedFirst           // the affected driver must write before the contenders may
+	otherRestarts           // the affected driver is stopped at one instance, while the other one is killed and restarted
+	inOutage                // contenders compete during an outage, while the affected driver stays stopped in its work
+)
+
 // contest is the test of one order. Several drivers compete for it, but the fault hits only one of
 // them, which is called the affected driver.
 type contest struct {
-	point fault.Point
-	order int64
-	calls int // how many parallel calls to stop where the fault hits
-	// affectedFirst means that the affected driver must write before the contenders may.
-	affectedFirst bool
-	// atOther means that the affected driver is stopped at one instance, while the other instance
-	// is killed and restarted.
-	atOther bool
-	// inOutage means that the contenders compete during an outage, while the affected driver stays
-	// stopped in its work.
-	inOutage bool
+	point     fault.Point
+	order     int64
+	calls     int // how many parallel calls to stop where the fault hits
+	variation variation
 
 	// These fields contain the drivers' requests, in the order in which they are sent.
 	holder      *load.Request  // the driver that has the lock before the affected one, at the other instance; may be nil

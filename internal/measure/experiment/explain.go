@@ -175,9 +175,9 @@ func (in *injection) judgePoints(m *measured) {
 	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
 	switch { // mention if the lock fails in only one kind of injection
 	case len(doubled) == 0:
-	case !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.inOutage }):
+	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != inOutage }):
 		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
-	case !slices.ContainsFunc(doubled, func(c *contest) bool { return !c.atOther }):
+	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != otherRestarts }):
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
 	}
 	for _, p := range in.points {
@@ -231,7 +231,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if c.point.String() != name {
 			continue
 		}
-		if (c.affectedFirst || c.atOther || c.inOutage) && !c.repeated {
+		if c.variation != usual && !c.repeated {
 			p.Strikes++
 		}
 		if c.struck {
@@ -251,7 +251,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 			misses += e.Record.NearMisses[c.order]
 		}
 		competed = competed && !slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order })
-		competed = competed && (c.repeated || c.inOutage || in.competed(c)) // during an outage, a grab may fail
+		competed = competed && (c.repeated || c.variation == inOutage || in.competed(c)) // during an outage, a grab may fail
 		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 		}

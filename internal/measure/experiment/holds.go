@@ -79,7 +79,7 @@ func (s *strike) holds(c *contest) []hold {
 // driver can write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
-	return s.in.fault.HoldContenders || c.affectedFirst || fenced
+	return s.in.fault.HoldContenders || c.variation == affectedFirst || fenced
 }
 
 // heldContenders returns the drivers that must stop before they write. If they arrive one by one,

@@ -51,7 +51,6 @@ type injection struct {
 	began    time.Time
 
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
-	atOther       bool            // whether the fault now hits the other instance
 	usualLease    *float64        // the reported lease before strikeAtOther changed the TTL; nil if none
 	bursts        *load.Bursts
 	first         int64      // id of the first order
@@ -388,11 +387,11 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 func (in *injection) strikeAll(ctx context.Context) error {
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
-			if err := in.strikeUntilHit(ctx, points, n, false); err != nil {
+			if err := in.strikeUntilHit(ctx, points, n, usual); err != nil {
 				return err
 			}
 			if n == 0 && in.bothOrders(points[0]) {
-				if err := in.strikeUntilHit(ctx, points, n, true); err != nil {
+				if err := in.strikeUntilHit(ctx, points, n, affectedFirst); err != nil {
 					return err
 				}
 			}
@@ -443,9 +442,9 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	}
 	f := in.fault
 	in.fault.Course, in.fault.ContendFor, in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
-	in.struck, in.other, in.atOther = in.other, in.struck, true
-	defer func() { in.fault, in.struck, in.other, in.atOther = f, in.other, in.struck, false }()
-	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
+	in.struck, in.other = in.other, in.struck
+	defer func() { in.fault, in.struck, in.other = f, in.other, in.struck }()
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
 }
 
 // testsOutage reports whether to inject an outage once more at this step. Contenders then compete
@@ -463,7 +462,7 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	f := in.fault
 	in.fault.Course, in.fault.ContendFor = fault.InOutage, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
 	defer func() { in.fault = f }()
-	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, false)
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
 }
 
 // overwritten names a driver that the ledger of the user's service once showed but no longer names
@@ -495,9 +494,9 @@ func (in *injection) bothOrders(p fault.Point) bool {
 
 // strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more
 // times.
-func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
+func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, v variation) error {
 	for try := 1; ; try++ {
-		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
+		contests, err := in.strikeAt(ctx, points, n, v)
 		missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
 		hangs := in.fault.Course == fault.Never // a hanging request cannot be repeated, because it occupies the instance
 		if err != nil || !missed || hangs || try == strikeTries || in.repeats <= 0 {
@@ -512,7 +511,7 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 
 // strikeAt injects the fault once, at several steps in parallel. Each step is tested with a new
 // order and its own drivers.
-func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
+func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, v variation) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.traits.reconnects {
 		if err := in.prepareAgain(ctx); err != nil {
 			return nil, err
@@ -524,7 +523,7 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	s := strike{in: in}
 	for _, p := range points {
 		c := in.following(p)
-		c.affectedFirst, c.atOther, c.inOutage = affectedFirst, in.atOther, in.fault.Course == fault.InOutage
+		c.variation = v
 		s.contests = append(s.contests, c)
 	}
 	in.contests = append(in.contests, s.contests...)
