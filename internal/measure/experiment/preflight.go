@@ -232,6 +232,8 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		p.Ledger += fmt.Sprintf(", although the service answered that driver with HTTP %d. The ledger counts, not the response", p.Answers[0].Status)
 	}
 	switch {
+	case m.status == 0 && m.result == nil:
+		p.add("service", "a driver who comes too late gets no response: %s", m.text)
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
 		p.add("taken", "the response to a driver who comes too late matches no rule: %s: set taken to a rule for such responses", m.text)
 	case m.outcome == grab.Grabbed && i.fleet.Shape.AssumesGrabbed && rows < 2:

@@ -99,9 +99,14 @@ const callTimeout = 30 * time.Second
 
 // send sends a request and returns the response, even if its status is an error.
 func (f *Fleet) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the error type
+	within, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the error type
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	defer func() {
+		if err != nil && within.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no response within %v: %w", callTimeout, err)
+		}
+	}()
+	req, err := http.NewRequestWithContext(within, method, address, bytes.NewReader(body))
 	if err != nil {
 		return a, err
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -159,6 +160,23 @@ func TestSilentOrders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An error names the timeout only if it caused the error.
+func TestNoResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet("")
+		f.client.Transport = byHandler(func(*http.Request) int { return 0 })
+		in := &Instance{ID: "a", URL: "http://a", fleet: f}
+		if _, _, err := in.Ask(t.Context(), 7, 1); err == nil || !strings.Contains(err.Error(), "no response within 30s") {
+			t.Errorf("a request that is never answered: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := in.Ask(ctx, 7, 1); err == nil || strings.Contains(err.Error(), "no response within") {
+			t.Errorf("the caller gave up after a second: %v", err)
+		}
+	})
 }
 
 // No order sees a probe driver twice, because a service may write the driver of a try that fails.
