@@ -79,7 +79,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
-			Transport:     failureNamer{ctx, w.through(traced(cfg.Trace, Decide(transport, cfg.Shape, cfg.Asking)))},
+			Transport:     failureNamer{ctx, w.through(traced(cfg.Trace, cfg.Shape, Decide(transport, cfg.Shape, cfg.Asking)))},
 			Timeout:       cfg.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),
@@ -153,7 +153,7 @@ func ParseRequest(url string) (Request, error) {
 
 // traced returns a transport that starts a trace for each request, and passes the trace on in
 // headers.
-func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
+func traced(t *trace.Tracer, shape *target.Shape, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next
 	}
@@ -164,7 +164,11 @@ func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 		}
 		ctx, span := t.Begin(req.Context(), trace.Driver)
 		defer span.End()
-		span.Set(attribute.Int64("order", r.Order), attribute.Int64("driver", r.Driver))
+		order := attribute.Int64("order", r.Order)
+		if shape.NamesOrders() {
+			order = attribute.String("order", shape.OrderText(r.Order))
+		}
+		span.Set(order, attribute.Int64("driver", r.Driver))
 		req = req.Clone(ctx)
 		t.Inject(ctx, req.Header)
 		resp, err := next.RoundTrip(req)
