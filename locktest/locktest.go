@@ -75,7 +75,7 @@ type Lease interface {
 // Env contains everything that a lock may use. Explore simulates all of it, and package time too.
 // If a lock waits for anything else, such as a file, Explore hangs.
 type Env struct {
-	// Redis is the client of the single server, or of the first independent server.
+	// Redis is a client for the single server, or for the first of several independent servers.
 	Redis redis.UniversalClient
 	// Nodes contains a client for each independent server, for locks that need a majority of
 	// servers.

@@ -106,8 +106,8 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns a table that shows into which calls each fault can be injected. Faults with the
-// same calls share a row.
+// reaches returns a table of the calls that each fault can hit. Faults that can hit the same calls
+// share a row.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why

@@ -106,8 +106,8 @@ func makeFolder(out string) (path string, made bool, err error) {
 // owner.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder. It returns an error if another process uses the folder, or if the folder
-// is not writable.
+// claim locks the result folder for this process. It returns an error if another process uses the
+// folder, or if the folder is not writable.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)

@@ -96,8 +96,9 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun removes the result folder of a command that ended before its first measurement, and
-// returns an error that sets the exit code. unit names a measurement, such as "round".
+// notBegun cleans up after a command that failed or was interrupted before its first measurement. It
+// removes the result folder, and returns an error that sets the exit code. unit names what is measured,
+// such as "round".
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	if failed := out.close(); failed != nil {
 		return errors.Join(refusal(err), failed)

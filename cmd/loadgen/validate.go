@@ -104,9 +104,8 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 	})
 }
 
-// anyCell reports whether any planned test has a fault for which the function has returns true. For
-// the user's service, it checks the faults that the user named, because the strategies are not
-// known yet.
+// anyCell calls has with the fault of each planned test, and reports whether any call returns true. For
+// the user's service, it uses the faults that the user named, because the strategies are not known yet.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {

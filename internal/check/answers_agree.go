@@ -39,8 +39,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns a sorted copy of pairs without those in leaveOut. One lost answer explains only
-// one row, so each pair in leaveOut removes only one copy.
+// subtract returns a sorted copy of pairs without those in leaveOut. Each pair in leaveOut removes only
+// one copy, because one lost answer explains only one row.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

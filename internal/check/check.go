@@ -86,7 +86,7 @@ type Evidence struct {
 	Excludes catalog.Exclusion // the scope within which the lock excludes other clients
 	Guard    order.Guard       // the guard that checked the writes
 	Units    int               // units per order; 0 means 1
-	// UntilClaim means that the write of the winner also releases the lock.
+	// UntilClaim means that the write that records the winner also releases the lock.
 	UntilClaim bool
 
 	Stuck []int64 // orders for which the final test grab was answered neither grabbed nor taken
@@ -109,8 +109,8 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the result "unknown" for a property that seems to hold. The lost events could
-// have shown a violation.
+// eventsLost returns the result "unknown" for a property that seems to hold, because the lost events
+// could have shown a violation.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }

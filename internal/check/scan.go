@@ -17,7 +17,7 @@ type Scan struct {
 	// Since maps each instance to the sequence number of its last event before this record. Without
 	// an entry, any first number is valid.
 	Since map[string]uint64
-	// UntilClaim means that the write of the winner also releases the lock.
+	// UntilClaim means that the write that records the winner also releases the lock.
 	UntilClaim bool
 
 	record Record

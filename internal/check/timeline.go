@@ -224,9 +224,9 @@ func (b *builder) lastBefore(e history.Event, op string, kind history.Kind) (at 
 	return at, ok
 }
 
-// eventsBetween returns the events of the drivers in who, from a given time to the event last. It
-// omits events after a driver's write, and adds other drivers' releases that freed these locks by
-// mistake.
+// eventsBetween returns the events of the drivers in who, from a given time to the event last. It omits
+// events after a driver's write, and adds other drivers' releases that freed the lock of a driver in
+// who by mistake.
 func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}

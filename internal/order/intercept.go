@@ -41,8 +41,7 @@ type Call struct {
 // stores its result in c. The method's caller gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes its calls to around, except calls of Begin, Create and
-// Ledger.
+// Intercept returns a Store that passes all calls to around, except those of Begin, Create and Ledger.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }

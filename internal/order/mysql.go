@@ -79,8 +79,8 @@ type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL inserts count orders with one statement. Within one such statement, InnoDB assigns
-// consecutive IDs in every lock mode. It does not across several statements.
+// createMySQL inserts count orders with one statement. In every lock mode, InnoDB assigns consecutive
+// IDs within one such statement, but not across several statements.
 //
 // Galera Cluster and MySQL group replication leave gaps between IDs. In that case, createMySQL
 // replaces the rows with rows that have explicit IDs, from the range that the first statement has

@@ -39,7 +39,7 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 }
 
 // isOfClient reports whether the etcd client opened a stream by itself, to keep its leases alive.
-// Only these streams require a leader.
+// isOfClient recognizes such a stream by its metadata, because only these streams require a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0

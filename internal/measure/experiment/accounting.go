@@ -42,16 +42,16 @@ type accounting struct {
 	contended  int
 	tried      int            // orders for which at least one driver got the lock
 	unclaimed  []int64        // orders that the service reported as taken without telling any driver that it won
-	told       []check.Pair   // drivers that were told that they won
+	told       []check.Pair   // drivers whose responses say that they won
 	unsure     []check.Pair   // drivers that may have won without being told
 	probeWins  int            // how many wins in told come from probes
 	winnerless []int64        // orders that the service reports as taken although the ledger has no winner
-	busy       map[int64]bool // orders whose probes were answered "busy" until the end
+	busy       map[int64]bool // orders for which every probe was answered "busy"
 
 	// These fields are used only if orders have several units to sell.
 	refusedLast []int64         // orders that refused a driver after their last sale
 	soldOut     int             // orders whose units were all confirmed as sold
-	soldOutBy   time.Time       // when the last of these orders sold out
+	soldOutBy   time.Time       // when the last order in soldOut was sold out
 	sales       []time.Duration // time from the start of the load to each confirmed sale
 	inOrder     int             // units that went to the drivers who came first
 
@@ -71,7 +71,7 @@ type orderState struct {
 	spans   []span
 	grabbed int
 	taken   int
-	unsure  int // drivers whose response, or lack of one, may hide a win
+	unsure  int // drivers that may have won, because their response does not tell or never came
 	refused int // responses that say for certain that the driver did not win
 
 	// These fields are used only if the order has several units.
@@ -116,7 +116,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	m := classify(r, a.shape)
 	if r.Code != 0 {
 		name := a.names[s.Target]
-		if a.shape == target.Own { // other services may use this field for something else
+		if a.shape == target.Own { // another service may use this field for a different purpose
 			name = cmp.Or(field(r.Body, "instance"), name)
 		}
 		a.servedBy[name]++
@@ -159,9 +159,9 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts a response for an order with several units. The driver sent its request at came
-// and got the response at answered. limited means that the driver already has as many units as it
-// may have.
+// addSale counts a response for an order with several units. came is when the driver sent its request,
+// and answered is when it got the response. limited means that the driver already has as many units as
+// it may have.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -212,7 +212,7 @@ func reached(o grab.Outcome) bool {
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
-		if m.Kind != "" && shape == target.Own { // other services may use the field for anything
+		if m.Kind != "" && shape == target.Own { // another service may use this field for a different purpose
 			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
 		}
 		return m
@@ -320,7 +320,7 @@ func (a *accounting) distrust(probeLost bool) bool {
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for i := 1; i < len(spans); i++ {
-		if spans[i].from.Before(spans[i-1].to) { // no earlier span can end later, or the loop would have returned
+		if spans[i].from.Before(spans[i-1].to) { // earlier spans did not overlap, so spans[i-1] ends last
 			return true
 		}
 	}

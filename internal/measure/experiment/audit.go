@@ -100,7 +100,7 @@ func (au *auditor) hasRows(ctx context.Context, first int64, count int) bool {
 // These limits apply after the load, while the program waits for rows that the service writes late.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
-	settleLimit  = 30 * time.Second // if the ledger keeps changing, the program waits for this much longer
+	settleLimit  = 30 * time.Second // how much longer the program waits if the ledger keeps changing
 	promisedRows = 5 * time.Second  // how long after a response its row may appear in the ledger
 )
 
@@ -109,7 +109,7 @@ func (au *auditor) settleFor(c *Cell) time.Duration {
 	return max(cmp.Or(au.cfg.Settle, max(au.cfg.lease(c), minSettle)), au.cfg.Target.Compensation)
 }
 
-// settleInterval returns a random pause between two ledger reads. With regular pauses, the reads
+// settleInterval returns a random pause between two ledger reads. If the pauses were regular, the reads
 // could miss changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
@@ -205,9 +205,9 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 }
 
-// promises returns the "grabbed" responses for which the ledger must have a row. The user's service
-// may tell a driver again that it has won. The repeated response counts only if the driver may have
-// another unit, or if the ledger repeats its row.
+// promises returns the "grabbed" responses for which the ledger must have a row. The user's service may
+// send a winner the same response again. The repetition counts only if the driver may have another
+// unit, or if the ledger contains another row for the driver.
 func (au *auditor) promises(told []check.Pair, rows []order.Grab) []check.Pair {
 	if au.fleet.Ours || au.fleet.Known() {
 		return told
@@ -256,11 +256,12 @@ type probes struct {
 	refused []int64 // orders whose probe was answered "taken"
 	won     []check.Pair
 	lost    bool           // whether any probe was answered "taken" or "busy"
-	busy    map[int64]bool // orders whose probes were only answered "busy"
+	busy    map[int64]bool // orders for which every probe was answered "busy"
 }
 
-// probeAll probes each order with a new driver after the load. If an order is reported as taken but
-// has no ledger row, it tries again, because a reservation may expire.
+// probeAll probes each order with a new driver after the load. If an order is reported as taken but has
+// no ledger row, it tries again, because the service may only have reserved the order for a limited
+// time.
 func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

@@ -32,7 +32,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 			c.heldSince = time.Now()
 		}
 	}
-	if !s.in.w.fleet.Ours { // a ledger that keeps only the last winner still names the first one now
+	if !s.in.w.fleet.Ours { // read the ledger now: if it keeps only the last winner, it still names the first one
 		s.claimed(ctx)
 	}
 	for _, c := range s.contests {
@@ -47,9 +47,9 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends an order's test, because the service reconnected too late for contenders to compete.
-// The paused driver may continue, but no contender starts, because it could win with an expired
-// lock.
+// giveUp ends an order's test after the service has reconnected too late. By then, the paused driver's
+// lease may have expired, so that a contender could win even with a working lock. Therefore, giveUp
+// lets the paused driver continue and starts no contenders.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
 	if c.variation == otherRestarts {
@@ -104,9 +104,9 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the instance that the fault does not hit has reconnected to its
-// servers. It gives up after half a lease, because contenders could simply win once the lease has
-// expired.
+// awaitRecovery waits until the instance that the fault does not hit has reconnected to its servers. It
+// gives up after half a lease. Once the lease has expired, a contender may win even with a working
+// lock, so the test would show nothing.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
@@ -144,9 +144,9 @@ func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within t
 	return err
 }
 
-// contendFor returns how long contenders compete while the fault lasts. Where bothOrders applies
-// and the affected driver writes last, it is twice as long, because the service may remove old
-// locks only from time to time.
+// contendFor returns how long contenders compete while the fault lasts. If bothOrders asks for two
+// injections, it doubles the time for the one in which the affected driver writes last. The service may
+// remove old locks only from time to time, so the contenders may have to wait longer.
 func (s *strike) contendFor() time.Duration {
 	d := time.Duration(s.in.fault.ContendFor * float64(s.in.lease()))
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.variation != affectedFirst && s.in.bothOrders(c.point) }) {
@@ -307,7 +307,7 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 const repeatsFor = 20 * time.Second
 
 // These times are for an outage during which contenders compete. The outage is short, because some
-// clients try to reconnect after one second and then only a minute later.
+// clients try to reconnect after one second and, if that fails, not again for a minute.
 const (
 	contendInOutage = 300 * time.Millisecond
 	failsWithin     = 4 * time.Second // how long a client may retry a call before the first contender has a response

@@ -26,7 +26,7 @@ const (
 type contest struct {
 	point     fault.Point
 	order     int64
-	calls     int // how many parallel calls to stop where the fault hits
+	calls     int // how many parallel calls of the affected driver to stop for the fault
 	variation variation
 
 	// These fields contain the drivers' requests, in the order in which they are sent.
@@ -41,20 +41,20 @@ type contest struct {
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiter had made its last call before the wait
 	heldSince      time.Time // when a call was first stopped for the fault; zero if none was
-	struck         bool      // whether the fault hit the driver where it should
-	repeated       bool      // whether the fault missed the driver and was injected again with another order
-	missed         string    // why the injection does not count although the driver had stopped for it
-	hangs          bool      // whether the driver will never get a response
-	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
+	struck         bool      // whether the fault hit the affected driver at the chosen step
+	repeated       bool      // whether the fault missed the affected driver and was injected again with another order
+	missed         string    // why the injection does not count, for example because the affected driver never reached the chosen step
+	hangs          bool      // whether the affected driver will never get a response
+	endedInTime    bool      // whether the affected driver wrote or got a response before its lease ended
 	answeredAt     time.Time
-	openUntil      time.Time // when the driver was last known not to have written
+	openUntil      time.Time // latest time at which the affected driver is known not to have written yet
 
 	// These fields record what has happened to the drivers that the fault does not hit.
-	contendedSince     time.Time // when the fault was active and the first of these drivers were about to start
+	contendedSince     time.Time // when the fault was active and the first contenders were about to start
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
-	contenderHeldSince time.Time // when one of the other drivers first stopped before its write
-	contenderFreed     bool      // whether the stopped drivers may continue
-	retriedAt          time.Time // when the wait before the next driver began; zero if there is no such wait
+	contenderHeldSince time.Time // when a driver that the fault does not hit first stopped before its write
+	contenderFreed     bool      // whether the stopped contenders may continue
+	retriedAt          time.Time // when the wait before sending the next driver began; zero if the test does not wait
 }
 
 // contest assigns roles to the nth order's drivers. The assignment is random, but each run with the
@@ -140,8 +140,8 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike drops an injection that could not have revealed a failure from the counts, and
-// records the reason.
+// cancelStrike removes an injection from the number of hits, because it could not have revealed a
+// failure. why is the reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {
 		c.missed = why

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/order"
 )
 
-// lateWrite marks an order that only the database saved, by refusing a write after the lease had
-// ended. No property failed.
+// lateWrite marks an order in which no property failed, but only because the database refused a write
+// that came after the driver's lease had ended.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates. If the order is fine, the property is
@@ -54,7 +54,8 @@ func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-gr
 
 func grabsOf(e check.Evidence, id int64) int { return check.RowsByOrder(rowsOf(e))[id] }
 
-// rowsOf returns the ledger or, if only the answers count, the rows that it should have.
+// rowsOf returns the ledger rows. If only the responses count, it returns the rows that the ledger
+// should have according to the responses.
 func rowsOf(e check.Evidence) []order.Grab {
 	if e.FromAnswers {
 		return check.Rows(e.Told)
@@ -173,7 +174,7 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	m.missed = in.whyMissed()
 	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
-	switch { // mention if the lock fails in only one kind of injection
+	switch { // if the lock fails in only one kind of injection, say which
 	case len(doubled) == 0:
 	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != inOutage }):
 		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
@@ -185,8 +186,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// whyMissed returns text that says why the fault hit no driver, to append to the reason. It returns
-// "" if the cause is unknown.
+// whyMissed explains why the fault hit no driver, as a suffix for the reason of the cell's verdict. It
+// returns "" if the cause is unknown.
 func (in *injection) whyMissed() string {
 	for _, c := range in.contests {
 		switch {
@@ -201,8 +202,8 @@ func (in *injection) whyMissed() string {
 }
 
 // modeOf returns the ID of the known failure mode that fits an order, or "" if none fits. Without a
-// timeline, it infers the failure mode from the fault. An expired lease explains nothing for a
-// service whose grabs create no Redis key with a TTL.
+// timeline, it infers the failure mode from the fault. For a service whose grabs create no Redis key
+// with a TTL, it ignores failure modes in which a lease expires.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode

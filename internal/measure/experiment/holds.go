@@ -171,8 +171,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the breakpoints at which other drivers are stopped now. An instance whose process is
-// stopped cannot report any.
+// held returns the breakpoints at which other drivers are stopped now. If an instance's process is
+// stopped, its breakpoints are missing, because it cannot report them.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {

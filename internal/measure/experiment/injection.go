@@ -27,7 +27,7 @@ const (
 	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
 	strikeTries      = 3                // how often to inject a fault into a service at the same point until it hits a driver
-	repeatedStrikes  = 6                // how many of these attempts one test may repeat
+	repeatedStrikes  = 6                // how many injections that hit no driver one test may repeat
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 	restartTTL       = 3 * time.Second  // the shortest lease while an instance restarts
 )
@@ -117,7 +117,7 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 func (in *injection) lease() time.Duration { return in.w.cfg.lease(in.cell) }
 
 // strikeDrivers returns how many drivers compete for each order under a fault. Each additional unit
-// adds two drivers, so that too many can win even if some fail.
+// adds two drivers, so that there are enough to oversell the order even if some of them fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
 // prepareAndStrike prepares the fault, injects it and judges the outcome. It cleans up even after an
@@ -320,8 +320,9 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.responses.add(req, response{classify(r, in.w.fleet.Shape).Outcome, r.Timestamp, r.End()})
 }
 
-// competed reports whether enough contenders have asked for the lock to cause a second win. If the
-// fault outlasts the lease, only requests between the end of the lease and the delayed write count.
+// competed reports whether enough contenders have asked for the lock, so that one win too many was
+// possible. If the fault outlasts the lease, only requests between the end of the lease and the delayed
+// write count.
 func (in *injection) competed(c *contest) bool {
 	return in.atLeastUnits(c.all(), func(r load.Request) bool {
 		a, _ := in.responses.of(r)
@@ -339,8 +340,8 @@ func (in *injection) competed(c *contest) bool {
 }
 
 // triedInTime reports whether a refused driver certainly asked for the lock between the end of the
-// lease and the delayed write. When its response arrived does not prove this, because responses may
-// be late.
+// lease and the delayed write. The time of its response does not prove this, because responses may be
+// late.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.lease()
 	tried := a.sent // the driver was still trying at this time
@@ -362,8 +363,9 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays a write until after the driver's lease has ended. A
-// strategy without a lock has no lease, but the program assumes one for the user's service.
+// outlasts reports whether the fault delays a write until after the driver's lease has ended. It
+// returns false for a strategy without a lock, because there is no lease. For the user's service, whose
+// lock is unknown, the program assumes a lease.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false
@@ -414,9 +416,9 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return err
 }
 
-// testsStart reports whether to inject the fault once more at this step, but into the other
-// instance. When that service starts, it may delete locks or undo unfinished work of a driver at
-// the instance that is still running.
+// testsStart reports whether to inject the fault once more at this step, but into the other instance.
+// That instance restarts, and its start-up code may delete the lock or undo the unfinished work of a
+// driver at the instance that is still running.
 func (in *injection) testsStart(p fault.Point) bool {
 	return in.traits.reconnects && in.fault.Course == fault.Killed && p.Part == fault.Work && p.After
 }
@@ -431,8 +433,9 @@ func (in *injection) ttlOfRestart() time.Duration {
 	return max(cfg.TTL, restartTTL, 3*in.struck.StartTook)
 }
 
-// strikeAtOther stops a driver at the other instance, and restarts the instance that the fault
-// hits. Contenders then compete there before the stopped driver's lease ends.
+// strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
+// compete at the restarted instance before the paused driver's lease ends, because its start-up code
+// may have deleted the driver's lock.
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	u := in.workload.setup
 	in.w.cfg.TTL = in.ttlOfRestart()
@@ -448,8 +451,8 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 }
 
 // testsOutage reports whether to inject an outage once more at this step. Contenders then compete
-// during the outage, while the affected driver stays stopped. No server may grant a lock meanwhile,
-// or a contender could win simply because the lease has expired.
+// during the outage, while the affected driver stays stopped. The outage must affect every lock server.
+// Otherwise, a contender could win simply because the paused driver's lease has expired.
 func (in *injection) testsOutage(p fault.Point) bool {
 	needs := in.strategy.Needs
 	allDown := needs == lock.Redis || needs == lock.RedisQuorum && in.fault.Hits == needs
@@ -465,8 +468,8 @@ func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
 }
 
-// overwritten names a driver that the ledger of the user's service once showed but no longer names
-// at the end. It returns "" if there is none, or if the service may undo wins.
+// overwritten names a driver that the ledger of the user's service showed during the test, but no
+// longer shows at the end. It returns "" if there is none, or if the service may undo wins.
 func (in *injection) overwritten(e check.Evidence) string {
 	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.NoLedger != nil {
 		return ""

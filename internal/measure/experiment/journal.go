@@ -30,8 +30,8 @@ func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 // ownName is the instance name in events that this program records itself.
 const ownName = "loadgen"
 
-// open creates events.jsonl. For a resumed run, it continues the existing file, but first removes
-// an incomplete last line, and returns the length of that line.
+// open creates events.jsonl. For a resumed run, it appends to the existing file. If the last line of
+// that file is incomplete, open removes it first and returns its length.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_RDWR | os.O_APPEND
 	if !resumed {

@@ -66,8 +66,8 @@ func (c Cell) tooLate() string {
 	return ". The grab had ended by then: its responses may arrive late, for example because a small response waits for a delayed acknowledgement (TCP_NODELAY avoids that)"
 }
 
-// howStuck says that orders can no longer be grabbed. If each of them has its winners, and every
-// probe was answered "busy", it says that locks were not released.
+// howStuck says that orders can no longer be grabbed. If every order has its winners but all probes
+// were answered "busy", it says instead that locks were not released.
 func (m measured) howStuck(c Cell) string {
 	locked := len(m.evidence.Stuck) == *c.StuckOrders && !slices.ContainsFunc(m.evidence.Stuck, func(id int64) bool {
 		return !m.busy[id] || unsoldOf(m.evidence, id) > 0

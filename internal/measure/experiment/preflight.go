@@ -50,7 +50,7 @@ type SeenCall struct{ Role, Name string }
 // Reach lists the remote calls of a request at which a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
-	Before, After []int  // numbers of these calls, counted from 1
+	Before, After []int  // numbers of the calls before and after which the fault can be injected, counted from 1
 	Why           string // why the fault can hit no call, or which calls it cannot hit
 }
 

@@ -326,7 +326,7 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 		}
 	}
 	c.Environment = new(r.run.Environment)
-	if !r.cfg.runsOurs() && r.isUnsafe(s.Strategy) { // a fault does not explain what also happens without it
+	if !r.cfg.runsOurs() && r.isUnsafe(s.Strategy) { // a failure that also occurs without a fault is not explained by the fault
 		for i := range c.Points {
 			c.Points[i].FailureMode = ""
 		}

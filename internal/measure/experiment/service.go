@@ -99,7 +99,7 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 	}
 	struck := r.fleet.Instances[0]
 	defer struck.Watch(0, 0)
-	// If simultaneous requests for one order get no answer, single requests for other orders may.
+	// If simultaneous requests for one order got no answer, try single requests for other orders.
 	if err := struck.AwaitGrab(ctx, first, dryStep); ctx.Err() != nil {
 		return t, err
 	}
@@ -132,9 +132,10 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // A background task may make some of the same calls. The result then contains only the calls that
 // both requests made.
 //
-// Calls after the response count only if one of them writes, because a lock may be released before
-// or after the response. If a request writes after its response, the two equal requests need not be
-// in a row, because other instances may have handled those between them.
+// Calls after the response count only if one of them writes. Other late calls usually release the lock,
+// and a service may release it before or after its response. If a request writes after its response,
+// the two equal requests need not be in a row, because other instances may have handled those between
+// them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
@@ -297,7 +298,7 @@ func (r recorder) holdInWork(ctx context.Context, in *fleet.Instance, order int6
 // remaining TTL.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a request never reached the call after which its work should begin.
+// errNoWork means that a test request did not reach the start of its work.
 var errNoWork = errors.New("a test grab did not get as far as the work between its read and its write")
 
 // listRenewals waits until a request has reached its work, and then records calls for two thirds of

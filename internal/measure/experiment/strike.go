@@ -29,7 +29,7 @@ type strike struct {
 }
 
 const (
-	arrivalTimeout = 5 * time.Second // how long drivers may take to get where the fault hits them, in addition to a lease
+	arrivalTimeout = 5 * time.Second // how long drivers may take to reach the step of the fault, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
 	freshDrivers   = 10 // how many more drivers may try to win an order without a fault, if all others have failed
 )
@@ -262,8 +262,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits for a limited time until the instances work again. If one still does not work
-// then, its responses will show it.
+// awaitAble waits for a limited time until the instances work again. If an instance still fails after
+// that time, its responses will show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }

@@ -273,8 +273,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records how a driver releases its lock while another driver waits for it. It makes
-// the first driver's write fail, so that the order is still open.
+// handingOver records how a driver releases its lock while another driver waits for it. It makes the
+// first driver's write fail, so that the second driver can still win the order.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil

@@ -68,8 +68,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	return of, nil
 }
 
-// Cost is the figure that compares the locks in a case. It has one value for each round, or only
-// the median if there are no raw measurements.
+// Cost is the figure by which the locks in a case are compared. It has one value for each round, or
+// only the median if there are no raw measurements.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure

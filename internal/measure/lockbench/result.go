@@ -186,8 +186,8 @@ func turns(s Slice) *float64 {
 // all workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure that compares the locks in a case. For example, if workers share a key,
-// this is the hand-off gap.
+// cost returns the figure by which the locks in a case are compared. For example, if workers share a
+// key, this is the hand-off gap.
 func cost(c Case) figure {
 	switch {
 	case c.contended():

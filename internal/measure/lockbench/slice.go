@@ -22,7 +22,7 @@ type Figures struct {
 	GapP50US     *float64 `json:"handoff_gap_p50_us"` // median time from a release call to the return of the next acquire, if a worker was waiting
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
 	GapMeanUS    *float64 `json:"handoff_gap_mean_us"`
-	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // the same median, but only between workers of different processes
+	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // like GapP50US, but only between workers of different processes
 	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent per acquisition
 	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside Redis per acquisition
 	Jain         *float64 `json:"jain"`                      // Jain's fairness index; 1 if all workers got the lock equally often
@@ -113,8 +113,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns how many times other workers got the lock during one worker's wait, at most.
-// All holds must be of the same key, and sorted by acquire.
+// longestTurns returns the largest number of times that other workers got the lock while one worker
+// waited. All holds must be of the same key, and sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })

@@ -97,8 +97,8 @@ func Subjects() []Subject {
 	return append(slices.Concat(ours, libraries), handover)
 }
 
-// Find returns the lock with this name. It also finds the floor, and strategies without a lock. Use
-// the latter to check that the benchmark detects two holders.
+// Find returns the lock with this name. It also finds the floor, and strategies without a lock, with
+// which you can check that the benchmark detects two holders.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

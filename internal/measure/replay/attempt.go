@@ -29,8 +29,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the latest time at which a lease may have ended according to the steps so far. If
-	// a longer lease has ended, the machine was too slow, so the replay shows nothing.
+	// expired is the latest lease end that the steps so far allow. If a lease with a later end has
+	// already expired, the machine was too slow, so the replay proves nothing.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far each instance's clock is ahead
@@ -160,9 +160,9 @@ type execute = func(t *attempt, ctx context.Context, m move) (seen string, err e
 
 var kinds = map[schedule.Kind]struct {
 	do execute
-	// settle is the maximum wait before the step until every actor has stopped at a call or has
-	// ended. It is short for steps that let time pass, because an actor may be waiting for that
-	// time.
+	// settle limits how long the replay waits, before the step, until every actor has stopped at a call
+	// or has ended. It is short for steps that let time pass, because an actor may be waiting for
+	// exactly that time to pass.
 	settle time.Duration
 }{
 	schedule.Begins:       {do: (*attempt).begin},

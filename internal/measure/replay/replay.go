@@ -57,8 +57,8 @@ var (
 // maxAttempts is how many times Run tries a schedule on a machine that is too slow.
 const maxAttempts = 10
 
-// Run starts servers and replays the schedule on them. Its errors may wrap ErrCannotForce or
-// ErrTooSlow.
+// Run starts servers and replays the schedule on them. The error wraps ErrCannotForce if a step is
+// impossible on real servers, and ErrTooSlow if the machine was too slow.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	if err := cfg.check(); err != nil {
 		return res, err

@@ -29,8 +29,8 @@ var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Appli
 // Browser is a headless Chromium. It stops at the end of the test.
 type Browser struct{ ctx context.Context }
 
-// New starts a headless Chromium that runs until the test ends. Without Chromium, the test is
-// skipped, or fails if GRABLAB_REQUIRE_SERVERS is 1.
+// New starts a headless Chromium that runs until the test ends. If Chromium is not installed, New skips
+// the test, or fails it if GRABLAB_REQUIRE_SERVERS is 1.
 func New(t *testing.T) *Browser {
 	t.Helper()
 	var path string

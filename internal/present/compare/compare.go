@@ -2,9 +2,9 @@
 // benchmarks.
 //
 // A Comparison lists the verdicts that changed, and tells which costs, such as a latency, have
-// increased. The statistical test is the one in benchstat. Among many costs, one in twenty would
-// seem to increase by chance. Holm's method corrects for this: it limits the probability that any
-// answer is wrong.
+// increased. The statistical test is the one in benchstat. With many costs, about one in twenty would
+// seem to change by chance. Holm's method corrects for this: it limits the probability that any cost is
+// reported as changed by mistake.
 //
 // Start reading at Runs and Benches, and continue with judge.
 package compare
@@ -145,8 +145,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge decides for every cost whether it has changed. There are many costs, so it uses Holm's
-// method to rule out chance differences.
+// judge decides for every cost whether it has changed. Because it tests many costs, it uses Holm's
+// method, so that chance differences do not count.
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -189,8 +189,8 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p-value that a test can reach with n and m values, however different
-// they are.
+// leastP returns the smallest p-value that a test can reach with n and m values, even if the two groups
+// of values do not overlap.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {

@@ -46,8 +46,8 @@ type driverRow struct {
 	lane Lane
 }
 
-// findCause sets d.Cause to an explanation of the outcome, or to nil if the diagram does not show
-// enough for one.
+// findCause sets d.Cause to an explanation of the outcome, or to nil if the diagram does not show the
+// cause.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -140,7 +140,7 @@ func readsBefore(one, two fact) []fact {
 // secondGrant explains why driver b got the lock while a had it, or returns nil if it cannot tell.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.isIn(inB.From, Fault) {
-		return nil // a had already released the lock, so its grant is not the reason
+		return nil // a no longer had the lock, so b got it properly
 	}
 	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
 		facts = append(facts, f)

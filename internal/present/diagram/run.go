@@ -237,7 +237,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	if !b.locks() {
 		return
 	}
-	for _, o := range b.tracks { // this grant shows that all other drivers that the lock excludes have lost it
+	for _, o := range b.tracks { // this grant shows that all drivers that the lock excludes have lost it
 		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
 			b.endKept(o, now)
@@ -629,7 +629,7 @@ func (b *builder) steps(d *Diagram) {
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // at another time, other drivers broke the property
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // if the property broke at another time, other drivers broke it
 		d.Steps = append(d.Steps, step)
 	}
 	text := clock(d.Steps, func(s Step) float64 { return s.At })

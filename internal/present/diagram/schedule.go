@@ -160,8 +160,8 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// answers contains the mark for the answer to each kind of call. For a write, that is Refused,
-// because markOf handles successful writes itself.
+// answers maps each kind of call to the mark for its answer. A write maps to Refused, because markOf
+// handles successful writes itself.
 var answers = map[string]MarkKind{
 	string(tap.Read): Read, string(tap.Claim): Refused, string(tap.Renew): Renewed, string(tap.Release): Released,
 }

@@ -363,8 +363,9 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard for these settings. A guard is the condition for a database write. Some
-// strategies need a special one.
+// guardOf returns the guard for a run, which is the condition for a database write. This is the user's
+// choice or, if the user has not chosen or the strategy needs a special guard, the strategy's own
+// guard.
 func guardOf(s Settings) order.Guard {
 	st, _ := lock.Find(s.Strategy)
 	return cmp.Or(st.GuardedBy(s.Guard), s.Guard)

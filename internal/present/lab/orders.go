@@ -75,7 +75,7 @@ type tile struct {
 	seen        []seenKey
 	rows        []order.Grab
 	invoked     int // number of requests for the order that have started
-	returned    int // number of these requests that have ended
+	returned    int // number of requests for the order that have ended
 	drivers     int // number of drivers that the load generator sends
 	answers     int // number of drivers that got a response
 	changed     bool

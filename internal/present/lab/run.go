@@ -32,7 +32,7 @@ import (
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	sending, endSending := context.WithCancel(ctx)
-	l.stop = func() { // grabs in flight end by themselves after some time
+	l.stop = func() { // cancel ctx later, so that grabs in flight have time to end
 		endSending()
 		time.AfterFunc(2*(times(s).Wait+times(s).TTL), cancel)
 	}

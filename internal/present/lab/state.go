@@ -65,8 +65,8 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows an error message on the page. If ctx is done, it does nothing, because errors are
-// normal while a run ends.
+// fail shows an error message on the page. If ctx is done, it does nothing, because requests are
+// expected to fail while a run ends.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })

@@ -40,7 +40,7 @@ type Second struct {
 type Status struct {
 	Phase     Phase             `json:"phase"`
 	Answer    string            `json:"answer"`            // one sentence about the orders
-	Answers   map[string]string `json:"answers,omitempty"` // the same sentence in each language
+	Answers   map[string]string `json:"answers,omitempty"` // the sentence in Answer, by language
 	Alarm     bool              `json:"alarm"`             // whether an order was oversold
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
@@ -51,7 +51,7 @@ type Status struct {
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
 	LeaseMS   float64           `json:"lease_ms"`
 	Busy      string            `json:"busy,omitempty"`  // the running task, if it excludes other tasks
-	Doing     string            `json:"doing,omitempty"` // the progress of that task
+	Doing     string            `json:"doing,omitempty"` // the progress of the running task
 	Matrix    MatrixStatus      `json:"matrix"`
 }
 

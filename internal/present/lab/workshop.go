@@ -278,8 +278,8 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// answersWithFile reports whether the user answers the exercise with a file. The page may show a
-// file's diagrams, because they do not reveal the solution.
+// answersWithFile reports whether the user answers the exercise with a file. For such an exercise, the
+// page may show the file's diagrams, because they do not reveal the solution.
 func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }

@@ -77,7 +77,7 @@ func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns lists the columns for costs. These are measured several times to be reliable.
+// costColumns lists the columns for costs, which are measured several times to be reliable.
 var costColumns = []cellColumn{
 	strategyColumn,
 	verdictColumn,
@@ -191,8 +191,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// doubleGrabText formats how often an order was grabbed again. "≥" means that the real number may
-// be higher.
+// doubleGrabText formats the number of double-grabs. A "≥" in front means that the real number may be
+// higher.
 func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)

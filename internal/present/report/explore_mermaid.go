@@ -78,7 +78,7 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the names of the first and last actor. A note over these two spans all
+// mermaidActors returns the names of the first and last actor, because a note over these two spans all
 // actors.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name

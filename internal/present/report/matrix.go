@@ -160,8 +160,8 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount returns how often a test went wrong. It counts the steps at which the fault led to
-// the verdict. If there are none, it counts the surplus grabs or stuck orders instead.
+// decidingCount returns how often a test went wrong. It counts the steps whose own verdict became the
+// test's verdict. If there are none, it counts the surplus grabs or stuck orders instead.
 func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {
 		return n, true
@@ -169,7 +169,7 @@ func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	return orZero(map[catalog.Verdict]*int{catalog.Unsafe: c.DoubleGrabs, catalog.Stuck: c.StuckOrders}[c.Verdict]), false
 }
 
-// decidingPoints returns the steps at which a fault led to the whole test's verdict.
+// decidingPoints returns the steps whose own verdict became the verdict of the whole test.
 func decidingPoints(c experiment.Cell) []experiment.Point {
 	return catalog.Filter(c.Points, func(p experiment.Point) bool { return p.Verdict == c.Verdict })
 }

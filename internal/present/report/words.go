@@ -206,8 +206,8 @@ func (s *sayings) add(name, text string) {
 	s.names[text] = append(s.names[text], name)
 }
 
-// lines returns a line for each text, beginning with the names of the results. A single name is
-// followed by one, and several names by many.
+// lines returns a line for each text, beginning with the names of the results. After a single name, it
+// inserts one, and after several names, it inserts many.
 func (s *sayings) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
@@ -358,8 +358,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf returns the end of a sentence about orders that were grabbed twice. It names the cause.
-// If the cause is unknown, it is only a full stop.
+// causeOf returns the end of a sentence about orders that were grabbed twice: the cause, or only a full
+// stop if the cause is unknown.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

@@ -124,7 +124,7 @@ type Duty struct {
 	Lang string   `json:"lang"`
 	Code []string `json:"code"`
 	SQL  []string `json:"sql,omitempty"`  // code for users of other languages if Code is in Go
-	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
+	Java []string `json:"java,omitempty"` // code for users of Java; nil if Code suits them too
 }
 
 // Guide contains the libraries for each programming language, and the users' duties.

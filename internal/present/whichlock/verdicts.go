@@ -69,8 +69,8 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return plain
 }
 
-// DoubleGrabs returns how many surplus grabs happened in the load test without a fault, when the
-// order already had a winner.
+// DoubleGrabs returns how many times an order was grabbed although it already had a winner, in the load
+// test without a fault.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
 		return *c.DoubleGrabs
@@ -179,8 +179,9 @@ func QuoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals counts the injected faults with an unsafe result, without and with a check for a lost
-// lock. Helps means that the check reduces the number, but makes no strategy completely safe.
+// lossTotals counts the steps at which a fault had an unsafe result: Ignoring without a check for a
+// lost lock, and Checking with it. Helps means that the check reduces the number, but makes no strategy
+// completely safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool

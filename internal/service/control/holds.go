@@ -458,8 +458,8 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides whether a stopped call ends with its context. If the call stays stopped, it returns
-// nil. Otherwise, it returns the error for the caller. A missed deadline ends any call that was not
+// leave is called when a stopped call's context ends. If the call ends too, leave returns the error for
+// the caller. If the call stays stopped, it returns nil. A missed deadline ends any call that was not
 // sent yet, but a cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()

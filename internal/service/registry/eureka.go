@@ -88,8 +88,8 @@ type port struct {
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. If the instance listens on all addresses, that
-// includes the one from which this machine reaches the server.
+// registration returns the data to register. If the instance listens on all addresses, it registers the
+// address from which this machine reaches the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {

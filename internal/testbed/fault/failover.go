@@ -44,8 +44,9 @@ var failover = Fault{
 // Sentinel promotes the replica, which lacks their locks, and all other clients use it. After the
 // fault is healed, only the promoted master remains.
 //
-// With Redlock, this happens to one node. The affected drivers reach only a bare majority of the
-// nodes, so both sides of the split count that node. The leases last much longer than the failover.
+// With Redlock, this happens to one node. The affected drivers reach only a bare majority of the nodes,
+// so they need that node's old master for their majority. The other drivers need its new master for
+// theirs. The leases last much longer than the failover.
 var failoverSplit = Fault{
 	Name:       catalog.FailoverSplit,
 	Hits:       lock.Redis | lock.RedisQuorum,

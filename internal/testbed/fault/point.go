@@ -76,7 +76,8 @@ func ParsePoint(text string) (p Point, err error) {
 // point, because the next call follows immediately.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach tells at which points a fault is possible, and why it is impossible elsewhere.
+// A Reach defines the points at which a fault is possible, and explains why it is impossible at the
+// other points.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // the reason, as part of a sentence, without a full stop

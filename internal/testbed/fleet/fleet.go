@@ -56,7 +56,7 @@ type Fleet struct {
 	// These fields describe instances that the fleet starts itself.
 	cfg     Config
 	stack   *stack.Stack
-	service *Service // nil for instances of this program
+	service *Service // the command of the user's service; nil for instances of this program
 	// readyWithin is the start timeout for a service's instance. 0 means serviceTimeout.
 	readyWithin time.Duration
 }

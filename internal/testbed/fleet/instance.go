@@ -48,7 +48,7 @@ type Instance struct {
 	events   string         // path of the event file
 	proc     *stack.Process // nil before the first start
 	theirs   *os.Process    // process that the user started; nil if unknown
-	killed   bool           // whether Signal has killed theirs
+	killed   bool           // whether Signal has killed the process in theirs
 	wires    *wires         // proxies between the service and its servers; nil before connect
 	exe      string         // program of the last start
 	args     []string

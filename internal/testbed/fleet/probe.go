@@ -29,9 +29,9 @@ var errSilent = errors.New("no instance answered in time. Grabs may be waiting f
 // IsProbe reports whether this driver only sends the test requests after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders finds orders that are stuck: within twice the TTL, no new driver can win the order or
-// find it taken. It sends test requests, and calls probed with each order's last driver and
-// outcome. These calls may be concurrent.
+// StuckOrders finds orders that are stuck. An order is stuck if, for two TTLs, no new driver can win it
+// and no response says that it is taken. StuckOrders sends test requests, and calls probed with each
+// order's last driver and outcome. These calls may be concurrent.
 //
 // An order whose test requests get no response counts as stuck. If no order gets a response,
 // StuckOrders returns an error instead.

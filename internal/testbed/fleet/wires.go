@@ -41,8 +41,8 @@ type wires struct {
 	// names contains the placeholders for numbers that may occur in requests, such as the port.
 	names        map[string]string
 	driverTexts  map[string]bool // request texts that name the driver, as seen in test runs before the load
-	idle         map[string]bool // requests that the instance makes even while it handles no orders
-	lastCall     time.Time       // time of the last request for this order
+	idle         map[string]bool // requests that the instance makes even while it handles no grabs
+	lastCall     time.Time       // time of the last request for order
 	questions    int             // number of pending requests for a result
 	lastQuestion time.Time       // when the last request for a result was sent
 }
@@ -264,7 +264,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// isIdle reports whether the instance sends this request even while it handles no orders.
+// isIdle reports whether the instance sends this request even while it handles no grabs.
 func (w *wires) isIdle(e wire.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -291,7 +291,7 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 }
 
 // Recognize tells the proxies which requests an instance makes to grab an order. idle contains the
-// requests that it makes even while it handles no orders.
+// requests that it makes even while it handles no grabs.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {

@@ -133,10 +133,10 @@ func (p openLoop) due(n uint64) time.Duration {
 }
 
 // late returns how long after an order's first driver its driver k arrives. Three quarters of the
-// drivers arrive together, to reveal races. The others arrive while an earlier driver may be at
-// work, because some locks let a late driver in: for example, if the late driver gets the holder's
-// database session from a pool. The length of the work is unknown, so each late driver waits twice
-// as long as the one before.
+// drivers arrive together, to reveal races. The others arrive while an earlier driver may be at work,
+// to reveal locks that let a late driver in. For example, a pool may give the late driver the holder's
+// database session. The length of the work is unknown, so each late driver waits twice as long as the
+// one before.
 func (p openLoop) late(k int) time.Duration {
 	drivers := p.plan.drivers
 	if k < drivers-drivers/4 {

@@ -383,8 +383,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets the failover timeouts. A master counts as down after a silence of down for the
-// Sentinels, or of node for a Cluster. step limits each failover step.
+// behave sets the failover timeouts. Sentinels consider a master dead if it is silent for down, and
+// Cluster nodes if it is silent for node. step limits each failover step of the Sentinels.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {

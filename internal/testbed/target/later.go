@@ -15,8 +15,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that responds before it knows the result, so the client must ask for
-// the result with another request.
+// Later describes how to get results from a service that responds before it knows them, so that the
+// client must ask for each result with another request.
 type Later struct {
 	undecided Rule     // matches responses that do not contain the result
 	path      Template // result path, relative to the base URL, or its part before the ID; empty if from is the whole URL

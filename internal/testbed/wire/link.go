@@ -109,7 +109,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes the tap's call to send return err. Later calls have no effect.
+// reply makes the tap's pending call to send return err. Only the first call of reply has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 func (l *link) start(tap Tap, e Event) *tapped {

@@ -205,7 +205,7 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords limits how many words of a statement are read to find a name for it.
+// maxWords limits how many words of a statement the proxy reads to choose a name for it.
 const maxWords = 64
 
 // nextStatement returns the first words and signs of a statement, without comments. rest is the
