@@ -21,7 +21,7 @@ var Wider = []struct {
 }{
 	{[]catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock}, lock.RedisQuorum, catalog.Amnesia, "in a search, the fault may also strike a node while another driver holds some of the other nodes, so that this node decides who gets the majority. In `run`, the holder has all nodes, and only `amnesia` tests a bare majority"},
 	{[]catalog.Fault{catalog.Amnesia}, lock.RedisQuorum, catalog.RedisRestart, "in a search, any node may restart empty, even a node on which the holder has no lock"},
-	{[]catalog.Fault{catalog.Latency}, lock.Redis, catalog.Crash, "in a search, a request may also arrive after its caller has given up, and for the server this looks like a dead caller. In `run`, only replies are late"},
+	{[]catalog.Fault{catalog.Latency}, lock.Redis, catalog.Crash, "in a search, a request may reach the server after its caller has given up. For the server, this looks as if the caller had crashed. In `run`, only replies are delayed"},
 }
 
 // Claimed returns the verdict that a search should reach for a strategy under a fault. A fault

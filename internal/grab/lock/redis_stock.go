@@ -31,7 +31,7 @@ var redisStock = Strategy{
 	Claims: catalog.ClaimsOf("stock"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Partition, catalog.PartitionDB, catalog.SlowDB}, As: catalog.Crash,
-		Why: "in a search, the client is cut off until it gives up, so its reserved unit stays unsold. In `run`, the fault ends earlier",
+		Why: "in a search, the client is cut off until it gives up, so the unit that it has reserved stays unsold. In `run`, the fault ends before the client gives up",
 	}},
 	Excludes: catalog.NoExclusion,
 	Breaks:   []string{"F42", "F43"},

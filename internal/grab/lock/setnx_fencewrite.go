@@ -17,7 +17,7 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,
-		Why: "in a search, the replica lacks only the last token, so the next holder gets the same token again, and the database refuses one of the two writes. For a counter that starts again from zero, a search has the fault `redis-restart`",
+		Why: "in a search, the replica lacks only the last token, so the next holder gets the same token again, and the database refuses one of the two writes. To test a counter that starts again from zero, search with the fault `redis-restart`",
 	}},
 	Breaks: []string{"F34"},
 })

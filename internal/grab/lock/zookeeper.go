@@ -35,7 +35,7 @@ var zooKeeper = Strategy{
 	Claims: catalog.ClaimsOf("consensus"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Partition}, As: catalog.NoFault,
-		Why: "the client of `zookeeper` gives up its session before the server does. A failure is therefore possible only if the driver is also paused after its last check, which is the fault `pause` in a search",
+		Why: "the client of `zookeeper` gives up its session before the server does. A failure is therefore possible only if the driver is also paused after its last check. A search tests this under the fault `pause`",
 	}},
 	Excludes: catalog.Global,
 	Waiter:   "watches the node before its own",

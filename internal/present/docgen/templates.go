@@ -93,9 +93,13 @@ func numbered(text string) string {
 func whereSeen(m catalog.Mode) string {
 	var sentences []string
 	if broken := brokenBy(m.ID); broken != "" {
-		sentences = append(sentences, "It affects "+broken+".")
+		sentences = append(sentences, "This failure affects "+broken+".")
 	}
-	sentences = append(sentences, "It appears in "+shownBy(m.ShownBy)+".")
+	subject := "It"
+	if len(sentences) == 0 {
+		subject = "This failure"
+	}
+	sentences = append(sentences, subject+" appears in "+shownBy(m.ShownBy)+".")
 	if m.Source != "" {
 		sentences = append(sentences, "See also "+strings.TrimSuffix(knownFrom(m.Source), ".")+".")
 	}

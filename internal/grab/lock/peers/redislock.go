@@ -25,7 +25,7 @@ var redislockOnce = lock.Strategy{
 	Claims: catalog.ClaimsOf("check"),
 	InSearch: []lock.SearchClaim{{
 		Faults: []catalog.Fault{catalog.Latency}, As: catalog.NoFault,
-		Why: "in a search, the library's callers have no deadline, so the library gives up after one lease. In `run`, each request to an instance has a deadline",
+		Why: "in a search, the library's callers set no deadline, so the library gives up after one lease. In `run`, each request has a later deadline, so the library may return a lock that has expired",
 	}},
 	Excludes: catalog.Global,
 	Waiter:   "fails immediately",
