@@ -42,7 +42,7 @@ func TestSentencesFollowTheRuns(t *testing.T) {
 			for i := range s.Libraries.Cells {
 				s.Libraries.Cells[i].Verdict = catalog.Safe
 			}
-		}, "The libraries"},
+		}, "A library cannot protect your write"},
 		{"a strategy that was not run", func(s *Sources) {
 			s.Matrix.Cells = slices.DeleteFunc(s.Matrix.Cells, func(c experiment.Cell) bool { return c.Strategy == "setnx" })
 		}, "no reference run has setnx"},
