@@ -34,7 +34,8 @@
 //   - That a process stops at once if it was paused until its lease ended. It learns of the loss
 //     only when it checks Lost or Context, so fence the write here too.
 //   - Increasing tokens after a failover to a replica that lags behind. See RaiseFence.
-//   - A free lock while the work hangs. The Locker renews the lease as long as the process lives.
+//   - That the lock becomes free if the work hangs. The Locker renews the lease as long as the
+//     process lives.
 //
 // PROTOCOL.md describes the protocol.
 package handoff
@@ -63,8 +64,8 @@ var (
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the Redis key holds no lease of this protocol version. It may hold
-	// another library's lock, or a newer version's lease.
+	// ErrProtocol means that the Redis key holds something other than a lease of this protocol
+	// version, such as another library's lock or a newer version's lease.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
 	// ErrOptions means that an argument to New or RaiseFence is invalid.
 	ErrOptions = errors.New("handoff: bad options")
@@ -202,7 +203,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		q.ask()
 		l.mu.Lock()
 	} else {
-		l.openLocked() // messages tell this process whether other processes wait
+		l.openLocked() // subscribe, because messages tell this process whether other processes wait
 	}
 	if le.decided {
 		l.mu.Unlock()
@@ -311,7 +312,7 @@ type Lease struct {
 	done    chan struct{} // closed when decided becomes true; nil if no one waits
 	err     error         // why the caller did not get the lock; nil if it did
 	turn    string        // the lease's name in Redis
-	nth     int64         // how many callers got the lock before, under the same name in Redis
+	nth     int64         // how many earlier callers got the lock under the same turn
 	fence   int64
 	since   time.Time // when the wait began, and later when the lease began
 	waited  time.Duration
@@ -372,7 +373,8 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. The reason why is errReleased or ErrLost. Call it only once per lease.
+// endLocked ends the lease. why is the reason, errReleased or ErrLost. Call endLocked only once per
+// lease.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {

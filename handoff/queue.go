@@ -63,7 +63,7 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.unanswered, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked requests the lock again if any caller is waiting. Call it only once the previous
+// proceedLocked requests the lock again if any caller is waiting. Call it only after the previous
 // request is gone from Redis.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
@@ -75,7 +75,8 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes this process's lock request from Redis, because no caller needs it any more.
+// dropLocked removes this process's lock request from Redis in the background. If callers are still
+// waiting, it then requests the lock again.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
@@ -91,7 +92,8 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a request and its lease from Redis. If this fails, the lease expires after its TTL.
+// undo removes a lock request from Redis, and releases its lease if Redis has granted one. If this
+// fails, the lease expires after its TTL.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -218,11 +220,11 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 }
 
 // endOf returns when the Locker gives up a lease that began at since. To allow for clock drift,
-// this is 1 % of the TTL before the real end.
+// that time is 1 % of the TTL before the lease's real end.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that Redis has queued the request. The lease for this request cannot begin
-// before since.
+// queuedLocked records that Redis has queued the request. since is a time before which the lease
+// for this request cannot begin.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -236,8 +238,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message has announced. If the message may be old, it first
-// asks Redis whether the lease still exists.
+// acceptLocked accepts a lease that a message has announced. If the message may be old,
+// acceptLocked first asks Redis whether this process still has the lease.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -324,7 +326,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	if q.past = turn.text; q.unanswered {
 		q.past = ""
 	}
-	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise, Redis would not queue the new turn
+	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // a turn that has to wait needs a subscription
 		q.startLocked()
 		next = q.turn
 	}
@@ -355,8 +357,9 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass releases the lease in Redis, which gives it to the next process. It retries failed requests
-// until the lease expires. free means that no other process seems to be waiting.
+// pass releases the lease in Redis, which gives the lease to the next process. It retries failed
+// requests until ctx is done or the lease expires. free means that no other process seems to be
+// waiting.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {

@@ -20,8 +20,8 @@ import (
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
 	// blockSize is the number of fencing tokens per lease. Each caller needs one, so a lease serves
-	// at most this many callers. A lost counter restarts from the server's clock, so leases must
-	// not consume more than one token per microsecond.
+	// at most this many callers. A lost counter restarts from the server's clock, in microseconds.
+	// Tokens stay below that clock only if leases consume at most one token per microsecond.
 	blockSize = 32
 	// firstToken is the smallest fencing token. Scripts use smaller numbers as reply codes.
 	firstToken = 1_000_000
@@ -30,10 +30,12 @@ const (
 	maxFence = 1 << 52
 	// queueTTL is how long Redis keeps a queue after the last client joined or checked it.
 	queueTTL = time.Minute
-	// counterTTL is how long Redis keeps a fencing token counter after a script last used it. The
-	// fast path uses no script, so it does not extend this TTL.
+	// counterTTL is how long Redis keeps a fencing token counter after a script last used it. An
+	// acquire on the fast path does not extend this TTL.
 	counterTTL = 25 * time.Hour
-	fastFor    = time.Hour
+	// fastFor is how long a process may use the fast path after one of its scripts has used the
+	// counter.
+	fastFor = time.Hour
 	// prefix begins every channel name and turn name. An incompatible protocol version must use a
 	// different prefix.
 	prefix = "handoff:"
@@ -147,15 +149,16 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests may be in flight separately. Any further requests share a round trip.
+// direct is how many requests may be in flight with a round trip of their own. Any further requests
+// share a round trip.
 const direct = 4
 
 // Combine increases the throughput over many keys. It lets concurrent requests of all Lockers on
 // client share round trips.
 //
 // Call it once, after adding all other hooks. It does not affect other commands. A combined request
-// may have to wait for an earlier round trip. If Redis is far away, use Combine only for more
-// concurrent keys than the client has connections.
+// may have to wait for an earlier round trip. If Redis is far away, use Combine only if you lock
+// more keys at the same time than the client has connections.
 func Combine(client redis.UniversalClient) {
 	if single, ok := client.(*redis.Client); ok { // a Cluster client sends requests to several servers, so they cannot share a round trip
 		single.AddHook(new(combiner))
@@ -218,8 +221,8 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete records that a separate request has finished, or a batch if single is 0. It then sends
-// the next batch.
+// complete records that a separate request has finished (single is 1) or a batch (single is 0). It
+// then sends the next batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	unlockLimit = 5 * time.Second
 )
 
-// lock makes other migrations on the same database wait, even in other processes. If this process
-// dies, that also releases the lock.
+// lock makes other migrations on the same database wait, even in other processes. The lock is also
+// released if this process dies.
 func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -42,8 +42,9 @@ func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	return file.Close, nil
 }
 
-// lockName acquires a named lock on the server. All databases share the lock names, so the lock is
-// named after the database. The name contains a hash, because it can have at most 64 characters.
+// lockName acquires a named lock on the server. Lock names are global to the server, so the lock's
+// name contains a hash of the database name. The hash keeps the name within the limit of 64
+// characters.
 func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 	const name = "CONCAT('migrate ', MD5(DATABASE()))"
 	conn, err := db.Conn(ctx)

@@ -30,8 +30,8 @@ var files embed.FS
 //
 // If the database has another program's tables, Up changes nothing and returns ErrForeign.
 //
-// Up locks the database before it calls goose. goose's own locks come too late, because goose looks
-// for new versions and creates its table before it locks.
+// Up locks the database before it calls goose. It does not use goose's own locks, because goose
+// takes them only after it has looked for new versions and created its table.
 func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	p, err := provider(db, d)
 	if err != nil {

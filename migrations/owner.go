@@ -18,7 +18,8 @@ var ErrForeign = errors.New("the database belongs to another program")
 // recordTable is the table in which goose records which versions it has applied.
 const recordTable = goose.DefaultTablename
 
-// These versions create the first tables and the grants table.
+// firstTables is the version that creates the tables orders and grabs, and grantsTable is the
+// version that creates the table grants.
 var (
 	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
@@ -59,7 +60,7 @@ var columnsQuery = map[Dialect]string{
 }
 
 // checkOwner returns ErrForeign if the database contains another program's tables or versions. It
-// accepts an interrupted migration of ours.
+// accepts a database in which an earlier migration by this program was interrupted.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
@@ -114,8 +115,8 @@ func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]strin
 	return tables, err
 }
 
-// readVersions returns the applied versions. It omits version 0, which goose records at the
-// beginning.
+// readVersions returns the applied versions. It omits version 0, which goose records when it
+// creates its table.
 func readVersions(ctx context.Context, db *sql.DB) (versions []int64, err error) {
 	err = query(ctx, db, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0", func(rows *sql.Rows) error {
 		var version int64

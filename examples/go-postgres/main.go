@@ -84,7 +84,7 @@ func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool,
 	return s.readThenWrite(ctx, order, driver, " AND status = 0")
 }
 
-// readThenWrite reads the order first, and then writes the winner in a separate transaction.
+// readThenWrite reads the order first, and then records the winner in a separate transaction.
 func (s *service) readThenWrite(ctx context.Context, order, driver int64, guard string) (bool, error) {
 	free, err := s.readAndWork(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -119,8 +119,9 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 }
 
 // advisoryPooled contains a deliberate mistake: the lock belongs to one database session, but each
-// statement may use a different session from the pool. Therefore, the next driver may get the
-// session that holds the lock, and an unlock may be a no-op.
+// statement may use a different session from the pool. Two drivers may therefore get the same
+// session, which lets both lock the order. An unlock in another session is a no-op, so the order
+// may stay locked.
 func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
 	if _, err := s.pool.Exec(ctx, "SELECT pg_advisory_lock($1)", order); err != nil {
 		return false, err

@@ -36,7 +36,8 @@ func (a api) recover(c *gin.Context) {
 }
 
 // sameSite rejects requests from web pages on other sites. If only this host can reach the
-// instance, it also rejects any request with another host name, to prevent DNS rebinding.
+// instance, sameSite also rejects requests whose Host header is not a loopback name, to prevent DNS
+// rebinding.
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -77,8 +78,9 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if requests must not select this strategy: other hosts must not select
-// strategies that are broken on purpose.
+// mayUse returns an error if a request must not select the named strategy. If other hosts can reach
+// the instance, they may select only the strategies in lock.Names, which omits those in
+// lock.KnownBroken.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))

@@ -51,8 +51,8 @@ type errorAnswer struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for the outcome Taken if an order has several units and the driver
-// already has as many as it may have. Other drivers may still get units.
+// PerDriver is the reason for the outcome Taken if the driver has already reached the limit of
+// units per driver. Other drivers may still get units of the order.
 const PerDriver = "per_driver"
 
 // LeaseLost is the reason for a failed grab that wrote nothing because it had lost the lock.
@@ -92,9 +92,9 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// errorAnswerTo returns the response for err. By default, it says that another server has failed
-// and that nothing was written. This is safe, because an error from a write with an unknown result
-// wraps errUnknown and so has its own entry.
+// errorAnswerTo returns the response for err. If err is not in errorAnswers, the response says that
+// another server has failed and that nothing was written. This is true, because if the result of a
+// write is unknown, the error wraps errUnknown, which has its own response.
 func errorAnswerTo(err error) errorAnswer {
 	for _, v := range errorAnswers {
 		if errors.Is(err, v.err) {

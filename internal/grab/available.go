@@ -23,8 +23,8 @@ var backends = []struct {
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows reports whether the database supports row locks and named locks. If the database does
-// not respond, it returns true.
+// locksRows reports whether the database supports row locks and named locks. It also returns true
+// if the database does not respond, because only order.ErrUnsupported shows that they are missing.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false

@@ -18,8 +18,8 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // for a key or a uuid, in bytes
-	// distrPrefix begins all keys in this API, so that they cannot collide with lock strategies'
-	// keys.
+	// distrPrefix is the prefix of all Redis keys that this API uses. It keeps them apart from the
+	// keys of the lock strategies.
 	distrPrefix = "distr:"
 )
 
@@ -63,7 +63,8 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if name is not a valid key or uuid. The error calls the name what.
+// checkName returns an error if name is not a valid key or uuid. what is "key" or "uuid", and
+// appears in the error.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have 1 to %d bytes", what, maxDistrName)

@@ -19,8 +19,9 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the error for a grab whose fencing token the database has rejected. If another
-// driver already has the order, that is order.ErrTaken.
+// judgeStale returns the error for a grab whose fencing token the database has rejected. It returns
+// order.ErrTaken if another driver already has the order. Otherwise, it returns a behindError if
+// the lock's token counter can be raised, and stale if it cannot.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken

@@ -1,6 +1,6 @@
-// Package grab lets a driver grab an order: it takes the lock, reads the order, works, writes the
-// winner, and releases the lock. Writing the winner is called a claim. Start reading at
-// Service.Grab.
+// Package grab lets a driver grab an order. A grab acquires the order's lock, reads the order,
+// simulates the driver's work, records the driver as the winner, and releases the lock. Recording
+// the winner is called a claim. Start reading at Service.Grab.
 package grab
 
 import (
@@ -23,8 +23,8 @@ import (
 type Request struct {
 	Order    int64
 	Driver   int64
-	Strategy string // if not empty, replaces the current strategy
-	TryOnce  bool   // do not wait for the lock
+	Strategy string // used instead of the current strategy; may be empty
+	TryOnce  bool   // if the lock is held, fail instead of waiting for it
 }
 
 // Grab tries to grab an order and records the steps in the history.
@@ -102,8 +102,8 @@ type attempt struct {
 // Redis loses the counter again.
 const maxRepairs = 3
 
-// lockWithRepair takes the lock and tries to win the order. If the database has already seen a
-// higher fencing token for the order, it raises the fencing token counter and retries.
+// lockWithRepair takes the lock and tries to win the order. If the database has already seen the
+// grab's fencing token or a higher one, lockWithRepair raises the lock's token counter and retries.
 func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -117,7 +117,7 @@ func (a *attempt) lockWithRepair(ctx context.Context) error {
 	}
 }
 
-// underLock takes the lock, reads the order, works, writes the winner and releases the lock.
+// underLock takes the lock, reads the order, works, records the winner and releases the lock.
 func (a *attempt) underLock(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
@@ -152,8 +152,9 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// These are the timeouts for releasing the lock and for writing the winner. Both continue after the
-// client has disconnected, so the request's own timeout does not end them.
+// These are the timeouts for releasing the lock and for recording the winner. Both operations need
+// their own timeouts, because they continue even if the client disconnects or the request times
+// out.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -186,8 +187,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records each renewal in the history. It records no token, because
-// renewals may begin before acquire has returned the token.
+// renewed returns a function that records each renewal in the history. The recorded events have no
+// token, because a renewal may happen before acquire knows the token.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -223,8 +224,8 @@ func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work under the lock. Unless OnLost is Ignore, the context is
-// cancelled if the lease is lost. The caller must call the returned function.
+// whileHeld returns a context for the work under the lock. If the lease is lost, the context is
+// cancelled, unless OnLost is Ignore. The caller must call the returned function after the work.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -279,8 +280,9 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// checkLimit returns order.ErrLimit if the driver already has as many units as one driver may have.
-// If the write itself checks this limit, checkLimit does nothing.
+// checkLimit returns order.ErrLimit if the driver has already reached the limit of units per
+// driver. It does nothing if the order has only one unit, or if the guard checks the limit during
+// the write.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -295,9 +297,9 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 	return err
 }
 
-// claim checks the lease once more and writes the winner. A write that has started is not
-// cancelled, because that would leave its result unknown. stock is the number of units that were
-// left at the read.
+// claim checks the lease once more and then records the winner. Once the write has started, claim
+// does not cancel it, because its result would then be unknown. stock is the number of units that
+// were left when the grab read the order.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.checkLost(ctx, lease); err != nil {
 		return err
@@ -321,8 +323,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, a lost
-// lease is no error.
+// checkLost returns an error if ctx has ended or the lease is lost. If OnLost is Ignore, it does
+// not check the lease.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -395,7 +397,7 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf returns the event kind that records an operation's end. It is Info if the result is
+// kindOf returns the kind of the event that ends an operation: OK, Fail, or Info if the result is
 // unknown.
 func kindOf(err error) history.Kind {
 	switch {

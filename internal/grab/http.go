@@ -24,7 +24,7 @@ import (
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
 	// Timeout is the timeout for a grab, including the wait for the lock. It does not apply to
-	// writing the winner or to the release, because both have their own timeouts.
+	// recording the winner or releasing the lock, because both have their own timeouts.
 	Timeout time.Duration
 	// Public means that other hosts can reach the API. Calls that change state then require
 	// AdminToken. If AdminToken is empty, the API refuses these calls.
@@ -158,8 +158,8 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab responds to an invalid request. The JSON has the same form as for a valid request, so
-// clients need only one parser.
+// refuseGrab responds to an invalid request. The response has the same JSON format as for a valid
+// request, so clients need only one parser.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Order: req.Order, Driver: req.Driver,

@@ -47,11 +47,12 @@ type Service struct {
 	cfg     Config
 	current atomic.Pointer[guardedLock]
 
-	building singleflight.Group // creates each lock once, by strategy
-	locks    sync.Map           // a *guardedLock for each strategy that was used
+	building singleflight.Group // keeps concurrent requests from creating a strategy's lock twice
+	locks    sync.Map           // maps the name of each strategy used so far to its *guardedLock
 }
 
-// guardedLock combines a lock with its guard, which is the condition for writing a winner.
+// guardedLock combines a lock with its guard, the condition under which the database accepts a
+// winner.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker

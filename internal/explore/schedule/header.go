@@ -14,7 +14,7 @@ type header struct {
 	name    string
 	example string
 	needed  bool
-	what    string          // names the value if there must be exactly one, such as "duration"; otherwise empty
+	what    string          // the name of the value, such as "duration", if there must be exactly one; otherwise empty
 	words   field[Schedule] // print returns "" if the line can be omitted
 }
 
@@ -44,7 +44,7 @@ func word(at func(*Schedule) *string) field[Schedule] {
 	return fieldAt(at, unchanged, func(word string) (string, error) { return word, nil })
 }
 
-// span returns a field for a positive duration. It is not printed if the duration is zero.
+// span returns a field for a positive duration. The field prints nothing if the duration is zero.
 func span(at func(*Schedule) *time.Duration) field[Schedule] {
 	print := func(d time.Duration) string {
 		if d <= 0 {

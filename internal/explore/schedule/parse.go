@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ErrSyntax means that a schedule has a syntax error. Errors that wrap ErrSyntax name the line and
-// show the correct syntax.
+// ErrSyntax means that a schedule has a syntax error. Each error that wraps it names the line and
+// shows the correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
 // Parse reads a schedule. The header lines may be in any order, but must come before the steps.

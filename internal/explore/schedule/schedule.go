@@ -84,7 +84,7 @@ const (
 	Cancelled                      // the client that sent the actor's request disconnects
 	InstanceDies                   // every actor on the instance dies
 	CutOff                         // an instance cannot reach the database, or all other servers ("locks")
-	Reaches                        // an instance can reach these servers again
+	Reaches                        // an instance that was cut off can reach the servers again
 	ClientClock                    // an instance's wall clock jumps by a duration
 	Passes                         // a duration of time passes
 	NextTimer                      // time passes until an actor has something to do

@@ -10,8 +10,8 @@ var (
 	Faulty    = Cost{Faults: 1}
 )
 
-// MaxPreemptions and MaxFaults are the highest limits that a search supports. A Visit stores one
-// bit for each possible cost, so they must be small.
+// MaxPreemptions and MaxFaults are the highest limits that a search supports. They are small,
+// because a Visit has only 32 bits, one for each possible cost.
 const (
 	MaxPreemptions = 7
 	MaxFaults      = 3

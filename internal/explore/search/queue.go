@@ -11,11 +11,11 @@ type job struct {
 	base  *prefix // nil for the first schedule, which has no given steps
 	n     uint16
 	then  stepID
-	least uint16 // no failure is possible before the schedule has this many steps
+	least uint16 // a lower bound on the schedule's number of steps when it fails
 }
 
-// prefix lists the steps of an executed schedule. Several jobs may share a prefix, because each
-// repeats its first steps.
+// prefix lists the steps of an executed schedule. Several jobs may share a prefix, because each job
+// repeats only its first n steps.
 type prefix []stepID
 
 // stepID is the index of a step in a stepTable.
@@ -63,7 +63,8 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether a queued job could lead to a failure in fewer steps.
+// shorter reports whether a queued job could lead to a failure after fewer than the given number of
+// steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

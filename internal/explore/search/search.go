@@ -29,7 +29,7 @@ type Config struct {
 	Bounds     Cost
 	Properties []string // the properties to check; the search always checks catalog.Survives too
 	First      bool     // stop at the first failure of any property
-	NoMerge    bool     // explore a state on every visit, not only on the first
+	NoMerge    bool     // explore a state on every visit instead of only on the first
 	Schedules  int      // the maximum number of schedules to execute; 0 means no limit
 
 	// Kind assigns a failure to a group. If it is not nil, the search keeps the shortest failure
@@ -48,7 +48,7 @@ type Search struct {
 	found   map[failure]Finding
 	run     int
 
-	// These fields record why the search may be incomplete.
+	// These fields record reasons why the search may be incomplete.
 	cut     bool // whether an execution was stopped after MaxSteps steps
 	ended   bool // whether an execution ended its process
 	hung    bool
@@ -225,7 +225,7 @@ func (s *Search) given(j job) []schedule.Step {
 	return steps
 }
 
-// visit marks a state as visited. It returns false if the state is already known.
+// visit marks a state as visited. It returns false if the search need not explore the state again.
 func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
 		return false
@@ -268,8 +268,9 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder queues one schedule for each element of orders, in which the step First comes before the
-// step at index At.
+// reorder queues one schedule for each element of orders. In that schedule, the step First comes
+// before the step at index At. reorder skips elements whose step is not before fresh, because the
+// search already knew the states from there on.
 func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -328,7 +329,8 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings sorts the findings by property, and within a property, the shortest first.
+// findings returns the findings sorted by property, and within a property, the cheapest and
+// shortest first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, f := range s.found {

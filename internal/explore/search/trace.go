@@ -62,5 +62,5 @@ type Violation struct {
 	Step     int           // the number of steps up to and including the violation
 	Facts    catalog.Facts // the facts about the schedule that were known at that step
 	Why      string
-	Stack    string // the stack with which the process ended; otherwise empty
+	Stack    string // the stack trace that the process printed when it ended; may be empty
 }

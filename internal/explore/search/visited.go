@@ -6,7 +6,7 @@ type Visited map[Fingerprint]Visit
 
 // Visit records the costs at which executions reached a state, and the smallest number of steps.
 type Visit struct {
-	Costs uint32 // one bit for each cost at which the state need not be explored again
+	Costs uint32 // one bit for each cost at which the search need not explore the state again
 	Steps uint16
 }
 

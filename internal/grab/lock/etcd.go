@@ -26,11 +26,11 @@ import (
 // the fencing token.
 //
 // Every acquisition has its own lease. With a shared session, two goroutines would use the same key
-// and both would hold the lock (failure mode F28). A delayed put could also create a key that never
-// expires (F14).
+// and both would hold the lock (failure mode F28). A delayed put could also leave behind a key that
+// the shared session keeps alive (F14).
 //
-// The renewals do not use concurrency.Session, because it counts the TTL from the reply's arrival,
-// and checks it only once a second.
+// The renewals do not use concurrency.Session, because a Session counts the TTL from the reply's
+// arrival and checks only once a second whether the TTL has passed.
 //
 // The lock can fail if A's lease expires just after A has checked it. B then locks and writes, and
 // A writes too (F29). If the work hangs, the lease is renewed for as long as the process lives
@@ -113,8 +113,8 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Let only one client of this process at a time use the queue on the server. The others wait
-	// here.
+	// Let only one client of this process at a time use the queue on the server. The others wait in
+	// l.queue.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 		}
 		select {
 		case _, open = <-events:
-			if !open { // the watch has ended, perhaps because no server is reachable
+			if !open { // the watch has ended, for example because no server is reachable
 				Sleep(waiting, reconnectPause)
 			}
 		case <-e.Lost():

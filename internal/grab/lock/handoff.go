@@ -9,12 +9,13 @@ import (
 	"grablab/internal/order"
 )
 
-// handoffStrategy is the recommended lock. It needs one Redis server. Within a process, clients get
-// the lock in order of arrival, and a release passes it to the next waiter and wakes it. See
-// package handoff for the algorithm.
+// handoffStrategy is the recommended lock. It needs one Redis server. A release passes the lock to
+// the next waiter and wakes that waiter. Within a process, clients get the lock in order of
+// arrival. See package handoff for the algorithm.
 //
-// The lock does not detect work that hangs, and a single Redis server may forget a lease, for
-// example in a failover. In both cases, the fencing token blocks the earlier holder's write.
+// The lock does not detect work that hangs, so the holder's process keeps renewing the lease. A
+// single Redis server may also forget a lease, for example in a failover. In that case, the fencing
+// token blocks the earlier holder's write.
 var handoffStrategy = Strategy{
 	Name:     "handoff",
 	Title:    "first come, first served: a release passes the lock to the next waiter",

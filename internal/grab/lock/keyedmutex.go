@@ -37,7 +37,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 }
 
 // lockToWait locks a key's mutex, so that only one client of this process at a time waits on the
-// servers. It does nothing if wait is 0. left is the remaining part of wait.
+// servers. It does nothing if wait is 0, because the client then does not wait for the servers.
+// left is the part of wait that remains.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -119,7 +119,7 @@ type Forgetter interface {
 	Forget(ctx context.Context, key string) error
 }
 
-// Leaser is a Locker whose servers may round the configured TTL, so that leases are shorter or
+// Leaser is a Locker whose servers may round the configured TTL, so its leases may be shorter or
 // longer.
 type Leaser interface {
 	// Lease returns how long a lease lasts without renewal.
@@ -208,8 +208,8 @@ func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Conte
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a set of server kinds, such as those that a strategy needs. Faults on any other server
-// cannot affect that strategy.
+// Backend is a set of server kinds. For a strategy, it contains the servers that the lock needs,
+// because faults on other servers cannot affect the lock.
 type Backend uint
 
 // These are the server kinds. A strategy may need several of them.
@@ -250,8 +250,8 @@ type Strategy struct {
 	// UntilClaim means that the lock ends as soon as the holder records the winner, so the next
 	// client may start before the grab has ended.
 	UntilClaim bool
-	// RefusesItself means that a client cannot retry an acquire after a lost reply, because it
-	// would find its own lock and have to wait until that expires.
+	// RefusesItself means that a client cannot retry an acquire after a lost reply. The retry would
+	// find the client's own lock, and would have to wait until that lock expires.
 	RefusesItself bool
 	// Waiter describes in a few words how a client waits for the lock. It is empty for a strategy
 	// without a lock.
@@ -262,12 +262,12 @@ type Strategy struct {
 	// The fields up to Unexplorable are used only for third-party libraries (see Peers).
 	Module string // the Go module of the library
 	Lease  string // what Env.TTL means for this lock, as a sentence
-	// Fails maps each conformance test that the lock fails to the reason why it fails.
+	// Fails gives the reason for each conformance test that the lock fails.
 	Fails map[string]string
-	// Flaky maps each conformance test that the lock fails only sometimes to the reason.
+	// Flaky gives the reason for each conformance test that the lock fails only sometimes.
 	Flaky map[string]string
-	// Unexplorable explains why the lock cannot run in the virtual time of the explorer. It is
-	// empty for all other locks.
+	// Unexplorable explains why the explorer cannot run the lock in virtual time. It is empty if
+	// the explorer can.
 	Unexplorable string
 
 	// New creates a Locker. It returns an error if env lacks something that the lock needs.
@@ -279,7 +279,7 @@ type Promises struct {
 	// WakeUp limits how long a waiter may take to get a released lock, even if a message is lost.
 	// It is a fraction of the TTL, and 0 means 0.5.
 	WakeUp float64
-	// Heard is like WakeUp, for waiters whose messages are neither lost nor late. If it is 0, the
+	// Heard is like WakeUp, but applies only while no message is lost or late. If it is 0, the
 	// limit is 0.1, or the longest pause between two polls if that is longer.
 	Heard float64
 	// InOrder says which clients get the lock in order of arrival: all of them, or only those of
@@ -308,8 +308,8 @@ type Promises struct {
 // do.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard asked. If asked is empty or the strategy's guard is fixed, it returns
-// the strategy's own guard instead.
+// GuardedBy returns asked. If asked is empty or the strategy's guard is fixed, it returns the
+// strategy's own guard instead.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -317,15 +317,15 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns the verdict on orders that we expect under the fault.
+// Expected returns the verdict that we expect for the orders under the fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
 // ExclusiveUnder reports whether the lock should have at most one holder at a time under the fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that, under Faults, the explorer expects a different outcome than a run on
-// real servers. It then also expects the outcome for the fault As. If As is NoFault, it expects
-// only the outcome without a fault.
+// A SearchClaim says that, under each of Faults, the explorer expects a different outcome than a
+// run on real servers. It expects the worse of the outcomes under that fault and under the fault
+// As. If As is NoFault, it expects the outcome without a fault.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault

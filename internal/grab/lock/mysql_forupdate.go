@@ -8,7 +8,7 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlForUpdate locks the order's row with SELECT … FOR UPDATE, in a transaction that also writes
+// mysqlForUpdate locks the order's row with SELECT … FOR UPDATE, in a transaction that also records
 // the winner. A holder that loses its session cannot write. If the work hangs, the row stays
 // locked.
 var mysqlForUpdate = Strategy{
@@ -21,7 +21,8 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// Writing the winner commits the transaction, which unlocks the row before the grab has ended.
+	// Recording the winner commits the transaction, which unlocks the row before the grab has
+	// ended.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

@@ -12,10 +12,10 @@ import (
 // expiry. It ends with its session, for example when the process dies. If the work hangs, the lock
 // remains.
 //
-// The server may end the session, and B may then lock and write while A still works. A writes
-// nothing, because it reads and writes only in its lost session.
+// If the server ends A's session, B may lock and write while A still works. A then writes nothing,
+// because it reads and writes only in the session that has ended.
 //
-// All databases of a server share the same lock names.
+// Lock names are global to the server, so clients of different databases can block each other.
 var mysqlGetLock = Strategy{
 	Name:     "mysql-getlock",
 	Title:    "GET_LOCK; the same session reads and writes",

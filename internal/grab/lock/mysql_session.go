@@ -25,8 +25,8 @@ const serverWait = time.Second
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to lock a key in a database session. It waits for whole seconds. If another client
-	// still holds the lock after that, it returns false.
+	// take tries to lock a key in a database session. It waits for at most wait, a whole number of
+	// seconds. If another client still holds the lock after that, take returns false.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -48,7 +48,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	}
 	err = l.await(ctx, lease.tx, key, giveUp)
 	if ctx.Err() != nil {
-		err = ctx.Err() // the client has disconnected, and may have the lock
+		err = ctx.Err() // the client has disconnected, so release the lock even if take got it
 	}
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is how long a client waits for a free database session, even if it does not want to
-// wait for the lock.
+// beginTimeout is the minimum time for which a client waits for a free database session. It applies
+// even if the client does not want to wait for the lock.
 const beginTimeout = 500 * time.Millisecond
 
 // begin reserves a database session. Waiting for a free session counts as waiting for the lock.

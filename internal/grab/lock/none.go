@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock, so that two clients can both read an open order and both write. It is a
-// control experiment: every check must find it unsafe.
+// none takes no lock, so two clients can both read an open order and both write. It is a control
+// experiment: every check must find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",

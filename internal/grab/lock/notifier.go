@@ -87,8 +87,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels that need a subscription, and those that need none any more, since
-// the last call.
+// changes returns the channels that may have changed since the last call. Those in come need a
+// subscription, and those in gone no longer need one.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

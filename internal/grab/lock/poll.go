@@ -21,8 +21,8 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it returns true or an error. Once wait has passed, poll tries one last time,
-// then returns ErrBusy.
+// poll calls try until it returns true or an error. Once wait has passed, poll calls try one last
+// time. If that call returns false, poll returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -14,7 +14,8 @@ var rawLockLua string
 var rawLock = redis.NewScript(rawLockLua)
 
 // RawLock sets the key to the token for the duration ttl. It returns false if the key exists. It
-// runs a script from an article that the docs discuss, without waiting, renewal or cleanup.
+// runs a script from one of the source articles. It does not wait for the lock, renew it, or clean
+// up after an error.
 func RawLock(ctx context.Context, r redis.UniversalClient, key, token string, ttl time.Duration) (locked bool, err error) {
 	return runByHash(ctx, r, rawLock, key, token, ttl.Milliseconds()).Bool()
 }
@@ -30,6 +31,6 @@ func runByHash(ctx context.Context, r redis.UniversalClient, script *redis.Scrip
 	if !redis.HasErrorPrefix(done.Err(), "NOSCRIPT") {
 		return done
 	}
-	_ = script.Load(ctx, r).Err() // the next call reports the error
+	_ = script.Load(ctx, r).Err() // if loading fails, the next call returns an error
 	return script.EvalSha(ctx, r, []string{key}, args...)
 }

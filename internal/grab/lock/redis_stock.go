@@ -16,11 +16,13 @@ import (
 // one for a driver before the database write. The strategy is fast, because drivers without a unit
 // never reach the database.
 //
-// A unit can get lost between Redis and the database. If A reserves the last unit and dies, every
-// other driver is told that the order is taken.
+// A unit can get lost between Redis and the database. If A reserves the last unit in Redis and dies
+// before the database write, no driver gets that unit, because Redis reports that the order is
+// taken.
 //
-// If Redis loses its data, it copies the unit count from the database, which may lack recent
-// reservations. A driver may then get a unit that another driver has already reserved.
+// If Redis loses its data, the next client copies the unit count from the database. The database
+// does not know the units that are reserved but not yet sold, so a driver may get a unit that
+// another driver has already reserved.
 var redisStock = Strategy{
 	Name:   "redis-stock",
 	Title:  "no lock: a Redis script decides, and the database write follows",
@@ -49,7 +51,7 @@ var stockScript = redis.NewScript(redisStockLua)
 // A stockLocker reserves individual units of an order in Redis, instead of locking the whole order.
 type stockLocker struct {
 	env     Env
-	returns bool // whether to give back unsold units
+	returns bool // whether Release gives back unsold units
 }
 
 func newStockLocker(env Env, returns bool) (Locker, error) {

@@ -12,12 +12,14 @@ import (
 // sold it. A client that has died returns nothing.
 //
 // The strategy fails if a write is delayed. A gets no reply to its write and returns the unit. B
-// reserves the unit and reads that the order is open. A's write then arrives, and B writes too.
+// reserves the same unit and reads that the order is still open. A's write then arrives, and B
+// writes too.
 var redisStockReturned = variant(redisStock, Strategy{
 	Name:   "redis-stock-returned",
 	Title:  "redis-stock that returns unsold units",
 	Claims: catalog.ClaimsOf("returned"),
-	// This replaces redis-stock's claim, because here the client returns the unit.
+	// This claim replaces the one of redis-stock, because here, the client returns the unit instead
+	// of leaving it unsold.
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}, As: catalog.RedisRestart,
 		Why: "in a search, the reply to a write may be lost, so the client gives back a unit that it has sold",

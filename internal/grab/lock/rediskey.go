@@ -9,7 +9,7 @@ import (
 // that key.
 type redisKeyLock struct {
 	set   redisKeyCall // sets the key and reports whether the client has the lock
-	unset redisKeyCall // deletes the key and reports whether the client had the lock, if it can tell
+	unset redisKeyCall // deletes the key and reports whether the client still had the lock, if it can tell
 	// acceptsLate means that a client uses the lock even if the reply took longer than the TTL.
 	// Some strategies make this mistake.
 	acceptsLate bool
@@ -65,7 +65,7 @@ type redisKeyLease struct {
 	*redisKeyLocker
 	key   string
 	value string // what the client stores in the key; normally the token
-	fence uint64 // 0, unless set changes it
+	fence uint64 // the fencing token; 0 unless set assigns one
 	until time.Time
 }
 

@@ -19,8 +19,8 @@ import (
 // holds the lock, so the lock survives the loss of a minority. The client keeps extending its lease
 // while it holds the lock.
 //
-// The lock can fail if A has a bare majority of nodes 1, 2 and 3. If node 3 loses its data or its
-// clock jumps, B takes nodes 3, 4 and 5, and both hold the lock.
+// The lock can fail if A has only a bare majority, such as nodes 1, 2 and 3 of five. If node 3 then
+// loses its data or its clock jumps, B takes nodes 3, 4 and 5, and both hold the lock.
 //
 // redlock has no fencing token, because its nodes share no counter. If a holder pauses after its
 // last check, nothing prevents its late write.
@@ -62,7 +62,7 @@ type redlockLocker struct {
 	timeout time.Duration
 
 	queue    keyedMutex
-	silence  atomic.Pointer[error] // the error of the last attempt if too few nodes responded; otherwise nil
+	silence  atomic.Pointer[error] // the error of the last attempt; nil unless too few nodes responded to it
 	renewers renewers
 	asking   sync.WaitGroup
 }
@@ -99,8 +99,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock until wait has passed. If another client had the lock, it then
-// returns ErrBusy. Otherwise, it returns the last attempt's error.
+// await tries to get the lock until wait has passed. It then returns ErrBusy if any attempt found
+// that another client had the lock. Otherwise, it returns the last attempt's error.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -180,7 +180,7 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 }
 
 // outcome returns the error for an extension or a release. It returns ErrLost if so many nodes lack
-// the client's key that the rest is no majority.
+// the client's key that the other nodes are not a majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil

@@ -115,8 +115,9 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask sends a request to all three locks. It returns nil if a majority succeeds, and the error no
-// if a majority can no longer succeed. Otherwise, it returns errNoQuorum.
+// ask sends a request to all three locks. It returns nil if a majority succeeds. If so many
+// requests fail with the error no that a majority is impossible, ask returns no. Otherwise, it
+// returns errNoQuorum.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

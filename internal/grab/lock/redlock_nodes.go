@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync has only one timeout for all nodes. If it is short, it fails on a busy machine; if it is
-// long, a dead node delays every request. A call therefore first waits for a quorum, and then only
-// RedlockGrace for the other nodes.
+// redsync has only one timeout for all nodes. If that timeout is short, calls fail on a busy
+// machine. If it is long, a dead node delays every call. A call therefore first waits for a quorum,
+// and then only RedlockGrace for the other nodes.
 const (
 	// RedlockGrace is how long a call waits for the remaining nodes after a quorum has responded.
 	RedlockGrace = 50 * time.Millisecond
@@ -28,10 +28,11 @@ const (
 var errSilent = errors.New("this node had not answered when a majority of the others had")
 
 // A question is a command to all nodes. It ends when a quorum has replied. If decide is true, it
-// ends only when a quorum has replied yes, or can no longer do so.
+// ends only when a quorum has replied yes, or when so many nodes have replied no that this is
+// impossible.
 type question struct {
 	decide  bool
-	yes, no atomic.Int32 // how many more of these answers end the question
+	yes, no atomic.Int32 // how many more such answers end the question; if decide is false, all count as yes
 	enough  chan struct{}
 }
 
@@ -52,9 +53,9 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put runs call, which sends a question to one node, and returns the node's reply. If none arrives
-// within RedlockGrace after the question has ended, put returns errSilent. A later reply is passed
-// to late.
+// put runs call, which sends a question to one node, and returns the node's reply. If no reply
+// arrives within RedlockGrace after the question has ended, put returns errSilent. It then runs
+// late in the background once call has returned.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// untilRenewal returns the time until the next renewal. A renewal is due every third of the TTL.
-// After a failed renewal, the next one follows a tenth of the TTL later.
+// untilRenewal returns the time until the next renewal. A renewal is due once a third of the TTL
+// has passed. After a failed renewal, the next one follows a tenth of the TTL later.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -113,7 +113,7 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 }
 
 // extend records a renewal result. It returns false if the renewals have ended. A confirmation that
-// arrives after the lease's end is too late.
+// arrives after the lease has ended does not restore the lease.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ type renewers struct {
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.mu.Lock() // set r.expiry before expire can run
+	r.mu.Lock() // expire must not run before r.expiry is set
 	r.expiry = time.AfterFunc(time.Until(end), r.expire)
 	r.mu.Unlock()
 

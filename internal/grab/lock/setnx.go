@@ -32,8 +32,9 @@ var setnx = Strategy{
 	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setPX sets the key with an expiry if the key does not exist. It also succeeds if the key already
-// contains the client's value, because a Cluster client may send the command twice.
+// setPX sets the key with an expiry if the key does not exist. A Cluster client may send the
+// command twice, so with such a client, setPX also succeeds if the key already contains the
+// client's value.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {

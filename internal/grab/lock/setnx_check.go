@@ -10,14 +10,14 @@ import (
 // still fail: the lease may expire between the check and the write. B then locks and writes, and A
 // writes too.
 //
-// setnxCheck also uses a lock that was granted too late, as the article does. Two clients may then
-// work at once, but the check keeps one of them from writing.
+// Like the source articles, setnxCheck uses a lock even if the grant took longer than the TTL. Two
+// clients may then work at once, but the check keeps one of them from writing.
 var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx that rechecks the lock before the write",
 	Source: "the source articles: CHECK",
-	// The check shows only that the lock was not lost before it. A process that pauses after the
-	// check may still write too late.
+	// The check shows only that the lease was still valid during the check. A process that pauses
+	// after the check may still write too late.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

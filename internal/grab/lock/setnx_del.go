@@ -7,8 +7,8 @@ import (
 )
 
 // setnxDel deletes the key without comparing its value. If A's lease has expired and B has the
-// lock, A's release deletes B's lock, and C gets the lock too. A client also uses a lock that was
-// granted too late.
+// lock, A's release deletes B's lock, and C gets the lock too. The strategy has a second mistake: a
+// client uses the lock even if the grant took longer than the TTL.
 var setnxDel = variant(setnx, Strategy{
 	Name:   "setnx-del",
 	Title:  "SET NX PX, released by DEL",

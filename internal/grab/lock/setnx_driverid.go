@@ -8,8 +8,8 @@ import (
 )
 
 // setnxDriverID stores the driver ID instead of a unique token. If a driver tries twice, its first
-// attempt may therefore delete its second attempt's lock. A client also uses a lock that was
-// granted too late.
+// attempt may therefore delete its second attempt's lock. The strategy has a second mistake: a
+// client uses the lock even if the grant took longer than the TTL.
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx with the driver ID as its token",

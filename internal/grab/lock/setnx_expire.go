@@ -7,7 +7,8 @@ import (
 )
 
 // setnxExpire sends SETNX and then EXPIRE. If a client dies between the two, the key never expires.
-// If the reply to EXPIRE is late, the lease may already have ended.
+// If the reply to EXPIRE is late, the client uses the lock although the lease may already have
+// ended.
 var setnxExpire = variant(setnx, Strategy{
 	Name:     "setnx-expire",
 	Title:    "SETNX, then EXPIRE, released by DEL",

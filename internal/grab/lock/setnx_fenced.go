@@ -13,8 +13,9 @@ import (
 // setnxFenced is setnx with fencing tokens. Each read of an order stores the token in the order's
 // row, so that the database can refuse writes with a lower token.
 //
-// If A reads and pauses, B locks and reads with a higher token, so the database refuses A's write.
-// If Redis loses its counter, the tokens restart, and the service raises the counter again.
+// If A pauses between its read and its write until its lease expires, B locks and reads with a
+// higher token. The database then refuses A's write. If Redis loses its token counter, the tokens
+// restart, so the service raises the counter again.
 var setnxFenced = variant(setnx, Strategy{
 	Name:   "setnx-fenced",
 	Title:  "setnx with a fencing token, stored before the read",

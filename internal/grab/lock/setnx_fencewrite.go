@@ -12,8 +12,8 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Title:  "setnx with a fencing token, checked only by the write",
 	Source: "Kleppmann 2016, as many articles repeat it",
 	Guard:  order.FenceWrite,
-	// If Redis loses its data, the token counter restarts, so the next holder gets the same token
-	// as the last one. In that case, the database refuses one of their writes.
+	// If Redis loses its data, the token counter restarts, so the next holder may get the same
+	// token as the last one. In that case, the database refuses one of their two writes.
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,

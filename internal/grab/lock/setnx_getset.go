@@ -15,15 +15,14 @@ import (
 // finds a timestamp in the past takes over with GETSET. It has the lock if GETSET returns a
 // timestamp in the past too.
 //
-// The lock fails in several ways:
+// The lock can fail in several ways:
 //
-// If B's clock is ahead, B takes over A's valid lock. If B loses a race to take over, it has
-// already changed the winner's timestamp.
-//
-// A timestamp does not identify its client, so A's late release can delete B's timestamp. After a
-// lost reply, the timestamp stays until it has passed.
-//
-// A client uses the lock even if its own timestamp has already passed.
+//   - If B's clock is ahead, B takes over A's lock although it is still valid.
+//   - If B and C both try to take over an expired lock, the loser still overwrites the winner's
+//     timestamp.
+//   - A timestamp does not identify its client, so A's late release can delete B's timestamp.
+//   - If a client gets no reply, its timestamp keeps the lock busy until it is in the past.
+//   - A client uses the lock even if its own timestamp is already in the past.
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX with a timestamp; GETSET takes over an expired lock",
@@ -54,7 +53,7 @@ func (l *redisKeyLease) stamp(ctx context.Context, replace redisKeyCall) (bool, 
 		}
 		held, err := l.env.Redis.Get(ctx, l.key).Result()
 		switch {
-		case errors.Is(err, redis.Nil): // the holder has released the lock in the meantime
+		case errors.Is(err, redis.Nil): // the holder has released the lock, so try SETNX again
 			continue
 		case err != nil:
 			return false, err

@@ -25,7 +25,8 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
 
-// endlessIfSentTwice is the expectation for a lock without an expiry if a request is sent twice.
+// endlessIfSentTwice says what the explorer expects of a lock without an expiry if a request is
+// sent twice.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
 	"Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without an expiry",

@@ -42,8 +42,8 @@ var Strategies = []Strategy{
 // peers.
 var Peers []Strategy
 
-// KnownBroken lists locks with deliberate mistakes. The tests and the explorer must find each of
-// them unsafe. Names does not return them.
+// KnownBroken lists locks with deliberate mistakes, which the tests and the explorer must find.
+// Names does not return these locks.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,

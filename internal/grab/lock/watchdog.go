@@ -25,7 +25,7 @@ var watchdog = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is notified, or retries when the lease ends",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
-	Promises: Promises{WakeUp: 1}, // in TTLs: a waiter that missed a message waits for the end of the lease
+	Promises: Promises{WakeUp: 1}, // a full TTL, because a waiter that misses a message waits until the lease ends
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 
@@ -82,7 +82,7 @@ type watchdogLease struct {
 }
 
 // await tries to take the lock whenever it may be free, until giveUp. left is the time until the
-// current holder's lease expires, unless it is renewed.
+// current holder's lease expires, unless the holder renews it.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
@@ -111,10 +111,10 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 // try makes one attempt to take the lock. If another client has the lock, it returns how long that
 // client's lease will last.
 //
-// It releases the lock if the client may have it but must not use it: after an error, after ctx has
-// ended, or if the reply took longer than the TTL. In the last case, it returns a short pause and no
-// error, because the client may try again. If the request arrives after that clean-up, the
-// lock stays for one TTL.
+// If the client may have the lock but must not use it, try releases the lock. This happens after an
+// error, after ctx has ended, or if the reply took longer than the TTL. After such a late reply,
+// try returns a short pause and no error, because the client may try again. A request that reaches
+// Redis after this cleanup leaves the lock behind for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
 	end := time.Now().Add(l.ttl)
 	left, l.fence, err = l.enter(ctx)

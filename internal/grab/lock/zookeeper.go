@@ -167,8 +167,9 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoreErrors(err, zk.ErrNodeExists)
 }
 
-// await waits until the client holds the lock. A broken connection does not end the wait, because
-// the node exists for as long as the session. It fails once the locker is closed.
+// await waits until the client holds the lock. If the connection breaks, await retries until
+// giveUp, because the node exists for as long as the session. It does not retry once the locker is
+// closed.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -185,7 +186,7 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 }
 
 // advance takes the lock if the client's node is first. Otherwise, it waits until giveUp, or until
-// the node ahead of it may be gone.
+// the node directly ahead may be gone.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
@@ -248,7 +249,7 @@ func (n *zkNode) take(ctx context.Context) error {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // the session expired before the renewer could be told
+	if n.l.expiries.Load() != n.expiry { // the session expired before the renewer started
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)
@@ -268,8 +269,8 @@ func (n *zkNode) yield() {
 // session. The session then lasts at least until the returned end, one timeout after the request
 // was sent.
 //
-// A server that is cut off from its leader may answer from stale data for a while. During that
-// time, only a fencing token can stop a write.
+// A server that is cut off from its leader may serve stale data for a while, so look may find a
+// node that is already gone. In that case, only a fencing token can stop a late write.
 func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	end := time.Now().Add(n.l.Lease())
 	stat, err := n.l.session.stat(ctx, n.path)
@@ -293,8 +294,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node as soon as the request to create it has finished. It tries once with ctx,
-// and then repeatedly until the Locker is closed.
+// sweep deletes the node as soon as the request to create it has finished. The first attempt uses
+// ctx. If that fails, sweep retries until the Locker is closed.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {

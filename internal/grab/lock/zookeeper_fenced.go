@@ -20,6 +20,6 @@ var zooKeeperFenced = variant(zooKeeper, Strategy{
 	Source:   "ZooKeeper: recipes and solutions; Kleppmann 2016",
 	Guard:    order.Fenced,
 	Claims:   catalog.ClaimsOf("consensus").Fenced(),
-	InSearch: []SearchClaim{}, // not the claim of zookeeper, because fencing tokens keep the orders safe
+	InSearch: []SearchClaim{}, // drops the claim of zookeeper, because fencing tokens keep the orders safe
 	Breaks:   []string{"F15"},
 })

@@ -72,8 +72,8 @@ type ZooKeeperSession struct {
 	calls   sync.WaitGroup
 }
 
-// Connect starts a session and waits until a server accepts it. If the session expires later,
-// expired is called in the background. It must not block.
+// Connect starts a session and waits until a server accepts it. If the session expires later, the
+// session calls expired in the background. expired must not block.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*ZooKeeperSession, error) {
 	s := &ZooKeeperSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -113,7 +113,8 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 func list[T any](elements ...T) []T { return elements }
 
 // Close ends the session. If nodes is true, the session's nodes disappear immediately. Otherwise,
-// they stay until the session times out, because a node may be a lock that must not end early.
+// they stay until the session times out, so that a lock whose holder still works does not end
+// early.
 func (s *ZooKeeperSession) Close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.Conn.Close()
@@ -150,8 +151,8 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write closes the connection if it fails, but returns no error. If it returned one, the ZooKeeper
-// client would complete the request twice and could block forever.
+// Write closes the connection if it fails, but returns no error. If it returned an error, the
+// ZooKeeper client would complete the request twice and could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -192,7 +193,7 @@ func send[T any](ctx context.Context, s *ZooKeeperSession, path string, call fun
 			r.value, err = call()
 			return err
 		})
-		if r.err != nil { // an injected error must not return a value
+		if r.err != nil { // if the error was injected after the call, the caller must not see the value
 			r.value = *new(T)
 		}
 		replies <- r

@@ -30,7 +30,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// These are the names of spans that are neither a phase nor a remote call.
+// These are the names of spans that stand for neither a tap.Phase nor a remote call.
 const (
 	Driver = "driver"
 	Grab   = "grab"
@@ -220,7 +220,8 @@ func (w *waits) update(change func()) {
 	}
 }
 
-// waitedLocked creates a span for the time since the last call, unless that time is very short.
+// waitedLocked creates a span for the time since the last call. It does nothing if that time is
+// shorter than minWait, if a call is running, or if the acquire has ended.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

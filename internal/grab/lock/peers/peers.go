@@ -1,10 +1,10 @@
 // Package peers wraps third-party lock libraries in lock.Locker, so that tests and benchmarks can
 // compare them with this project's locks.
 //
-// Each wrapper calls the library as its documentation shows, and adds nothing. It passes Env.TTL as
-// an option, and limits the wait through the context, but keeps all other defaults. It converts the
-// library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails lists the conformance
-// tests that a library fails.
+// Each wrapper calls the library as its documentation shows, and adds no protection of its own. It
+// passes Env.TTL as an option, limits the wait through the context, and keeps all other defaults.
+// It converts the library's errors and signals to ErrBusy, ErrLost and Lost. Strategy.Fails lists
+// the conformance tests that a library fails.
 //
 // Start with the Strategies table. Each library has one file. A program that imports this package
 // also finds the table in lock.Peers. The service must not import this package.
@@ -39,7 +39,7 @@ func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
-	longestWait = 10 * time.Second // for libraries that count attempts instead of time
+	longestWait = 10 * time.Second // for libraries that limit the number of attempts instead of the time
 )
 
 // A lease adapts a library's lock to the interface lock.Lease.

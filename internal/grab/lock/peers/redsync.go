@@ -40,7 +40,8 @@ var redsyncOne = lock.Strategy{
 	New: newRedsync(),
 }
 
-// handedOver is the reason why these locks fail the tests in which the caller disconnects.
+// handedOver explains why redsync and some other libraries fail the tests in which the caller
+// disconnects.
 const handedOver = "a caller that disconnects during the grant still gets the lock, so it must check its context"
 
 var redsync5ms = func() lock.Strategy {

@@ -27,8 +27,8 @@ import (
 // Redis server, and the library extends them. When a key is gone, CLIENT TRACKING notifies the
 // waiters and the holder. The lock ends when its acquire's context ends.
 //
-// A key expires at a time on the client's clock. If that clock is behind the server's by more than
-// the lease, the keys expire immediately.
+// The client computes from its own clock when a key expires. If this clock is behind the server's
+// by more than the lease, the keys expire immediately.
 var rueidislockThree = lock.Strategy{
 	Name:         "rueidislock",
 	Title:        "rueidislock: two of three keys in one Redis; leases are extended, waiters are notified",
@@ -66,8 +66,8 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock returns a constructor for lockers with this KeyMajority. They connect with the
-// dialer of the Redis client in Env, as all other strategies do.
+// newRueidislock returns a constructor for lockers with the given KeyMajority. They connect with
+// the dialer of the Redis client in Env, as all other strategies do.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string

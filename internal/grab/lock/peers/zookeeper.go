@@ -43,7 +43,7 @@ var zkLock = lock.Strategy{
 	New: newZKLock,
 }
 
-// leavesNode is the reason why the lock fails the tests in which a reply is lost.
+// leavesNode explains why zk-lock fails the tests in which a reply is lost.
 const leavesNode = "after an error during the acquire, its node stays until the session ends"
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
@@ -88,7 +88,7 @@ func (l *zkLocker) current() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire that should try only once waits. It cannot be 0, because the
+// oneTry is the waiting time for an acquire that should try only once. It cannot be 0, because the
 // library always waits.
 const oneTry = time.Second
 
