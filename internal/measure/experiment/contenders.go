@@ -68,8 +68,12 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 // lock, for example because a server restarted too slowly.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
+	needed := s.contendFor()
+	if c.variation == worksLong { // the lock must also outlive the work, or a late driver could win with an expired lock
+		needed += longWork
+	}
 	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
-		time.Since(c.heldSince)+s.contendFor() > s.in.lease()*9/10
+		time.Since(c.heldSince)+needed > s.in.lease()*9/10
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy

@@ -19,6 +19,7 @@ const (
 	affectedFirst           // the affected driver must write before the contenders may
 	otherRestarts           // the affected driver is stopped at one instance, while the other one is killed and restarted
 	inOutage                // contenders compete during an outage, while the affected driver stays stopped in its work
+	worksLong               // the affected driver works for longWork after the fault
 )
 
 // contest is the test of one order. Several drivers compete for it, but the fault hits only one of

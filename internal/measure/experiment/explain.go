@@ -178,6 +178,8 @@ func (in *injection) judgePoints(m *measured) {
 	case len(doubled) == 0:
 	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != inOutage }):
 		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
+	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != worksLong }):
+		m.note += fmt.Sprintf("; the database restarted while one driver was at work, and another driver won. After work of %v, the first one wrote through a new connection: keep the lock and the write on the same connection, or let the write check that the order is still open", longWork)
 	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != otherRestarts }):
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
 	}

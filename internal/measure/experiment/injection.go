@@ -185,7 +185,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 			again++
 			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
 		}
-		if in.testsOutage(p) {
+		if in.testsOutage(p) || in.testsLongWork(p) {
 			again++
 		}
 	}
@@ -405,6 +405,11 @@ func (in *injection) strikeAll(ctx context.Context) error {
 				return err
 			}
 		}
+		if in.testsLongWork(p) {
+			if err := in.strikeInLongWork(ctx, p); err != nil {
+				return err
+			}
+		}
 		if in.testsOutage(p) {
 			if err := in.strikeInOutage(ctx, p); err != nil {
 				return err
@@ -448,6 +453,29 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	in.struck, in.other = in.other, in.struck
 	defer func() { in.fault, in.struck, in.other = f, in.other, in.struck }()
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+}
+
+// longWork is how long drivers work after a database restart in an additional injection. Connection
+// pools such as HikariCP do not check a connection that was idle for less than 500 ms. With shorter
+// work, the affected driver fails because it uses a dead connection. With longer work, it may write
+// through a new connection although the restart has ended the session with its lock.
+const longWork = time.Second
+
+// testsLongWork reports whether to inject a restart of the database once more at this step, with
+// drivers that work for longWork.
+func (in *injection) testsLongWork(p fault.Point) bool {
+	cfg := in.w.cfg
+	return in.traits.reconnects && in.fault.Severs && in.fault.Hits == 0 && p.Part == fault.Work && p.After &&
+		cfg.Service.Uses("work_ms") && cfg.Work < longWork && !cfg.Asked.Work
+}
+
+func (in *injection) strikeInLongWork(ctx context.Context, p fault.Point) error {
+	u := in.workload.setup
+	u.Work = longWork
+	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
+		return err
+	}
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, worksLong)
 }
 
 // testsOutage reports whether to inject an outage once more at this step. Contenders then compete

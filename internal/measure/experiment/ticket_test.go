@@ -500,6 +500,19 @@ func TestOverwrittenWinner(t *testing.T) {
 	}
 }
 
+// A restart of the database takes the lock of a session away from a driver at work. A driver who works
+// long enough then writes in a new session.
+func TestLockOfAnotherSession(t *testing.T) {
+	for kind, want := range map[string]catalog.Verdict{"lock-session": catalog.Unsafe, "guarded lock-session": catalog.Safe} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, kind, target.Spec{}, catalog.DBRestart)
+			strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+			checkTickets(t, cfg, want)
+		})
+	}
+}
+
 // A fencing token that only the write checks does not help if the older driver writes first. If that
 // driver writes too late for the test, the verdict is unknown.
 func TestFenceOfAService(t *testing.T) {
