@@ -458,7 +458,8 @@ func (r recorder) checkReadable(t trail) error {
 // ownQueue is the advice for services whose instances share a queue. The proxies of one instance
 // then see only some of the requests.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}. " +
-	"Otherwise, or if another process writes, start the instances yourself, and name them with -targets and -target-pid. The faults then hit the second one, so put the instance that writes there"
+	"Otherwise, or if another process writes, start the instances yourself, and name them with -targets and -target-pid. The faults then hit the second one, so put the instance that writes there. " +
+	"If the order's number decides which instance writes, test only orders of the first one, for example with path: /orders/{order}0/grab"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
 // service.

@@ -207,6 +207,9 @@ func (a *accounting) notOpen(at *fleet.Fleet) string {
 	switch {
 	case at.Ours || f == nil || f.grabbed > 0 || f.unsure > 0:
 		return ""
+	case f.taken > 0 && f.taken+f.refused == a.drivers && at.OpensOrders():
+		return fmt.Sprintf("order %s was opened for this run, but all of its %s were told that it is taken, and no driver had grabbed it. "+
+			"The service may read an old state from a cache, or in a transaction that it never ended. Otherwise, correct -open-orders", a.shape.OrderText(f.id), check.Plural(a.drivers, "driver", "drivers"))
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
 		return fmt.Sprintf("order %s is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
 			"Name the first unused order with -first-order, or open new orders with -open-orders", a.shape.OrderText(f.id), check.Plural(a.drivers, "driver", "drivers"))

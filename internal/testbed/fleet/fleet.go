@@ -184,6 +184,9 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
+// OpensOrders reports whether a call or a statement that the user has chosen opens the orders.
+func (f *Fleet) OpensOrders() bool { return f.open != nil }
+
 // Create opens orders and returns the first order ID. If the service cannot open orders, it takes
 // the next unused IDs, beginning with -first-order. Orders with several units require POST /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
