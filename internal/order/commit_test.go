@@ -196,7 +196,11 @@ type lossy struct {
 	hold   atomic.Pointer[hold]   // before the next BEGIN
 	late   sync.WaitGroup         // what still goes on behind a connection's back
 	after  func(query string)     // called after each statement without a result set; may be nil
+	around around                 // called in place of each such statement; may be nil
 }
+
+// around can send a statement and change its result.
+type around func(ctx context.Context, query string, send func(context.Context) (driver.Result, error)) (driver.Result, error)
 
 // hold keeps a statement from being sent.
 type hold struct{ held, letGo chan struct{} }
@@ -235,6 +239,9 @@ func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver
 	if h := c.l.hold.Load(); h != nil && isBegin(query) && c.l.hold.CompareAndSwap(h, nil) {
 		close(h.held)
 		<-h.letGo
+	}
+	if c.l.around != nil {
+		return c.l.around(ctx, query, exec)
 	}
 	if query != "COMMIT" {
 		return exec(ctx)

@@ -338,6 +338,7 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	defer h.mu.Unlock()
 	name, orders := h.nameLocked(op)
 	if len(orders) == 0 {
+		delete(h.resent, name) // its breakpoint was removed before the client sent the script again
 		return nil
 	}
 	if c := h.resent[name]; c != nil {
@@ -411,7 +412,7 @@ func (h *Holds) meetLocked(c *call, after bool) bool {
 			c.by = l
 			return true
 		}
-		c.refused = l.Outcome == Refused
+		c.refused = c.refused || l.Outcome == Refused
 	}
 	return false
 }

@@ -1,0 +1,72 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/order"
+	"grablab/internal/testbed/fleet"
+)
+
+// readings is a ledger that changes after each read, until the last state.
+type readings struct {
+	states [][]order.Grab
+	next   int
+}
+
+func (r *readings) Create(context.Context, int, int) (int64, error) { panic("not used") }
+
+func (r *readings) Ledger(context.Context, int64, int) ([]order.Grab, error) {
+	now := r.states[min(r.next, len(r.states)-1)]
+	r.next++
+	return now, nil
+}
+
+// TestSettleForgetsNoDeletion changes the ledger after the load in every sequence of up to four
+// changes. If any of them deletes rows, the ledger is incomplete, whatever the other changes are.
+func TestSettleForgetsNoDeletion(t *testing.T) {
+	row := func(driver int) order.Grab { return order.Grab{Order: 1, Driver: int64(driver)} }
+	type change struct {
+		name    string
+		deletes int
+		apply   func(rows []order.Grab, n int) []order.Grab
+	}
+	changes := []change{
+		{"none", 0, func(rows []order.Grab, _ int) []order.Grab { return rows }},
+		{"add", 0, func(rows []order.Grab, n int) []order.Grab { return append(slices.Clone(rows), row(100+n)) }},
+		{"delete", 1, func(rows []order.Grab, _ int) []order.Grab { return slices.Clone(rows[1:]) }},
+		{"delete two", 2, func(rows []order.Grab, _ int) []order.Grab { return slices.Clone(rows[2:]) }},
+		{"replace", 1, func(rows []order.Grab, n int) []order.Grab { return append(slices.Clone(rows[1:]), row(100+n)) }},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for sequence := range len(changes) * len(changes) * len(changes) * len(changes) {
+			rows := []order.Grab{}
+			for driver := range 10 {
+				rows = append(rows, row(driver))
+			}
+			ledger, names, deleted := &readings{states: [][]order.Grab{rows}}, []string{}, 0
+			for n, rest := 0, sequence; n < 4; n, rest = n+1, rest/len(changes) {
+				c := changes[rest%len(changes)]
+				rows = c.apply(rows, n)
+				ledger.states = append(ledger.states, rows)
+				names, deleted = append(names, c.name), deleted+c.deletes
+			}
+			au := &auditor{
+				cfg: Config{Settle: time.Second}, fleet: &fleet.Fleet{Foreign: true}, orders: ledger, ledger: true,
+				progress: &workerProgress{progress: newProgress(Config{})},
+			}
+			got, err := au.settle(t.Context(), &Cell{Orders: 1}, &accounting{}, 1, ledger.states[0], false)
+			if !slices.Equal(got, rows) {
+				t.Fatalf("%q: %v, want %v", names, got, rows)
+			}
+			if want := fmt.Sprintf("%d row", deleted); (err != nil) != (deleted > 0) || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Fatalf("%q: %v, want %d deleted rows", names, err, deleted)
+			}
+		}
+	})
+}

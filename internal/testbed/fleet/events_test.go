@@ -1,0 +1,68 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/history"
+)
+
+// TestIncompleteEventsStayIncomplete reads the event files of three instances in every combination
+// of states. The evidence is complete only if every file is, whatever the order of the instances. Each
+// bad file is reported, and no event of a good file gets lost.
+func TestIncompleteEventsStayIncomplete(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	event := func(instance string, seq int) string {
+		return fmt.Sprintf(`{"seq":%d,"t_ns":%d,"instance":%q,"kind":"ok","op":"acquire"}`+"\n", seq, seq, instance)
+	}
+	states := []string{"complete", "missing", "unreadable", "gap", "gap, unreadable", "empty"}
+	for i := range 3 {
+		in := fmt.Sprint("i", i)
+		for state, lines := range map[string]string{
+			"complete":        event(in, 1) + event(in, 2),
+			"unreadable":      event(in, 1) + "no JSON\n" + event(in, 2),
+			"gap":             event(in, 1) + event(in, 3),
+			"gap, unreadable": event(in, 1) + event(in, 3) + "no JSON\n" + event(in, 4),
+			"empty":           "",
+		} {
+			if err := os.WriteFile(path(in+state), []byte(lines), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	events := map[string]int{"complete": 2, "unreadable": 2, "gap": 2, "gap, unreadable": 3}
+	for _, a := range states {
+		for _, b := range states {
+			for _, c := range states {
+				f, bad, want := newFleet(""), 0, 0
+				f.Ours = true
+				combination := []string{a, b, c}
+				for i, state := range combination {
+					f.Instances = append(f.Instances, &Instance{events: path(fmt.Sprint("i", i, state))})
+					want += events[state]
+					if !slices.Contains([]string{"complete", "empty"}, state) {
+						bad++
+					}
+				}
+				read := 0
+				err := f.ReadEvents(func(history.Event) { read++ })
+				reported := 0
+				if err != nil {
+					reported = strings.Count(err.Error(), "\n") + 1
+				}
+				if reported != bad || read != want {
+					t.Fatalf("%q: read %d events, want %d; %d files are bad: %v", combination, read, want, bad, err)
+				}
+				if slices.Contains(combination, "missing") != errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%q: %v", combination, err)
+				}
+			}
+		}
+	}
+}
