@@ -56,12 +56,14 @@ func Portfolio(cfg Config) []Part {
 		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
 		with("waiting for longer than a lease", 0, 1, outlasting, catalog.Crash, catalog.RedisDown, catalog.MessageLost, catalog.Latency),
 		with("a last attempt as a lease ends", 0, 1, func(c *Config) { c.Wait = c.TTL - 500*time.Microsecond }, catalog.Crash),
+		with("three drivers and a renewal", 0, 0, func(c *Config) { c.Actors, c.TTL, c.Wait, c.Work = 3, time.Second, wait, 4*work }),
+		with("two late replies in one attempt", 0, 2, func(c *Config) { c.Work = work }, catalog.Latency),
 		with("two late replies", 0, 2, func(c *Config) { c.TTL, c.Wait, c.Work = 300*time.Millisecond, 310*time.Millisecond, work/2 }, catalog.Latency),
 		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
-		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel),
+		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel, catalog.RedisDown),
 		with("two outages", 0, 2, waiting, catalog.RedisDown),
 		with("a long queue in one process", 0, 0, func(c *Config) { c.Actors, c.Instances, c.Stock, c.Wait, c.Work = 3, 1, 2, wait, wait-work }),
-		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart), // with an even number of nodes
+		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart, catalog.NodeClock), // with an even number of nodes
 		with("one driver and two faults", 0, 2, alone,
 			catalog.Slow, catalog.Pause, catalog.Cancel, catalog.ReplyLost, catalog.RedisRestart, catalog.PartitionDB, catalog.Latency),
 		with("three drivers and a lost counter", 1, 1, func(c *Config) { // only for locks with a counter

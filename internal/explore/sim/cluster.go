@@ -96,6 +96,7 @@ type instance struct {
 	ahead     time.Duration   // how far its wall clock is ahead
 	askedTime atomic.Bool     // whether it has read its wall clock
 	tokens    int             // the number of tokens that it has created
+	told      uint8           // a bit set of the actors in other processes about whom a renewal has told it; see Promises.Turns
 	cut       map[string]bool // the broken networks: [schedule.DB] or [schedule.Locks]
 }
 

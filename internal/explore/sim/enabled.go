@@ -289,7 +289,9 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	if len(m.x.cluster.nodes) > 0 && (holds || waits(func(c *call) bool { return c.network() == schedule.Locks })) && !inst.cut[schedule.Locks] {
 		m.fault(catalog.Partition, locks)
 	}
-	if waits(func(c *call) bool { return c.network() == schedule.DB }) {
+	sessions := m.x.cluster.Strategy.Needs&lock.SQLLocks != 0 // a new actor needs a session
+	if waits(func(c *call) bool { return c.network() == schedule.DB }) ||
+		sessions && !inst.cut[schedule.DB] && slices.ContainsFunc(m.x.world.actors, func(a *actor) bool { return a.inst == inst && !a.begun }) {
 		m.fault(catalog.PartitionDB, db)
 	}
 	if waits(func(c *call) bool { return c.network() == schedule.DB && c.phase == tap.Claim }) && !slices.Contains(m.limits.Faults, catalog.PartitionDB) {
@@ -305,9 +307,14 @@ func (m *enabledSteps) nodeFailures(n *node) {
 		setAside := !m.x.cluster.locks() && a.granted && !a.releasing && !a.done && !a.dead
 		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })
 	})
+	_, expires := n.lockServer.(*etcdServer)
 	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
+	}
+	if holds && (forgets || expires) {
 		m.fault(catalog.NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.x.cluster.TTL})
+	}
+	if holds && forgets {
 		m.fault(catalog.Failover, schedule.Step{Kind: schedule.FailsOver, Target: n.name})
 		m.fault(catalog.RedisFull, schedule.Step{Kind: schedule.Evicts, Target: n.name})
 		if len(m.x.cluster.nodes) > 1 && !slices.Contains(m.limits.Faults, catalog.RedisRestart) {

@@ -76,9 +76,11 @@ type actor struct {
 	counts   map[[2]string]int  // the number of its calls by phase and target
 	observed search.Fingerprint // a hash of the database and SUBSCRIBE replies that it has received
 	before   uint8              // a bit set of the actors that had acquired the lock before this actor began
-	met      uint8              // a bit set of the actors that were active when this actor began
+	met      uint8              // a bit set of the actors that were active, or whose calls had not ended, when this actor began
 
 	begun, done, dead, hung, cancelled bool
+
+	impeded bool // whether a fault since its begin may have made its calls fail
 
 	// These fields record the progress of the actor's grab and the state of its lease.
 	granted     bool          // whether its acquire has succeeded
@@ -154,7 +156,7 @@ func (w *world) begin() error {
 	}
 	w.probe = newActor("probe", len(w.actors), int64(len(w.actors))+1, c.prober)
 	for _, inst := range c.instances {
-		inst.world, inst.ahead, inst.tokens, inst.cut, inst.awake = w, 0, 0, map[string]bool{}, nil
+		inst.world, inst.ahead, inst.tokens, inst.told, inst.cut, inst.awake = w, 0, 0, 0, map[string]bool{}, nil
 		inst.askedTime.Store(false)
 		if inst == c.prober {
 			continue // the prober starts only after all other instances have stopped
@@ -180,7 +182,7 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 
 // start launches an instance's process, or a new one if the old process has died.
 func (w *world) start(inst *instance) error {
-	inst.sessions, inst.pausedAs = nil, nil
+	inst.sessions, inst.pausedAs, inst.told = nil, nil, 0
 	inst.stopped.Store(false)
 	inst.wake()
 	inst.awake = nil

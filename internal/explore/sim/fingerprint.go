@@ -20,19 +20,19 @@ func (x *execution) state() search.Fingerprint {
 	}
 	f = f.Number(int64(x.reducer.pendingLocked(nil)))
 	for _, inst := range x.cluster.instances {
-		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
+		f = f.Number(int64(inst.ahead)).Number(int64(inst.told)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
 	if x.gate.enabledLocked(x.current) { // the last actor matters only if a switch to another actor would be a preemption
 		f = f.Text(x.current.name)
 	}
-	return f.Flag(x.oracle.stopped).Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.oracle.impeded).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
+	return f.Flag(x.oracle.stopped).Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
 }
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before)).Number(int64(a.met))
 	f = f.Number(int64(len(a.askedOn))).Number(int64(len(a.goneOn))).Number(int64(len(a.missingOn))).Number(int64(a.behind)).Number(int64(a.begin)).Number(int64(a.lingered)).Number(int64(a.straggled))
 	for _, b := range []bool{
-		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused(), a.lags(), a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
+		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused(), a.lags(), a.hung, a.cancelled, a.impeded, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
 	} {
 		f = f.Flag(b)
 	}

@@ -61,6 +61,7 @@ type call struct {
 	awaits    bool               // whether the client needs a connection before it sends the call
 	lost      error              // the client's error for a lost reply; nil means errLost
 	renewed   []lookedFor        // for a renewal: the leases that it tried to extend
+	waiters   uint8              // for a renewal: a bit set of the actors in other processes that were waiting
 	releasing bool               // whether the actor began its release before this call
 	text      func() string      // formats the request and its reply after the call
 }
@@ -221,6 +222,13 @@ func (c *call) patience() (over <-chan struct{}, stop func()) {
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
+// passes reports whether calls of running actors need no step.
+func (g *gate) passes() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ungated
+}
+
 // abandon removes a call whose caller has given up. It returns false if the call must stay, for
 // example because its process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
@@ -364,6 +372,12 @@ func (g *gate) subscribe(inst *instance, c *call) bool {
 	g.waiting = append(g.waiting, c)
 	g.signal()
 	return true
+}
+
+// callsLocked reports whether any call of the actor has not ended. A call that its caller has given
+// up counts too.
+func (g *gate) callsLocked(a *actor) bool {
+	return slices.ContainsFunc(slices.Concat(g.waiting, g.late, g.inFlight), func(c *call) bool { return c.actor == a })
 }
 
 // withdraw removes a waiting subscription that its client no longer needs.

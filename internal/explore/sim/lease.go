@@ -98,10 +98,14 @@ func (a *actor) noteAsked(now time.Duration) {
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a ZooKeeper server, each call renews its instance's session, even if the reply is lost.
 	_, sessions := c.node.lockServer.(*zkServer)
-	for _, a := range l.world.actors {
+	_, keepAlive := c.request.(*pb.LeaseKeepAliveRequest) // it names no token, but each actor has a lease of its own
+	for i, a := range l.world.actors {
+		if l.cluster.Strategy.Promises.Turns && a.inst != c.actor.inst && l.gate.isQueuedLocked(a) {
+			c.waiters |= 1 << i
+		}
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
-		switch own := c.names(a.value); {
+		switch own := c.names(a.value) || keepAlive && a == c.actor; {
 		case own && a == c.actor && c.releasing && !l.causes.isDisturbed() && l.extendsLease(c):
 			l.strayRenewal = fmt.Sprintf("%s sent a renewal after its release", a.name)
 		case own:
@@ -312,8 +316,9 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit moves another actor's recorded lease to this actor in the same process. A process can
-// hand over its lock without a call, so no call records the change.
+// inherit records the lease of an actor that got the lock without a call of its own. Its process
+// may have handed over the lock. Or another actor's release may have queued a request for the
+// process, and the actor's token begins with the stored name of that request.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -327,6 +332,13 @@ func (l *leaseBook) inherit(a *actor) {
 			b.value, b.token, b.leases = "", "", nil // the stored value no longer belongs to b
 			return
 		}
+	}
+	queued := a.token[:max(strings.LastIndexByte(a.token, '.'), 0)]
+	if _, ok := l.cluster.nodes[0].leaseOf(queued); ok {
+		a.value, a.leases = queued, nil
+		l.gate.mu.Lock()
+		defer l.gate.mu.Unlock()
+		l.findLeasesLocked(l.cluster.nodes[0])
 	}
 }
 

@@ -82,5 +82,8 @@ func (n *node) until(then time.Time) time.Duration {
 
 func (n *node) jump(d time.Duration) {
 	n.ahead += d
+	if s, ok := n.lockServer.(*etcdServer); ok {
+		s.jump(d)
+	}
 	n.timePassed()
 }

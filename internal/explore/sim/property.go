@@ -32,7 +32,6 @@ type oracle struct {
 	heldUp    bool          // whether time passed while a call could have continued or a process was paused
 	heldUpFor time.Duration // how much time passed while a call could have continued
 	faulted   bool          // whether the schedule contains a step that only faults produce
-	impeded   bool          // whether the schedule contains a step that may make another actor's call fail
 	freeFor   time.Duration // how long actors have waited although the lock was free
 	steps     int           // the number of steps made so far
 	probes    int           // the number of grabs by new drivers at the end
@@ -84,6 +83,9 @@ func (o *oracle) judge() {
 				o.recordViolation(property, o.causes.howLost(a), "%s's renewal found that its lease was gone, but %s was not told", a.name, a.name)
 			}
 		}
+		if !a.lags() && !a.paused() && a.believed != 0 && o.world.elapsed() > a.believed+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
+			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s's lease has ended by its own clock, but %s was not told", a.name, a.name)
+		}
 		if !a.lags() && ranOut {
 			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
 		}
@@ -123,7 +125,8 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if o.cluster.Strategy.Promises.TriesOnce {
 			wait = 0
 		}
-		if o.isAlone(a) && !o.faulted && o.mustSucceed(a) {
+		hungUp := a.cancelled && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun }) // no other driver has left a lock
+		if (o.isAlone(a) && !o.faulted || hungUp) && o.isUnimpeded(a) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver wanted it", a.name)
 		}
 		if waited < wait {
@@ -133,6 +136,11 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Acquire && e.Kind == history.Fail:
 		if o.mustSucceed(a) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s's acquire failed, although nothing prevented it", a.name)
+		}
+		onlyOutages := !o.causes.dataLost && !o.heldUp && o.causes.shown&disturbances == catalog.Unreachable
+		// A session or a lease cannot have ended so soon.
+		if o.world.queues() && onlyOutages && !a.cancelled && a.value != "" && o.world.elapsed()-a.begin < min(o.cluster.Wait, o.cluster.TTL) {
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up in an outage, although the server still had its place in the queue", a.name)
 		}
 	case e.Op == history.Claim && e.Kind == history.Invoke:
 		if a.knowsLoss && o.cluster.OnLost == grab.Abort {
@@ -312,11 +320,28 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// mustSucceed reports whether an actor's calls must succeed, because no fault or long delay has
-// affected them. It allows for timers that fire a little early.
-func (o *oracle) mustSucceed(a *actor) bool {
+// mustSucceed reports whether an actor's calls must succeed.
+func (o *oracle) mustSucceed(a *actor) bool { return !a.cancelled && o.isUnimpeded(a) }
+
+// isUnimpeded reports whether no fault or long delay has affected an actor's calls. It allows for
+// timers that fire a little early.
+func (o *oracle) isUnimpeded(a *actor) bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
-	return !o.impeded && !a.cancelled && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
+	return !a.impeded && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
+}
+
+// isCalmLocked reports whether no fault lasts, and none has left anything behind that may make a
+// new actor's calls fail.
+func (o *oracle) isCalmLocked() bool {
+	disturbed := func(n *node) bool {
+		r, ok := n.lockServer.(*redisServer)
+		return n.down.Load() || n.ahead != 0 || ok && len(r.messages.held) > 0
+	}
+	broken := func(inst *instance) bool {
+		return inst.stopped.Load() || inst.awake != nil || len(inst.cut) > 0 || inst.ahead != 0 || !o.world.hasSession(inst)
+	}
+	return !o.causes.dataLost && len(o.gate.late)+len(o.gate.inFlight) == 0 && !slices.ContainsFunc(o.cluster.nodes, disturbed) &&
+		!slices.ContainsFunc(o.cluster.instances[:Instances], broken) && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung })
 }
 
 // isDisturbed reports whether a fault has affected data, messages or connections, for example by
@@ -339,22 +364,25 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns a bit set of the actors that must get the lock before actor a. It omits
-// actors with a pending call, which may change their place in the queue.
+// queuesBehind returns a bit set of the actors that must get the lock before actor a.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
-		if among != catalog.Global && (among != catalog.PerProcess || a.inst != b.inst) {
-			continue
-		}
-		busy := slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late, o.gate.inFlight), func(c *call) bool {
-			return c.actor == b || c.actor.inst == b.inst && c.node != nil // b's call, or a background call of b's instance, which may be for b
-		})
-		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
+		first := among == catalog.Global || among == catalog.PerProcess && a.inst == b.inst || a.inst.told&(1<<i) != 0
+		if b != a && first && o.gate.isQueuedLocked(b) {
 			behind |= 1 << i
 		}
 	}
 	return behind
+}
+
+// isQueuedLocked reports whether an actor waits for the lock without a pending call, which may
+// change its place in the queue.
+func (g *gate) isQueuedLocked(a *actor) bool {
+	return a.begun && !a.granted && !a.done && !a.dead && !a.paused() &&
+		!slices.ContainsFunc(slices.Concat(g.waiting, g.late, g.inFlight), func(c *call) bool {
+			return c.actor == a || c.actor.inst == a.inst && c.node != nil // its call, or a background call of its instance, which may be for it
+		})
 }
 
 // lookedFor records whether a renewal found the lease that it tried to extend.
@@ -372,6 +400,7 @@ func (c *call) answerLocked() {
 			l.actor.missingOn = append(l.actor.missingOn, c.node)
 		}
 	}
+	c.actor.inst.told |= c.waiters
 }
 
 func (o *oracle) judgeClaim(a *actor) {
@@ -563,16 +592,14 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 }
 
 // stragglingLocked returns the actors that wait only for slow servers, although a quorum has
-// answered. It omits actors with competitors, because such an actor may be pausing before its next
-// attempt.
+// answered.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
-		met := slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
-		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || !a.releasing && (a.granted || met) || slices.ContainsFunc(o.gate.waiting, own) {
+		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || a.granted && !a.releasing || slices.ContainsFunc(o.gate.waiting, own) {
 			return true
 		}
 		var silent []*node
@@ -586,14 +613,18 @@ func (o *oracle) stragglingLocked() []*actor {
 }
 
 // judgeStraggling checks that an actor does not wait longer than promised after a quorum has
-// answered.
+// answered. An actor with competitors may also be pausing before its next attempt.
 func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	for _, a := range o.world.actors {
 		if !slices.Contains(straggling, a) {
 			a.straggled = 0
 			continue
 		}
-		if a.straggled += passed; a.straggled > o.cluster.Strategy.Promises.Grace+time.Millisecond {
+		limit := o.cluster.Strategy.Promises.Grace + time.Millisecond
+		if !a.releasing && o.cluster.Wait > 0 && slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun }) {
+			limit += longestPause
+		}
+		if a.straggled += passed; a.straggled > limit {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s waited %s for the other servers after a quorum had answered", a.name, a.straggled.Round(time.Millisecond))
 		}
 	}
@@ -618,6 +649,7 @@ func (o *oracle) judgeEnd() {
 		told := false
 		if told, left = o.probeUntilTaken(); told {
 			o.judgeLimits()
+			o.judgeProcesses()
 			return
 		}
 		if left == 0 {
@@ -631,6 +663,7 @@ func (o *oracle) judgeEnd() {
 		if told, left = o.probeUntilTaken(); told {
 			o.judgeLimits()
 			o.judgeRemains()
+			o.judgeProcesses()
 			return
 		}
 	}
@@ -736,6 +769,28 @@ func (o *oracle) judgeLimits() {
 			o.recordViolation(catalog.StuckOrder, 0, "%s's driver has no unit, but is told that it has enough units", a.name)
 		}
 	}
+}
+
+// judgeProcesses checks that each process in which a driver did not get the lock can still get it.
+// The process has one TTL to recover.
+func (o *oracle) judgeProcesses() {
+	for _, inst := range o.cluster.instances[:Instances] {
+		own := catalog.Filter(o.world.actors, func(a *actor) bool { return a.inst == inst && a.begun })
+		running := slices.ContainsFunc(own, func(a *actor) bool { return !a.done })
+		if running || !slices.ContainsFunc(own, func(a *actor) bool { return !a.granted }) || o.grabsOn(inst) {
+			continue
+		}
+		if time.Sleep(o.cluster.TTL); !o.grabsOn(inst) {
+			o.recordViolation(catalog.StuckOrder, 0, "no driver of instance %d can get the lock, although no driver has it", inst.number)
+		}
+	}
+}
+
+// grabsOn reports whether a new driver of an instance learns who has the order.
+func (o *oracle) grabsOn(inst *instance) bool {
+	o.probes++
+	answer := inst.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: o.world.probe.driver + int64(o.probes-1), TryOnce: true})
+	return answer.Outcome == grab.Taken || answer.Outcome == grab.Grabbed
 }
 
 // judgeBusy records a violation if no one can get the lock after all actors have ended.

@@ -64,7 +64,9 @@ func (x *execution) do(s schedule.Step) bool {
 	}
 	x.causes.shown |= s.Kind.Shows()
 	x.oracle.faulted = x.oracle.faulted || !slices.Contains(faultlessKinds, s.Kind)
-	x.oracle.impeded = x.oracle.impeded || !slices.Contains(harmlessKinds, s.Kind)
+	for _, active := range x.world.actors {
+		active.impeded = active.impeded || active.begun && !active.done && !slices.Contains(harmlessKinds, s.Kind)
+	}
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
@@ -186,16 +188,16 @@ func (x *execution) begin(a *actor) bool {
 	synctest.Wait() // run the goroutines whose timers expired during the sleep
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
+	x.gate.mu.Lock()
 	for i, b := range x.world.actors {
 		if b.granted {
 			a.before |= 1 << i
 		}
-		if b != a && b.begun && !b.done {
+		if b != a && b.begun && (!b.done || x.gate.callsLocked(b)) {
 			a.met |= 1 << i
 		}
 	}
-	x.gate.mu.Lock()
-	a.behind = x.oracle.queuesBehind(a)
+	a.behind, a.impeded = x.oracle.queuesBehind(a), !x.oracle.isCalmLocked()
 	x.gate.mu.Unlock()
 	x.world.running.Go(func() {
 		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })

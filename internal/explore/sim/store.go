@@ -14,7 +14,7 @@ import (
 // storeOf returns a database client for one instance. Each of its calls blocks until the simulation
 // releases it.
 func (w *world) storeOf(inst *instance) order.Store {
-	return order.Intercept(w.db, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
+	return order.Intercept(reachable{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
 		err := w.gate.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
 			if c.Over != nil && !slices.Contains(inst.sessions, c.Over) {
@@ -72,4 +72,17 @@ func refused(err error) string {
 		return ""
 	}
 	return ": refused, " + strings.TrimPrefix(err.Error(), "order: ")
+}
+
+// reachable is a database that refuses new sessions while an instance is cut off from it.
+type reachable struct {
+	order.Store
+	from *instance
+}
+
+func (r reachable) Begin(ctx context.Context) (order.Tx, error) {
+	if r.from.cut[schedule.DB] && !r.from.world.gate.passes() {
+		return nil, errDown
+	}
+	return r.Store.Begin(ctx)
 }

@@ -28,7 +28,7 @@ var handoffStrategy = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is notified when its turn comes",
 	Breaks:   []string{"F15", "F17", "F27"},
-	Promises: Promises{InOrder: catalog.PerProcess, Drift: 0.01, ReleaseRetried: true, LateUndone: true},
+	Promises: Promises{InOrder: catalog.PerProcess, Turns: true, Drift: 0.01, ReleaseRetried: true, LateUndone: true},
 	New: func(env Env) (Locker, error) {
 		if err := needRedis(env); err != nil {
 			return nil, err
