@@ -25,7 +25,7 @@ var setnxFenced = variant(setnx, Strategy{
 	Claims: catalog.ClaimsOf("setnx").Fenced(),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.NodeClock}, As: catalog.NoFault,
-		Why: "by the server's clock, the lease has ended, so no two leases are valid at once. The fence refuses the late write, and the lock does not promise to report a lost lease",
+		Why: "the server's clock decides when a lease ends, so no two leases are valid at once. The fence refuses the late write. The holder is not told that its lease has ended, but this lock does not promise that",
 	}},
 	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,

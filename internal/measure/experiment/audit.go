@@ -206,8 +206,8 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 }
 
 // promises returns the "grabbed" responses for which the ledger must have a row. The user's service may
-// send a winner the same response again. The repetition counts only if the driver may have another
-// unit, or if the ledger contains another row for the driver.
+// send a winner the same response again. Such a repetition needs a row of its own only if the driver may
+// win a second unit, or if the ledger contains a second row for the driver.
 func (au *auditor) promises(told []check.Pair, rows []order.Grab) []check.Pair {
 	if au.fleet.Ours || au.fleet.Known() {
 		return told

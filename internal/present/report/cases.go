@@ -51,8 +51,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a test without a baseline. The test passes if its verdict is the expected one.
-// Without an expectation, only safe passes.
+// judgeCase judges a test without a baseline. The test passes if its verdict is the expected one
+// or, if none is expected, if the verdict is "safe".
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {

@@ -88,8 +88,8 @@ type Target struct {
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that proxies stop an instance's calls. The proxies can also drop the reply to a
-	// single call.
+	// Wire means that proxies between an instance and its servers hold back the calls at a point. Such
+	// proxies can also drop the reply to a single call.
 	Wire bool
 	// Keys returns the lock keys that the fault should affect.
 	Keys func() []string

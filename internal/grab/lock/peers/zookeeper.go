@@ -109,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that cannot be cancelled, and returns its error. When the context until
-// ends, call stops waiting. If the function succeeds after that, call runs undo.
+// call runs a function that cannot be cancelled, and returns its error. It stops waiting when the
+// context named until ends. If the function succeeds after that, undo runs.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	done := make(chan error)
 	l.left.Go(func() {
