@@ -156,7 +156,7 @@ func (w *world) begin() error {
 	}
 	w.probe = newActor("probe", len(w.actors), int64(len(w.actors))+1, c.prober)
 	for _, inst := range c.instances {
-		inst.world, inst.ahead, inst.tokens, inst.told, inst.cut, inst.awake = w, 0, 0, 0, map[string]bool{}, nil
+		inst.world, inst.ahead, inst.tokens, inst.rivals, inst.cut, inst.awake = w, 0, 0, 0, map[string]bool{}, nil
 		inst.askedTime.Store(false)
 		if inst == c.prober {
 			continue // the prober starts only after all other instances have stopped
@@ -182,7 +182,7 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 
 // start launches an instance's process, or a new one if the old process has died.
 func (w *world) start(inst *instance) error {
-	inst.sessions, inst.pausedAs, inst.told = nil, nil, 0
+	inst.sessions, inst.pausedAs, inst.rivals = nil, nil, 0
 	inst.stopped.Store(false)
 	inst.wake()
 	inst.awake = nil

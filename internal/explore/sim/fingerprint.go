@@ -20,7 +20,7 @@ func (x *execution) state() search.Fingerprint {
 	}
 	f = f.Number(int64(x.reducer.pendingLocked(nil)))
 	for _, inst := range x.cluster.instances {
-		f = f.Number(int64(inst.ahead)).Number(int64(inst.told)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
+		f = f.Number(int64(inst.ahead)).Number(int64(inst.rivals)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
 	if x.gate.enabledLocked(x.current) { // the last actor matters only if a switch to another actor would be a preemption
 		f = f.Text(x.current.name)

@@ -368,7 +368,7 @@ func (s *causes) oneReplyLost() bool {
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
-		first := among == catalog.Global || among == catalog.PerProcess && a.inst == b.inst || a.inst.told&(1<<i) != 0
+		first := among == catalog.Global || among == catalog.PerProcess && a.inst == b.inst || a.inst.rivals&(1<<i) != 0
 		if b != a && first && o.gate.isQueuedLocked(b) {
 			behind |= 1 << i
 		}
@@ -400,7 +400,7 @@ func (c *call) answerLocked() {
 			l.actor.missingOn = append(l.actor.missingOn, c.node)
 		}
 	}
-	c.actor.inst.told |= c.waiters
+	c.actor.inst.rivals |= c.waiters
 }
 
 func (o *oracle) judgeClaim(a *actor) {
