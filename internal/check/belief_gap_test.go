@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -9,6 +10,36 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
+
+// TestBeliefGapByDefinition compares the gap of random holds, in any order, with the longest one of all
+// pairs of holds.
+func TestBeliefGapByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 17))
+	for range 2000 {
+		holds := make([]check.Hold, 1+r.IntN(7))
+		for i, from := range r.Perm(40)[:len(holds)] { // no two holds begin at the same time
+			holds[i].Order, holds[i].Driver, holds[i].Instance = 1+r.Int64N(2), int64(i), []string{"A", "B"}[r.IntN(2)]
+			holds[i].From = time.Duration(from + 1)
+			if r.IntN(3) > 0 {
+				holds[i].Knew = holds[i].From + time.Duration(r.IntN(30))
+			}
+		}
+		for _, among := range []catalog.Exclusion{catalog.Global, catalog.PerProcess, catalog.NoExclusion} {
+			var want time.Duration
+			for _, h := range holds {
+				for _, next := range holds {
+					sameLock := h.Order == next.Order && (among == catalog.Global || among == catalog.PerProcess && h.Instance == next.Instance)
+					if sameLock && next.From > h.From {
+						want = max(want, h.Knew-next.From)
+					}
+				}
+			}
+			if got, ok := check.BeliefGap(holds, among); got != want || ok != (want > 0) {
+				t.Fatalf("%v, %+v: %v, %v, want %v", among, holds, got, ok, want)
+			}
+		}
+	}
+}
 
 func TestBeliefGap(t *testing.T) {
 	for _, tt := range []struct {

@@ -594,6 +594,14 @@ func TestHolm(t *testing.T) {
 			if got := x.Answer == want; got != slices.Contains(ps[:shown], *x.P) || !got && (x.Answer == Slower || x.Answer == Faster) {
 				t.Errorf("%v values: cost %d with p %.4f of %.4f: %s", sizes, i, *x.P, ps, x.Answer)
 			}
+			least := 2.0 // the p-value of the two most extreme of all ways to split the values
+			for k := range sizes[i] {
+				least *= float64(k+1) / float64(sizes[i]+k+1)
+			}
+			tooFew := least*float64(len(sizes)) > alpha
+			if got := x.Answer == NotKnown; x.Answer != want && got != tooFew {
+				t.Errorf("%v values: cost %d with p %.4f of %.4f: %s; too few values: %v", sizes, i, *x.P, ps, x.Answer, tooFew)
+			}
 		}
 		if len(sizes) < 4 {
 			for n := 3; n <= 7; n++ {

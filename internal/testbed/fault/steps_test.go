@@ -202,3 +202,46 @@ func TestFailedConfigIsHealed(t *testing.T) {
 		}
 	}
 }
+
+// TestFaultsHitMinorityOrMajority prepares the faults on connections with 3 to 9 Redlock nodes. A
+// fault of a minority leaves exactly a quorum, and a fault of a majority hits exactly a quorum.
+func TestFaultsHitMinorityOrMajority(t *testing.T) {
+	s, err := lock.Find("redlock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for nodes := 3; nodes <= 9; nodes++ {
+		under := &stack.Stack{Kind: stack.Local}
+		for i := range nodes {
+			under.Redlock = append(under.Redlock, fmt.Sprint("127.0.0.1:", i+1)) // no one connects to it
+		}
+		quorum := nodes/2 + 1
+		for name, leaves := range map[catalog.Fault]int{
+			catalog.RedisDown: quorum, catalog.RedisDownMost: nodes - quorum, catalog.Amnesia: quorum, catalog.Partition: 0,
+		} {
+			f, err := fault.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prepared, err := f.Prepare(t.Context(), fault.Target{
+				Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hit := map[string]bool{}
+			for _, d := range prepared.Affected {
+				hit[d.(*stack.Route).Server] = true
+			}
+			if len(hit) != len(prepared.Affected) || nodes-len(hit) != leaves {
+				t.Errorf("%s hits %v of %d nodes, want it to leave %d", name, hit, nodes, leaves)
+			}
+			if first := hit["redlock-1"]; first == (name == catalog.Amnesia) { // redlock-miswired counts the first node twice
+				t.Errorf("%s with %d nodes hits the first node: %v", name, nodes, first)
+			}
+			if err := prepared.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -103,6 +104,59 @@ func TestStuckOrders(t *testing.T) {
 					t.Errorf("it took %v to say so, want two leases", took)
 				}
 			})
+		})
+	}
+}
+
+// TestProbesByDefinition answers the probes of a reserved order at random. It compares the result with
+// the definition: the probes end with a grab, after two leases, or if no answer was clear for probeGivesUp.
+func TestProbesByDefinition(t *testing.T) {
+	const lease = 10 * time.Second
+	r := rand.New(rand.NewPCG(7, 6))
+	for range 300 {
+		var answers []int // one for each probe
+		for len(answers) < 50 {
+			status := []int{http.StatusLocked, http.StatusConflict, http.StatusServiceUnavailable, http.StatusServiceUnavailable}[r.IntN(4)]
+			if r.IntN(40) == 0 {
+				status = http.StatusOK
+			}
+			answers = append(answers, slices.Repeat([]int{status}, 1+r.IntN(6))...)
+		}
+		reserved := r.IntN(2) == 0
+		var want grab.Outcome // empty if the probes fail
+		heard := time.Duration(0)
+		for n, status := range answers {
+			now := time.Duration(n) * lease / 20
+			over := now >= 2*lease
+			switch {
+			case status == http.StatusOK:
+				want = grab.Grabbed
+			case status == http.StatusConflict && (over || !reserved):
+				want = grab.Taken
+			case status == http.StatusServiceUnavailable && now-heard <= probeGivesUp:
+				continue
+			case status == http.StatusServiceUnavailable:
+			case over:
+				want = grab.Busy
+			default:
+				heard = now
+				continue
+			}
+			break
+		}
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet("")
+			n := -1
+			f.client.Transport = byHandler(func(*http.Request) int {
+				n++
+				return answers[n]
+			})
+			f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}}
+			var got grab.Outcome
+			stuck, err := f.StuckOrders(t.Context(), 7, 1, lease, func(int64) bool { return reserved }, func(_, _ int64, outcome grab.Outcome) { got = outcome })
+			if (err != nil) != (want == "") || err == nil && got != want || (len(stuck) > 0) != (want == grab.Busy) {
+				t.Fatalf("reserved %v, answers %v: %q, stuck %v, %v; want %q", reserved, answers[:n+1], got, stuck, err, want)
+			}
 		})
 	}
 }

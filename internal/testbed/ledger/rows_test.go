@@ -51,6 +51,33 @@ func TestRowsOutOfPlace(t *testing.T) {
 	}
 }
 
+// TestFailedRowFailsTheLedger lets the query fail at each of its rows in turn. A ledger with only the
+// rows before the failure would hide winners.
+func TestFailedRowFailsTheLedger(t *testing.T) {
+	dsn, db := databases["sqlite"](t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "PRAGMA synchronous = OFF") // no one needs the file after a crash
+	execute(t, db, "CREATE TABLE wins (order_id INTEGER, driver_id INTEGER)")
+	const rows = 5
+	for n := range rows {
+		execute(t, db, fmt.Sprintf("INSERT INTO wins VALUES (%d, %d)", n+11, n+1))
+	}
+	for bad := 1; bad <= rows+1; bad++ {
+		overflow := fmt.Sprintf("CASE WHEN driver_id = %d THEN abs(-9223372036854775807 - 1) ELSE driver_id END", bad)
+		d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, "+overflow+" FROM wins WHERE order_id BETWEEN ? AND ?", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Ledger(t.Context(), 11, rows)
+		if fails := bad <= rows; (err != nil) != fails || fails && !strings.Contains(err.Error(), "overflow") || !fails && len(got) != rows {
+			t.Errorf("the query fails at row %d of %d: %d rows, %v", bad, rows, len(got), err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestEachOrderIsReadOnce gives every order one winner. Whatever range is asked for, and however many
 // queries that takes, each winner must come once.
 func TestEachOrderIsReadOnce(t *testing.T) {

@@ -1,12 +1,15 @@
 package load
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/testbed/target"
@@ -85,5 +88,63 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s; want %s", got, tt.body)
 			}
 		})
+	}
+}
+
+// TestDecideEndsAtAnyTime ends a request at every moment: by a deadline, by a cancellation, and by a
+// connection that breaks. Before the first answer, the caller gets that error. Afterwards, the grab may
+// have happened, so only the end of the context may show in the error.
+func TestDecideEndsAtAnyTime(t *testing.T) {
+	const trip = 20 * time.Millisecond // how long an answer takes
+	errBroken := errors.New("the connection is broken")
+	shape, _, err := target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> header:Location"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := trip / 4; at < time.Second; at += trip / 2 {
+		for _, end := range []error{context.DeadlineExceeded, context.Canceled, errBroken} {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				ctx, cancel := context.WithCancel(t.Context())
+				if end == context.DeadlineExceeded {
+					ctx, cancel = context.WithTimeout(t.Context(), at)
+				}
+				defer cancel()
+				if end == context.Canceled {
+					time.AfterFunc(at, cancel)
+				}
+				next := roundTripper(func(req *http.Request) (*http.Response, error) {
+					select {
+					case <-time.After(trip):
+					case <-req.Context().Done():
+						return nil, req.Context().Err()
+					}
+					if end == errBroken && time.Since(began) > at {
+						return nil, errBroken
+					}
+					status, header := http.StatusAccepted, http.Header{"Location": {"/results/7/3"}}
+					if req.Method == http.MethodGet {
+						status, header = http.StatusOK, http.Header{}
+					}
+					return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(`{"state":"pending"}`)), Request: req}, nil
+				})
+				path, body, _ := shape.Request(7, 3)
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, Request{"http://a", 7, 3}.URL(path), strings.NewReader(string(body)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = Decide(next, shape, nil).RoundTrip(req)
+				var result *ResultError
+				accepted := at > trip
+				wantResult := accepted && end != context.Canceled
+				wantCause := !accepted || end != errBroken
+				if errors.As(err, &result) != wantResult || errors.Is(err, end) != wantCause {
+					t.Errorf("%v after %v: %v; want a ResultError: %v, which shows the cause: %v", end, at, err, wantResult, wantCause)
+				}
+				if wantResult && result != nil && result.Timeout() != (end == context.DeadlineExceeded) {
+					t.Errorf("%v after %v: %v is a timeout: %v", end, at, err, result.Timeout())
+				}
+			})
+		}
 	}
 }
