@@ -192,16 +192,16 @@ func (q *quorumTrial) releases(nodes []nodeState) lock.Lease {
 // renews checks that the holder knows the result of its first renewal in time. If the nodes do not
 // decide, it must know the loss by the end of its lease.
 func (q *quorumTrial) renews(nodes []nodeState) lock.Lease {
-	renewed := false
+	var renewed atomic.Bool
 	lease := q.a.lock(func(ctx context.Context) context.Context {
-		return lock.OnRenewal(ctx, func(time.Time) { renewed = true })
+		return lock.OnRenewal(ctx, func(time.Time) { renewed.Store(true) })
 	})
 	q.enter(nodes)
 	time.Sleep(simulatedTTL/3 + q.most(true))
 	time.Sleep(time.Millisecond) // the clocks of the timers differ by less
 	wantRenewed, lost := q.count[hasKey] > 1, q.count[lacksKey] > 1
-	if renewed != wantRenewed || lock.IsClosed(lease.Lost()) != lost {
-		q.Errorf("%s: renewed %v, lost %v, want %v, %v", q.name, renewed, lock.IsClosed(lease.Lost()), wantRenewed, lost)
+	if renewed.Load() != wantRenewed || lock.IsClosed(lease.Lost()) != lost {
+		q.Errorf("%s: renewed %v, lost %v, want %v, %v", q.name, renewed.Load(), lock.IsClosed(lease.Lost()), wantRenewed, lost)
 	}
 	time.Sleep(simulatedTTL - simulatedTTL/3 - q.most(true))
 	if lock.IsClosed(lease.Lost()) == wantRenewed {
