@@ -201,10 +201,12 @@ func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 // losesLease reports whether the fault can end a lease early, so that a second client also gets the
 // lock.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
-	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
+	claimsAs := func(as catalog.Fault) bool {
+		return slices.ContainsFunc(s.InSearch, func(c lock.SearchClaim) bool { return c.As == as && slices.Contains(c.Faults, f) })
+	}
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0
-	jumps := f.Shows()&catalog.ClockJumped != 0 && !slices.ContainsFunc(s.InSearch, harmless)
-	if jumps && s.Needs&lock.Etcd != 0 {
+	jumps := f.Shows()&catalog.ClockJumped != 0 && !claimsAs(catalog.NoFault)
+	if jumps && claimsAs(catalog.Pause) { // the lease of a running holder ends early
 		return true
 	}
 	return (drops || jumps) && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
