@@ -62,7 +62,10 @@ var rueidislockOne = func() lock.Strategy {
 	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key; leases are extended, waiters are notified", newRueidislock(1)
 	s.Fails = maps.Clone(s.Fails)
 	s.Fails["cancelled in the middle"] = handedOver
-	s.Flaky = map[string]string{"wakes a waiter": untold} // with one key, this check fails occasionally
+	s.Flaky = map[string]string{ // with one key, these checks fail occasionally
+		"wakes a waiter": untold,
+		"release once":   "an acquire fails if a command takes longer than 20 ms, the default of the option TryNextAfter. On a loaded machine, some did",
+	}
 	return s
 }()
 
