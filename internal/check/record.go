@@ -44,7 +44,7 @@ type Effect struct {
 	Sure bool // whether the write certainly happened
 }
 
-// Outcome is what a grab tells us about its order.
+// Outcome is the effect of a grab on its order, as far as it is known.
 type Outcome string
 
 // These are the possible outcomes. A grab that shows nothing about the order is not recorded.

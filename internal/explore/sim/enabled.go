@@ -307,7 +307,7 @@ func (m *enabledSteps) nodeFailures(n *node) {
 		setAside := !m.x.cluster.locks() && a.granted && !a.releasing && !a.done && !a.dead
 		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })
 	})
-	_, expires := n.lockServer.(*etcdServer)
+	_, expires := n.lockServer.(shortener)
 	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
 	}

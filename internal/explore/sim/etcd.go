@@ -64,8 +64,8 @@ func (s *etcdServer) timePassed() {
 	}
 }
 
-// jump ends each lease early by d, as a jump of the server's clock does.
-func (s *etcdServer) jump(d time.Duration) {
+// shortenLeases ends each lease early by d, as a jump of the server's clock does.
+func (s *etcdServer) shortenLeases(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(s.leases)) {

@@ -170,6 +170,11 @@ func (w *world) begin() error {
 
 func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
+// othersBegan reports whether any other actor has begun.
+func (w *world) othersBegan(a *actor) bool {
+	return slices.ContainsFunc(w.actors, func(b *actor) bool { return b != a && b.begun })
+}
+
 // lags reports whether the actor may not have noticed yet what happened during a pause.
 func (a *actor) lags() bool { return a.inst.awake != nil }
 

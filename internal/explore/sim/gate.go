@@ -374,10 +374,10 @@ func (g *gate) subscribe(inst *instance, c *call) bool {
 	return true
 }
 
-// callsLocked reports whether any call of the actor has not ended. A call that its caller has given
-// up counts too.
-func (g *gate) callsLocked(a *actor) bool {
-	return slices.ContainsFunc(slices.Concat(g.waiting, g.late, g.inFlight), func(c *call) bool { return c.actor == a })
+// hasCallLocked reports whether meets is true for any call that has not ended. A call that its caller
+// has given up counts too.
+func (g *gate) hasCallLocked(meets func(*call) bool) bool {
+	return slices.ContainsFunc(slices.Concat(g.waiting, g.late, g.inFlight), meets)
 }
 
 // withdraw removes a waiting subscription that its client no longer needs.

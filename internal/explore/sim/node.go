@@ -41,6 +41,9 @@ type lockServer interface {
 	disconnect() // closes its clients' connections
 }
 
+// A shortener is a lockServer whose leases end earlier by d if its clock jumps ahead by d.
+type shortener interface{ shortenLeases(d time.Duration) }
+
 // A latecomer is a lockServer that can execute a call even after the caller has given up.
 type latecomer interface{ arrive(*call) }
 
@@ -82,8 +85,8 @@ func (n *node) until(then time.Time) time.Duration {
 
 func (n *node) jump(d time.Duration) {
 	n.ahead += d
-	if s, ok := n.lockServer.(*etcdServer); ok {
-		s.jump(d)
+	if s, ok := n.lockServer.(shortener); ok {
+		s.shortenLeases(d)
 	}
 	n.timePassed()
 }

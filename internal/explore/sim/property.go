@@ -125,7 +125,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if o.cluster.Strategy.Promises.TriesOnce {
 			wait = 0
 		}
-		hungUp := a.cancelled && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun }) // no other driver has left a lock
+		hungUp := a.cancelled && !o.world.othersBegan(a) // no other driver has left a lock
 		if (o.isAlone(a) && !o.faulted || hungUp) && o.isUnimpeded(a) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver wanted it", a.name)
 		}
@@ -380,7 +380,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 // change its place in the queue.
 func (g *gate) isQueuedLocked(a *actor) bool {
 	return a.begun && !a.granted && !a.done && !a.dead && !a.paused() &&
-		!slices.ContainsFunc(slices.Concat(g.waiting, g.late, g.inFlight), func(c *call) bool {
+		!g.hasCallLocked(func(c *call) bool {
 			return c.actor == a || c.actor.inst == a.inst && c.node != nil // its call, or a background call of its instance, which may be for it
 		})
 }
@@ -621,7 +621,7 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 			continue
 		}
 		limit := o.cluster.Strategy.Promises.Grace + time.Millisecond
-		if !a.releasing && o.cluster.Wait > 0 && slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun }) {
+		if !a.releasing && o.cluster.Wait > 0 && o.world.othersBegan(a) {
 			limit += longestPause
 		}
 		if a.straggled += passed; a.straggled > limit {

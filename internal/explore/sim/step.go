@@ -193,7 +193,7 @@ func (x *execution) begin(a *actor) bool {
 		if b.granted {
 			a.before |= 1 << i
 		}
-		if b != a && b.begun && (!b.done || x.gate.callsLocked(b)) {
+		if b != a && b.begun && (!b.done || x.gate.hasCallLocked(func(c *call) bool { return c.actor == b })) {
 			a.met |= 1 << i
 		}
 	}

@@ -174,13 +174,16 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	m.missed = in.whyMissed()
 	doubled := catalog.Filter(slices.Concat(in.contests, in.undisturbed), func(c *contest) bool { return doubleGrabs(m.evidence, c.order) > 0 })
+	onlyIn := func(v variation) bool {
+		return !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != v })
+	}
 	switch { // if the lock fails in only one kind of injection, say which
 	case len(doubled) == 0:
-	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != inOutage }):
+	case onlyIn(inOutage):
 		m.note += "; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too"
-	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != worksLong }):
+	case onlyIn(worksLong):
 		m.note += fmt.Sprintf("; the database restarted while one driver was at work, and another driver won. After work of %v, the first one wrote through a new connection: keep the lock and the write on the same connection, or let the write check that the order is still open", longWork)
-	case !slices.ContainsFunc(doubled, func(c *contest) bool { return c.variation != otherRestarts }):
+	case onlyIn(otherRestarts):
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
 	}
 	for _, p := range in.points {

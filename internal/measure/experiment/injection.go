@@ -181,12 +181,9 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 		if in.bothOrders(p) {
 			again++
 		}
+		again += len(in.extraStrikes(p))
 		if in.testsStart(p) {
-			again++
 			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
-		}
-		if in.testsOutage(p) || in.testsLongWork(p) {
-			again++
 		}
 	}
 	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each injection also needs an order without the fault
@@ -400,18 +397,8 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		}
 	}
 	for _, p := range in.points {
-		if in.testsStart(p) {
-			if err := in.strikeAtOther(ctx, p); err != nil {
-				return err
-			}
-		}
-		if in.testsLongWork(p) {
-			if err := in.strikeInLongWork(ctx, p); err != nil {
-				return err
-			}
-		}
-		if in.testsOutage(p) {
-			if err := in.strikeInOutage(ctx, p); err != nil {
+		for _, strike := range in.extraStrikes(p) {
+			if err := strike(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -421,11 +408,25 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return err
 }
 
+// extraStrikes returns functions that inject the fault at this step once more, each in a variation.
+func (in *injection) extraStrikes(p fault.Point) (all []func(context.Context, fault.Point) error) {
+	if in.testsStart(p) {
+		all = append(all, in.strikeAtOther)
+	}
+	if in.testsLongWork(p) {
+		all = append(all, in.strikeInLongWork)
+	}
+	if in.testsOutage(p) {
+		all = append(all, in.strikeInOutage)
+	}
+	return all
+}
+
 // testsStart reports whether to inject the fault once more at this step, but into the other instance.
 // That instance restarts, and its start-up code may delete the lock or undo the unfinished work of a
 // driver at the instance that is still running.
 func (in *injection) testsStart(p fault.Point) bool {
-	return in.traits.reconnects && in.fault.Course == fault.Killed && p.Part == fault.Work && p.After
+	return in.traits.reconnects && in.fault.Course == fault.Killed && p.InWork()
 }
 
 // ttlOfRestart returns a TTL that lets a lock outlast an instance restart. If the run cannot set
@@ -465,7 +466,7 @@ const longWork = time.Second
 // drivers that work for longWork.
 func (in *injection) testsLongWork(p fault.Point) bool {
 	cfg := in.w.cfg
-	return in.traits.reconnects && in.fault.Severs && in.fault.Hits == 0 && p.Part == fault.Work && p.After &&
+	return in.traits.reconnects && in.fault.Severs && in.fault.Hits == 0 && p.InWork() &&
 		cfg.Service.Uses("work_ms") && cfg.Work < longWork && !cfg.Asked.Work
 }
 
@@ -484,7 +485,7 @@ func (in *injection) strikeInLongWork(ctx context.Context, p fault.Point) error 
 func (in *injection) testsOutage(p fault.Point) bool {
 	needs := in.strategy.Needs
 	allDown := needs == lock.Redis || needs == lock.RedisQuorum && in.fault.Hits == needs
-	return in.traits.reconnects && in.fault.Course == fault.AtOnce && in.fault.Lasts && allDown && p.Part == fault.Work && p.After
+	return in.traits.reconnects && in.fault.Course == fault.AtOnce && in.fault.Lasts && allDown && p.InWork()
 }
 
 // strikeInOutage stops a driver in its work. Contenders then compete during the outage, and the
@@ -519,7 +520,7 @@ func (in *injection) overwritten(e check.Evidence) string {
 // fencing tokens, refuse only the last writer. The delayed driver writes last the first time, and
 // first the second time.
 func (in *injection) bothOrders(p fault.Point) bool {
-	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&
+	return in.traits.unknownLock && in.trail.claim != nil && p.InWork() &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 

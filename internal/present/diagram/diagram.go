@@ -136,8 +136,8 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed is what the driver believes after this step, and True is the actual state.
-	// Only diagrams of runs contain them.
+	// Believed is the driver's belief after this step, and True is the actual state. Only run
+	// diagrams contain them.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
 	// These fields tell which actors believe that they hold the lock, which really hold it, and

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state is what the pages show: the orders, the settings and the current phase. It is safe for
-// concurrent use.
+// state contains everything that the pages show, such as the orders, the settings and the current
+// phase. It is safe for concurrent use.
 type state struct {
 	orders *orders
 

@@ -19,8 +19,8 @@ type Hold struct {
 	First   int64   `json:"first"`             // ID of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At is where calls stop. At the zero Point, they stop before they are sent, and their deadline
-	// still applies. At any other point, they ignore their context, as if the process were paused.
+	// At is the point at which calls stop. At the zero Point, they stop before they are sent, and
+	// their deadline still applies. At any other point, they ignore their context, as if the process were paused.
 	At Point `json:"at"`
 	// Outcome, if set, decides the outcome of the calls in advance, so that they do not stop. It
 	// may be Delivered or Refused.

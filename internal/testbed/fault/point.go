@@ -43,6 +43,9 @@ type Point struct {
 	Moment string
 }
 
+// InWork reports whether the driver of a user's service is at work at this point, after its read.
+func (p Point) InWork() bool { return p.Part == Work && p.After }
+
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
 // Work is the phase between checking the order and writing the winner. Only requests to a user's
@@ -84,7 +87,7 @@ type Reach struct {
 }
 
 var (
-	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault can strike only during the driver's work, between its read and its write"}
+	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.InWork() }, "the fault can strike only during the driver's work, between its read and its write"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the fault does not delay lease renewals"}
 	replies    = &Reach{func(p Point) bool { return !p.After }, "the fault affects a reply, so it must strike before the call is sent"}
 	grants     = &Reach{
