@@ -341,6 +341,24 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	})
 }
 
+// keepCompeting makes a contender compete for each order when the fault ends and the delayed writes
+// arrive. A service may have given up such a write and released its lock. A contender that reads the
+// order before the write arrives, and writes afterwards, then wins too.
+func (s *strike) keepCompeting(ctx context.Context) error {
+	if !s.in.traits.unknownLock || !s.in.outlasts() || s.in.fault.Lasts {
+		return nil
+	}
+	for _, c := range s.contests {
+		if !s.awaitsOther(c) {
+			s.sendFresh(c)
+		}
+	}
+	if !wait.For(ctx, simultaneous) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 func (s *strike) releaseContenders(ctx context.Context) error {
 	var claimed func(load.Request) bool
 	err := until(ctx, s.in.lease()*2/3, func() (bool, error) {

@@ -42,7 +42,7 @@ var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
 	fault.InOutage:   {(*strike).sendContenders, (*strike).awaitContenders, (*strike).awaitFailedTries, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitWrites, (*strike).heal},
-	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).heal, (*strike).releaseContenders},
+	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).keepCompeting, (*strike).heal, (*strike).releaseContenders},
 	fault.Never:      {(*strike).leaveAffected, (*strike).sendContenders},
 	fault.Killed:     {(*strike).sendContenders},
 	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).sendThird, (*strike).releaseContenders},

@@ -61,6 +61,7 @@ import (
 //	patient     waits a minute for that lock
 //	fails-open  grabs without the lock if Redis fails
 //	one-writer  puts grabs into a queue in Redis, from which only the other instance takes them
+//	gives-up    waits only 300 ms for a response of the database
 //	times-out   answers 503 to a grab that takes longer than half a second, and goes on with it
 //	in-column   records the winner in a column of the ticket, and then closes the ticket
 const ticketCommand = "ticket"
@@ -100,6 +101,9 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 		options.MaxRetries, options.MinRetryBackoff, options.MaxRetryBackoff = 1, 2*time.Second, 2*time.Second
 	}
 	o.kv = redis.NewClient(&options)
+	if o.is("gives-up") {
+		*db += "?readTimeout=300ms"
+	}
 	o.db, _ = sql.Open("mysql", *db)
 	o.db.SetMaxIdleConns(100)
 	o.second, _ = sql.Open("mysql", *db)

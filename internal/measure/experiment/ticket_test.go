@@ -514,6 +514,20 @@ func TestLockOfAnotherSession(t *testing.T) {
 	}
 }
 
+// A COMMIT that the service no longer waits for may arrive when the network works again. If another driver
+// read the order before, and writes afterwards, both have won.
+func TestLateCommit(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]catalog.Verdict{"gives-up no-wait": catalog.Unsafe, "gives-up no-wait guarded": catalog.Safe} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, kind, target.Spec{}, catalog.PartitionDB)
+			strikeAt(t, &cfg, "before mysql COMMIT 1")
+			checkTickets(t, cfg, want)
+		})
+	}
+}
+
 // A fencing token that only the write checks does not help if the older driver writes first. If that
 // driver writes too late for the test, the verdict is unknown.
 func TestFenceOfAService(t *testing.T) {
