@@ -99,7 +99,7 @@ type measured struct {
 	evidence    check.Evidence // everything that the property checks need
 	invalid     string         // first reason not to trust the figures; empty if there is none
 	vacuous     string         // why this test could not have revealed a broken lock; empty if it could have
-	missed      string         // why the fault hit no driver; empty if unknown
+	missed      string         // why the fault could not be tested; empty if unknown
 	note        string         // text to append to the sentence about orders that were won too often
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }

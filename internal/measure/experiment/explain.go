@@ -191,8 +191,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// whyMissed explains why the fault hit no driver, as a suffix for the reason of the cell's verdict. It
-// returns "" if the cause is unknown.
+// whyMissed explains why the fault could not be tested, as a suffix for the reason of the cell's
+// verdict. It returns "" if the cause is unknown.
 func (in *injection) whyMissed() string {
 	for _, c := range in.contests {
 		switch {

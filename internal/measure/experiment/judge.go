@@ -32,7 +32,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, struckTooRarely):
-		return catalog.Unknown, "the fault hit no driver" + at(c.Points, struckTooRarely) + c.tooLate() + m.missed
+		return catalog.Unknown, "the fault could not be tested" + at(c.Points, struckTooRarely) + c.tooLate() + m.missed
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):

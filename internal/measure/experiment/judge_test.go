@@ -79,12 +79,12 @@ func TestJudge(t *testing.T) {
 		{"invalid, and no point is known", struckCell, []change{invalid, unclear, func(c *Cell, _ *measured) { c.Points = c.Points[1:] }}, catalog.Unknown, "events were lost: 3 are missing"},
 		{"double-grabs not counted", calmCell, []change{func(c *Cell, _ *measured) { c.DoubleGrabs = nil }}, catalog.Unknown, "double-grabs could not be counted: neither the ledger nor the responses say who has won"},
 		{"stuck orders not counted", calmCell, []change{func(c *Cell, _ *measured) { c.StuckOrders = nil }}, catalog.Unknown, "stuck orders could not be counted"},
-		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault hit no driver: after read"},
-		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault hit no driver: before claim 1"},
+		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault could not be tested: after read"},
+		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault could not be tested: before claim 1"},
 		{"a moment came too late", struckCell, []change{func(c *Cell, _ *measured) {
 			c.Points[1].Point, c.Points[1].Struck, c.Fault = "moment 1 of 1 (38.0 of 76.0 ms)", 0, catalog.Crash
 		}}, catalog.Unknown,
-			"the fault hit no driver: moment 1 of 1 (38.0 of 76.0 ms). The grab had ended before the process was killed: start the process again, and repeat the run"},
+			"the fault could not be tested: moment 1 of 1 (38.0 of 76.0 ms). The grab had ended before the process was killed: start the process again, and repeat the run"},
 		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
 		{"the answers of contenders match no rule", struckCell, []change{unclear, func(_ *Cell, m *measured) {
 			m.shape, m.errors, m.samples = target.Plain, map[string]int{"http 503": 7, "reset": 9}, map[string]string{"http 503": "conflict"}
@@ -103,7 +103,7 @@ func TestJudge(t *testing.T) {
 		{"oversold at a point", struckCell, []change{units(0), double, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unsafe }}, catalog.Unsafe, "2 of 4 orders were sold more than 2 times: before claim 1"},
 		{"a unit left at a point, which a fresh driver gets", struckCell, []change{units(1), unclear}, catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit: before claim 1"},
 		{"a unit left at a point, which nobody gets", struckCell, []change{units(1), stuck, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck, "1 of 4 orders can no longer be grabbed: before claim 1"},
-		{"a unit left where the fault hit no driver", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault hit no driver: after read"},
+		{"a unit left where the fault could not be tested", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault could not be tested: after read"},
 		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was never tried, because no driver got the lock"},
 	} {

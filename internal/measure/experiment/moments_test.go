@@ -77,7 +77,7 @@ func TestPauseByTime(t *testing.T) {
 	}{
 		{"bare", catalog.Unsafe, ": moment ", 6},
 		{"guarded", catalog.Safe, "", 8},
-		{"soon fast", catalog.Unknown, "the fault hit no driver: ", 6},
+		{"soon fast", catalog.Unknown, "the fault could not be tested: ", 6},
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
 			cfg := shopRun(t, tc.kind, catalog.NoFault, catalog.Pause, catalog.RedisRestart)

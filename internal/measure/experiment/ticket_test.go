@@ -280,7 +280,7 @@ func TestWorkerOfAnotherInstance(t *testing.T) {
 		}
 		resp.Body.Close()
 		if c := checkTickets(t, cfg, catalog.Safe, catalog.Safe).Cells[1]; value(c.Struck) == 0 {
-			t.Error("the fault hit no driver")
+			t.Error("the fault could not be tested")
 		}
 	})
 }
