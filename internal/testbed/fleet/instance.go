@@ -144,7 +144,7 @@ func (in *Instance) end() error {
 
 func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
 	if in.fleet.service != nil {
-		return in.fleet.service.fill(in.ID, in.wires.at, u)
+		return in.fleet.service.fill(in.ID, in.index+1, in.wires.at, u)
 	}
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }

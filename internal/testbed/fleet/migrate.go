@@ -33,7 +33,7 @@ func ParseMigration(text string) (m Migration, err error) {
 		}
 		return m, nil
 	}
-	ofInstances := []string{"port", "instance", "ttl_ms", "work_ms"}
+	ofInstances := []string{"port", "instance", "number", "ttl_ms", "work_ms"}
 	names := slices.DeleteFunc(slices.Clone(placeholders), func(name string) bool { return slices.Contains(ofInstances, name) })
 	if m.command, err = parseCommand(text, names); err == nil && m.command.words == nil {
 		err = errors.New("must be service, 'sql: STATEMENT', or a command, as in 'flyway -url=jdbc:mysql://{db_host}:{db_port}/{db_name} migrate'")
@@ -101,7 +101,7 @@ func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 	case m.command.words == nil:
 		return f.Instances[0].equip(ctx, u)
 	}
-	exe, args, env, err := m.command.fill("", f.stack.Addresses, u)
+	exe, args, env, err := m.command.fill("", 0, f.stack.Addresses, u)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type Service struct {
 
 // placeholders lists the names that can appear in braces in a service's command, such as {port}.
 var placeholders = []string{
-	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
+	"port", "instance", "number", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
 	"db", "db_host", "db_port", "db_user", "db_password", "db_name",
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
@@ -138,8 +138,9 @@ func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill replaces the placeholders in the command with the port and the server addresses.
-func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
+// fill replaces the placeholders in the command with the port and number of the instance, and with the
+// server addresses.
+func (s Service) fill(port string, number int, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("fleet: %w", err)
@@ -149,7 +150,7 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 	sentinelHost, sentinelPort, _ := net.SplitHostPort(sentinel)
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	values := map[string]string{
-		"port": port, "instance": port,
+		"port": port, "instance": port, "number": strconv.Itoa(number),
 		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort,
 		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
 		"ttl_ms": ms(u.TTL), "work_ms": ms(u.Work),

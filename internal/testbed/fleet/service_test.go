@@ -32,6 +32,7 @@ func TestParseService(t *testing.T) {
 		{"PORT={port} NODE_ENV=test node 'my app.js' \"--lease {ttl_ms}\"", "PORT=8004|NODE_ENV=test|node|my app.js|--lease 1000"},
 		{`x {port} '' \"a\ b {work_ms}`, `x|8004||"a b|5`},
 		{"x {port} {db} {db_host} {db_port} {db_user} '{db_password}' {db_name} {redis_host} {redis_port} {redlock} {instance}", "x|8004|grablab@tcp(127.0.0.1:3306)/grablab|127.0.0.1|3306|grablab||grablab|127.0.0.1|6379|a:1,b:2|8004"},
+		{"LEADS={number} x {port}", "LEADS=2|x|8004"},
 		{"x {port} {\"json\": 1}", "x|8004|{json:|1}"},
 		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
 		{"x {what} {port}", "there is no placeholder {what}: use {port}, {instance}, "},
@@ -51,7 +52,7 @@ func TestParseService(t *testing.T) {
 			}
 			continue
 		}
-		exe, args, env, err := s.fill("8004", at, u)
+		exe, args, env, err := s.fill("8004", 2, at, u)
 		if got := strings.Join(slices.Concat(env, []string{exe}, args), "|"); got != tt.want || err != nil {
 			t.Errorf("%s: %s, %v, want %s", tt.text, got, err, tt.want)
 		}
