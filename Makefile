@@ -4,6 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 KUSTOMIZE   := sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
 KUBECTL_VALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
@@ -37,15 +38,21 @@ test lint vet staticcheck: export GOFLAGS := $(strip $(filter-out -race -tags=% 
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0
 
+# Some tests fail if the machine is too busy to keep a lease alive. gotestsum repeats them up to
+# twice, when most other tests have ended, and lists them. It repeats nothing if more than five tests
+# have failed, or after a data race.
+REPEAT = bin/gotestsum --format standard-quiet --hide-summary skipped --rerun-fails=2 --rerun-fails-max-failures 5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report bin/repeated-$(1).txt
+
 # The first step compiles everything once. Then the packages of CLOSE run one after another, beside
 # all other tests with a lower priority and the linters with the lowest. The slowest packages start
 # first.
 test: tools vet ## run all tests and linters
-	@idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); failed=0; \
+	@$(call install,$(GOTESTSUM))
+	@rm -f bin/repeated-*; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); failed=0; \
 	$$idle $(MAKE) --no-print-directory staticcheck prose workflows >bin/lint.log 2>&1 & lint=$$!; \
-	nice -n 10 go test -vet=off -timeout 40m -p 2 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") & rest=$$!; \
-	go test -vet=off -timeout 20m -p 1 -parallel 4 $(CLOSE) || failed=1; \
-	wait $$rest || failed=1; wait $$lint || failed=1; cat bin/lint.log; \
+	nice -n 10 $(call REPEAT,most) --packages "$(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))" | tr '\n' ' ')" -- -vet=off -timeout 40m -p 2 & rest=$$!; \
+	$(call REPEAT,close) --packages "$(CLOSE)" -- -vet=off -timeout 20m -p 1 -parallel 4 || failed=1; \
+	wait $$rest || failed=1; wait $$lint || failed=1; cat bin/lint.log; cat bin/repeated-*.txt || true; \
 	exit $$failed
 
 lint: vet staticcheck prose workflows ## run gofmt, go mod verify, go vet, staticcheck, vale and actionlint
