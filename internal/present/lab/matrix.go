@@ -69,7 +69,7 @@ func (l *Lab) Fill(t Table) error {
 	if err := l.checkTable(t); err != nil {
 		return err
 	}
-	release, err := l.occupy("a matrix (view Matrix)")
+	release, err := l.state.occupy("a matrix (view Matrix)")
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (l *Lab) Fill(t Table) error {
 				now := *run // copy, because run keeps changing
 				l.changeMatrix(func() { m.folder, m.heat.Run = folder, &now })
 			},
-			Progress: lines(l.showProgress),
+			Progress: lines(l.state.showProgress),
 		})
 		stopped := ctx.Err() != nil
 		cancel()
@@ -109,7 +109,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.mu.Unlock()
 	if stop != nil {
 		stop()
-		l.showProgress("stopping: waiting for the running cells to end")
+		l.state.showProgress("stopping: waiting for the running cells to end")
 	}
 	l.matrix.ended.Wait()
 }

@@ -255,7 +255,7 @@ func TestSearchesAreChecked(t *testing.T) {
 			}
 		}
 	}
-	release, err := l.occupy("a matrix")
+	release, err := l.state.occupy("a matrix")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -266,7 +266,7 @@ func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 			return nil, fmt.Errorf("%w: the explorer does not know the fault %.40q", errBad, f)
 		}
 	}
-	release, err := l.occupy("a search (view Schedules)")
+	release, err := l.state.occupy("a search (view Schedules)")
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -17,7 +19,10 @@ type state struct {
 	mutex
 	status Status
 	keys   []Key
-	lost   int // number of failed attempts to read events
+	lost   int  // number of failed attempts to read events
+	closed bool // whether the server is shutting down and accepts no more tasks
+
+	tasks sync.WaitGroup
 }
 
 func newState() *state {
@@ -72,6 +77,39 @@ func (s *state) fail(ctx interface{ Err() error }, problem string) {
 		s.locked(func() { s.status.Error = problem })
 	}
 }
+
+// errBusy means that the server is working on another task, so the user must wait.
+var errBusy = errors.New("the lab is busy")
+
+// occupy reserves the server for a task. Only one task can run at a time, because concurrent tasks
+// would distort each other's measurements. Other users see the task as what. If another task is
+// running, the error wraps errBusy. It is safe to call release more than once.
+func (s *state) occupy(what string) (release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, fmt.Errorf("%w: the lab is shutting down", errBusy)
+	case s.status.Busy != "":
+		return nil, fmt.Errorf("%w: %s is still running, and a second run would disturb it: stop it or wait, then try again", errBusy, s.status.Busy)
+	}
+	s.status.Busy, s.status.Doing = what, ""
+	s.tasks.Add(1)
+	return sync.OnceFunc(func() {
+		defer s.tasks.Done()
+		s.locked(func() { s.status.Busy, s.status.Doing = "", "" })
+	}), nil
+}
+
+// endWork rejects new tasks and waits until the current one has ended. The caller must cancel the
+// current task first, because it could run for a long time.
+func (s *state) endWork() {
+	s.locked(func() { s.closed = true })
+	s.tasks.Wait()
+}
+
+// showProgress shows the progress of the running task.
+func (s *state) showProgress(line string) { s.locked(func() { s.status.Doing = line }) }
 
 // clear removes the previous run's orders.
 func (s *state) clear() {

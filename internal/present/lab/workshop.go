@@ -241,7 +241,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	if err != nil {
 		return nil, err
 	}
-	release, err := l.occupy(fmt.Sprintf("exercise %d (view Workshop)", e.Number))
+	release, err := l.state.occupy(fmt.Sprintf("exercise %d (view Workshop)", e.Number))
 	if err != nil {
 		return nil, err
 	}
