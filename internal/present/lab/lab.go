@@ -118,7 +118,6 @@ type Lab struct {
 	fleet   *fleet.Fleet
 	guard   order.Guard // the instances' guard, which the database checks
 	stop    func()      // ends the run; nil if there is none
-	matrix  matrix
 	lessons lessons
 	running sync.WaitGroup
 	hand    int64 // the order for the drivers that the user controls; 0 if there is none
@@ -174,7 +173,7 @@ func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock()
 	defer l.op.Unlock()
 	l.state.say(Starting, "starting the "+l.cfg.Stack.Kind+" stack")
-	l.cfg.Stack.Needs = l.servers()
+	l.cfg.Stack.Needs = serversOf(l.cfg.Stack.Kind)
 	var err error
 	if l.stack, err = stack.Start(ctx, l.cfg.Stack); err != nil {
 		return err
@@ -269,17 +268,18 @@ type Choice struct {
 	Refused string      `json:"refused,omitempty"`
 }
 
-func (l *Lab) servers() lock.Backend {
-	if l.cfg.Stack.Kind == stack.Local {
+// serversOf returns the servers that a stack of this kind provides in the lab.
+func serversOf(kind string) lock.Backend {
+	if kind == stack.Local {
 		return lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks
 	}
 	return lock.Redis | lock.RedisQuorum | lock.SQL
 }
 
-func (l *Lab) strategies() (all []Choice) {
+func strategies(kind string) (all []Choice) {
 	for _, s := range lock.Strategies {
 		c := Choice{Name: s.Name, Title: s.Title, Guard: s.Guard, Fences: s.Fences}
-		switch missing := s.Needs &^ l.servers(); {
+		switch missing := s.Needs &^ serversOf(kind); {
 		case missing&lock.SQLLocks != 0:
 			c.Refused = "needs -stack local"
 		case missing != 0:
@@ -290,9 +290,9 @@ func (l *Lab) strategies() (all []Choice) {
 	return all
 }
 
-// check returns an error that wraps errBad if the settings are invalid.
-func (l *Lab) check(s Settings) error {
-	c := catalog.First(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
+// check returns an error that wraps errBad if a stack of this kind cannot run with the settings.
+func (s Settings) check(kind string) error {
+	c := catalog.First(strategies(kind), func(c Choice) bool { return c.Name == s.Strategy })
 	switch {
 	case c.Name == "":
 		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
@@ -321,7 +321,7 @@ func (l *Lab) check(s Settings) error {
 
 // Start ends the current run, if there is one, and starts a new run with these settings.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
-	if err := l.check(s); err != nil {
+	if err := s.check(l.cfg.Stack.Kind); err != nil {
 		return err
 	}
 	l.op.Lock()

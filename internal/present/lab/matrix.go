@@ -34,12 +34,15 @@ type Filling struct {
 // maxCells is the largest number of tests that the page accepts for a table.
 const maxCells = 200
 
-// matrix holds the latest table of verdicts and its progress.
+// matrix fills tables of verdicts, one at a time. It holds the latest table and its progress.
 type matrix struct {
+	ctx   context.Context // done when the lab ends
+	cfg   Config
+	state *state
 	ended sync.WaitGroup
 
 	mu      sync.Mutex
-	stop    context.CancelFunc // stops the tests; nil if none is running
+	cancel  context.CancelFunc // stops the tests; nil if none is running
 	heat    report.Heat
 	folder  string
 	problem string
@@ -60,77 +63,76 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to test a table's strategies in the background. It returns an error if another task
+// fill starts to test a table's strategies in the background. It returns an error if another task
 // is running.
-func (l *Lab) Fill(t Table) error {
-	if l.cfg.Fill == nil {
-		return fmt.Errorf("%w: this lab was started without the matrix", errBad)
+func (m *matrix) fill(_ *http.Request, t Table) (any, error) {
+	if m.cfg.Fill == nil {
+		return nil, fmt.Errorf("%w: this lab was started without the matrix", errBad)
 	}
-	if err := l.checkTable(t); err != nil {
-		return err
+	if err := checkTable(m.cfg, t); err != nil {
+		return nil, err
 	}
-	release, err := l.state.occupy("a matrix (view Matrix)")
+	release, err := m.state.occupy("a matrix (view Matrix)")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := context.WithCancel(l.ctx)
-	m := &l.matrix
-	l.changeMatrix(func() {
-		m.stop, m.folder, m.problem = cancel, "", ""
+	ctx, cancel := context.WithCancel(m.ctx)
+	m.change(func() {
+		m.cancel, m.folder, m.problem = cancel, "", ""
 		m.heat = report.Heat{Run: &experiment.Run{Cells: []experiment.Cell{}}, Strategies: t.Strategies, Faults: t.Faults, Prefix: "matrix/"}
 		m.ended.Add(1)
 	})
 	go func() {
 		defer m.ended.Done()
 		defer release()
-		err := l.cfg.Fill(ctx, t, Filling{
+		err := m.cfg.Fill(ctx, t, Filling{
 			Cell: func(folder string, run *experiment.Run) {
 				now := *run // copy, because run keeps changing
-				l.changeMatrix(func() { m.folder, m.heat.Run = folder, &now })
+				m.change(func() { m.folder, m.heat.Run = folder, &now })
 			},
-			Progress: lines(l.state.showProgress),
+			Progress: lines(m.state.showProgress),
 		})
 		stopped := ctx.Err() != nil
 		cancel()
-		l.changeMatrix(func() {
-			m.stop = nil
+		m.change(func() {
+			m.cancel = nil
 			if err != nil && !(stopped && errors.Is(err, context.Canceled)) {
 				m.problem = err.Error()
 			}
 		})
 	}()
-	return nil
+	return nil, nil
 }
 
-// StopFilling stops the tests and waits until they have ended. The table keeps the results so far.
-func (l *Lab) StopFilling() {
-	l.matrix.mu.Lock()
-	stop := l.matrix.stop
-	l.matrix.mu.Unlock()
-	if stop != nil {
-		stop()
-		l.state.showProgress("stopping: waiting for the running cells to end")
+// stop stops the tests and waits until they have ended. The table keeps the results so far.
+func (m *matrix) stop(*http.Request, struct{}) (any, error) {
+	m.mu.Lock()
+	cancel := m.cancel
+	m.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		m.state.showProgress("stopping: waiting for the running cells to end")
 	}
-	l.matrix.ended.Wait()
+	m.ended.Wait()
+	return nil, nil
 }
 
-// changeMatrix calls change while holding the mutex, and then tells the pages to reload the table.
-func (l *Lab) changeMatrix(change func()) {
-	l.matrix.mu.Lock()
-	change()
-	running := l.matrix.stop != nil
-	l.matrix.mu.Unlock()
-	l.state.locked(func() {
-		l.state.status.Matrix.N++
-		l.state.status.Matrix.Running = running
+// change calls set while holding the mutex, and then tells the pages to reload the table.
+func (m *matrix) change(set func()) {
+	m.mu.Lock()
+	set()
+	running := m.cancel != nil
+	m.mu.Unlock()
+	m.state.locked(func() {
+		m.state.status.Matrix.N++
+		m.state.status.Matrix.Running = running
 	})
 }
 
-func (l *Lab) matrixView() (v matrixView, err error) {
-	m := &l.matrix
+func (m *matrix) view(*http.Request) (any, error) {
 	m.mu.Lock()
-	heat, running := m.heat, m.stop != nil
-	v = matrixView{Table: Table{heat.Strategies, heat.Faults}, Problem: m.problem, Folder: m.folder}
+	heat, running := m.heat, m.cancel != nil
+	v := matrixView{Table: Table{heat.Strategies, heat.Faults}, Problem: m.problem, Folder: m.folder}
 	m.mu.Unlock()
 	if heat.Run == nil {
 		return v, nil
@@ -148,17 +150,17 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 		v.Answer = heat.Answer()
 	}
 	var b bytes.Buffer
-	err = heat.HTML(&b)
+	err := heat.HTML(&b)
 	v.Heat = b.String()
 	return v, err
 }
 
-// matrixCell returns the test result for the strategy and fault in the request path.
-func (l *Lab) matrixCell(r *http.Request) (any, error) {
+// cell returns the test result for the strategy and fault in the request path.
+func (m *matrix) cell(r *http.Request) (any, error) {
 	name := experiment.CellName{Strategy: r.PathValue("strategy"), Fault: catalog.Fault(r.PathValue("fault"))}
-	l.matrix.mu.Lock()
-	heat := l.matrix.heat
-	l.matrix.mu.Unlock()
+	m.mu.Lock()
+	heat := m.heat
+	m.mu.Unlock()
 	if cell, ok := heat.Cell(name); ok {
 		return cell, nil
 	}
@@ -166,13 +168,13 @@ func (l *Lab) matrixCell(r *http.Request) (any, error) {
 }
 
 // matrixChoices returns the strategies and faults that the user can select.
-func (l *Lab) matrixChoices() (strategies, faults []choice) {
-	if l.cfg.Fill == nil {
+func matrixChoices(cfg Config) (strategies, faults []choice) {
+	if cfg.Fill == nil {
 		return nil, nil
 	}
 	for _, s := range lock.Strategies {
 		c := choice{Name: s.Name, About: s.Title}
-		if l.cfg.Stack.Kind == stack.Embedded && s.Needs&^l.servers() != 0 {
+		if cfg.Stack.Kind == stack.Embedded && s.Needs&^serversOf(cfg.Stack.Kind) != 0 {
 			c.Refused = "needs -stack local"
 		}
 		strategies = append(strategies, c)
@@ -180,7 +182,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	for _, name := range catalog.RunFaults {
 		c := choiceOf(name)
 		if f, err := fault.Find(name); err == nil {
-			c.Refused = f.Refused(l.cfg.Stack.Kind, l.cfg.Stack.RunsRedis())
+			c.Refused = f.Refused(cfg.Stack.Kind, cfg.Stack.RunsRedis())
 		}
 		faults = append(faults, c)
 	}
@@ -188,8 +190,8 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 }
 
 // checkTable returns an error that wraps errBad if the selection of tests is invalid.
-func (l *Lab) checkTable(t Table) error {
-	strategies, faults := l.matrixChoices()
+func checkTable(cfg Config, t Table) error {
+	strategies, faults := matrixChoices(cfg)
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
 		return fmt.Errorf("%w: choose at least one strategy and one fault (none, for no fault, counts too)", errBad)
 	}

@@ -66,6 +66,7 @@ func choiceOf(f catalog.Fault) choice { return choice{Name: string(f), About: f.
 // handler serves the page, its files and its API.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
+	m := &matrix{ctx: l.ctx, cfg: l.cfg, state: l.state}
 	mux.HandleFunc("GET /{$}", l.page)
 	mux.Handle("GET /{file}", http.FileServerFS(files)) // scripts and style sheets
 	mux.HandleFunc("GET /texts.js", asset("text/javascript", append([]byte("export default "), texts...)))
@@ -79,12 +80,12 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /api/start", startHandler(func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
 	mux.HandleFunc("POST /api/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
 	mux.HandleFunc("POST /api/hand", startHandler(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
-	mux.HandleFunc("GET /api/matrix", readHandler(func(*http.Request) (any, error) { return l.matrixView() }))
-	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(l.matrixCell))
-	mux.HandleFunc("POST /api/matrix/start", startHandler(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
-	mux.HandleFunc("POST /api/matrix/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
+	mux.HandleFunc("GET /api/matrix", readHandler(m.view))
+	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(m.cell))
+	mux.HandleFunc("POST /api/matrix/start", startHandler(m.fill))
+	mux.HandleFunc("POST /api/matrix/stop", startHandler(m.stop))
 	mux.HandleFunc(choosePath, readHandler(choose))
-	mux.HandleFunc("POST /api/explore", startHandler(func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
+	mux.HandleFunc("POST /api/explore", startHandler(l.explore))
 	l.handleWorkshop(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
@@ -192,8 +193,8 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 }
 
 func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
-	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
-	c.Table, c.Struck = l.matrixChoices()
+	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
+	c.Table, c.Struck = matrixChoices(l.cfg)
 	c.Questions = whichlock.Questions
 	c.Words = catalog.Meanings()
 	for _, s := range lock.Strategies {
