@@ -118,7 +118,6 @@ type Lab struct {
 	fleet   *fleet.Fleet
 	guard   order.Guard // the instances' guard, which the database checks
 	stop    func()      // ends the run; nil if there is none
-	lessons lessons
 	running sync.WaitGroup
 	hand    int64 // the order for the drivers that the user controls; 0 if there is none
 	inHand  sync.WaitGroup

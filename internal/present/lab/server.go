@@ -86,7 +86,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /api/matrix/stop", startHandler(m.stop))
 	mux.HandleFunc(choosePath, readHandler(choose))
 	mux.HandleFunc("POST /api/explore", startHandler(l.explore))
-	l.handleWorkshop(mux)
+	(&lessons{ctx: l.ctx, open: l.cfg.Workshop, state: l.state}).handle(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 

@@ -22,8 +22,13 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons runs the commands of workshop exercises, one exercise at a time.
+// lessons serves the workshop. It runs the commands of one exercise at a time.
 type lessons struct {
+	ctx   context.Context // done when the lab ends
+	state *state
+	// open opens a session. It is nil if the page has no workshop.
+	open func(lang string, progress io.Writer) (*workshop.Session, error)
+
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
@@ -81,8 +86,8 @@ func (j *job) showProgress(line string) { j.locked(func() { j.seen.Progress = li
 
 // session opens a workshop session with the saved progress. If the exercise or language does not
 // exist, the error wraps errBad.
-func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
-	if l.cfg.Workshop == nil {
+func (l *lessons) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
+	if l.open == nil {
 		return nil, e, fmt.Errorf("%w: this lab was started without the workshop", errBad)
 	}
 	if !slices.Contains(workshop.Languages, lang) {
@@ -96,7 +101,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 		}
 		e = found
 	}
-	s, err = l.cfg.Workshop(lang, progress)
+	s, err = l.open(lang, progress)
 	return s, e, err
 }
 
@@ -108,7 +113,7 @@ type classroom struct {
 	Job       *Job              `json:"job"`
 }
 
-func (l *Lab) overview(r *http.Request) (any, error) {
+func (l *lessons) overview(r *http.Request) (any, error) {
 	j := l.lastJob() // read the job before the progress, so that the progress includes a finished job's points
 	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
 	if err != nil {
@@ -128,7 +133,7 @@ type drawing struct {
 	Handed bool `json:"handed"` // whether the diagram shows the file that the user submitted
 }
 
-func (l *Lab) lesson(r *http.Request) (any, error) {
+func (l *lessons) lesson(r *http.Request) (any, error) {
 	s, e, err := l.session(r.FormValue("lang"), r.PathValue("n"), io.Discard)
 	if err != nil {
 		return nil, err
@@ -162,13 +167,13 @@ func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	return all, nil
 }
 
-func (l *Lab) lastJob() *Job {
-	l.lessons.mu.Lock()
-	defer l.lessons.mu.Unlock()
-	if l.lessons.job == nil {
+func (l *lessons) lastJob() *Job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.job == nil {
 		return nil
 	}
-	seen := l.lessons.job.look()
+	seen := l.job.look()
 	return &seen
 }
 
@@ -195,10 +200,10 @@ func asPageError(err error) error {
 
 // atOnce calls do, which may change the user's progress. While a command runs, it instead returns
 // an error, because the command changes the progress too.
-func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
-	l.lessons.mu.Lock()
-	defer l.lessons.mu.Unlock()
-	if j := l.lessons.job; j != nil && j.look().Running {
+func (l *lessons) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if j := l.job; j != nil && j.look().Running {
 		return nil, fmt.Errorf("%w: exercise %d is running: stop it, or wait until it ends", errBusy, j.look().Number)
 	}
 	s, e, err := l.session(in.Lang, r.PathValue("n"), io.Discard)
@@ -209,7 +214,7 @@ func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, work
 	return nil, asPageError(do(s, e))
 }
 
-func (l *Lab) predict(r *http.Request, in Lesson) (any, error) {
+func (l *lessons) predict(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error {
 		err := s.Predict(e, in.Letter)
 		if err == nil && len(e.Show) == 0 { // the exercise has no commands, so the run ends at once
@@ -219,15 +224,15 @@ func (l *Lab) predict(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
+func (l *lessons) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
 // inTurn runs an exercise's commands in the background. It returns an error if another task is
 // running.
-func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
-	l.lessons.mu.Lock()
-	defer l.lessons.mu.Unlock()
+func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	ready := false
 	l.state.locked(func() { ready = l.state.status.Phase != Starting })
 	if !ready {
@@ -265,8 +270,8 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 		return o, err
 	}
 	ctx, end := context.WithCancel(l.ctx)
-	j.end, l.lessons.job = end, j
-	l.lessons.ending.Go(func() {
+	j.end, l.job = end, j
+	l.ending.Go(func() {
 		defer end()
 		defer release()
 		err := do(ctx, s, e)
@@ -318,13 +323,13 @@ func (j *job) ended(ctx context.Context, err error) {
 	})
 }
 
-func (l *Lab) runExercise(r *http.Request, in Lesson) (any, error) {
+func (l *lessons) run(r *http.Request, in Lesson) (any, error) {
 	return l.inTurn(r, in, Job{}, (*workshop.Session).MayRun, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 		return s.Run(ctx, e)
 	})
 }
 
-func (l *Lab) answerExercise(r *http.Request, in Lesson) (any, error) {
+func (l *lessons) answer(r *http.Request, in Lesson) (any, error) {
 	return l.inTurn(r, in, Job{Checks: true}, (*workshop.Session).MayAnswer, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 		answers := make([][]string, len(in.Answers))
 		for i, words := range in.Answers {
@@ -343,32 +348,32 @@ func (l *Lab) answerExercise(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
+func (l *lessons) try(r *http.Request, in Lesson) (any, error) {
 	return l.inTurn(r, in, Job{Checks: true, Tries: true}, (*workshop.Session).MayTry, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 		return s.Try(ctx, e, in.Try)
 	})
 }
 
-// stopExercise cancels the current job and waits until it has ended.
-func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
-	l.lessons.mu.Lock()
-	j := l.lessons.job
-	l.lessons.mu.Unlock()
+// stop cancels the current job and waits until it has ended.
+func (l *lessons) stop(*http.Request, struct{}) (any, error) {
+	l.mu.Lock()
+	j := l.job
+	l.mu.Unlock()
 	if j != nil {
 		j.end()
-		l.lessons.ending.Wait()
+		l.ending.Wait()
 	}
 	return nil, nil
 }
 
-func (l *Lab) handleWorkshop(mux *http.ServeMux) {
+func (l *lessons) handle(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/workshop", readHandler(l.overview))
 	mux.HandleFunc("GET /api/workshop/job", readHandler(func(*http.Request) (any, error) { return l.lastJob(), nil }))
 	mux.HandleFunc("GET /api/workshop/{n}", readHandler(l.lesson))
-	mux.HandleFunc("POST /api/workshop/stop", startHandler(l.stopExercise))
+	mux.HandleFunc("POST /api/workshop/stop", startHandler(l.stop))
 	mux.HandleFunc("POST /api/workshop/{n}/predict", startHandler(l.predict))
-	mux.HandleFunc("POST /api/workshop/{n}/run", startHandler(l.runExercise))
-	mux.HandleFunc("POST /api/workshop/{n}/answer", startHandler(l.answerExercise))
-	mux.HandleFunc("POST /api/workshop/{n}/try", startHandler(l.tryExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/run", startHandler(l.run))
+	mux.HandleFunc("POST /api/workshop/{n}/answer", startHandler(l.answer))
+	mux.HandleFunc("POST /api/workshop/{n}/try", startHandler(l.try))
 	mux.HandleFunc("POST /api/workshop/{n}/hint", startHandler(l.hint))
 }
