@@ -2,22 +2,17 @@ package replay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
-	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
-	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
@@ -25,32 +20,16 @@ import (
 // attempt is one replay of the schedule. Each attempt uses a new order.
 type attempt struct {
 	*replayer
-	order  int64
-	began  time.Time
-	actors []*actor
-	grants []grant
-	// expired is the latest lease end that the steps so far allow. If a lease with a later end has
-	// already expired, the machine was too slow, so the replay proves nothing.
-	expired time.Duration
+	order   int64
+	began   time.Time
+	actors  actors
+	leases  leases
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far each instance's clock is ahead
 	killed  map[int]bool          // instances that were killed and not restarted yet
 	seen    map[string]uint64     // number of each instance's last event before this attempt
 	events  []history.Event
 	leftOut int // number of skipped steps; another strategy than the schedule's may not reach every step
-}
-
-// actor is a driver of the schedule. It sends its request to a real instance.
-type actor struct {
-	schedule.Actor
-	in            *fleet.Instance
-	driver        int64
-	begun         bool
-	dead, stopped bool
-	asked         time.Duration // when its last call to get or renew a lease was released (CLOCK_MONOTONIC)
-	hangUp        context.CancelFunc
-	ended         chan struct{} // closed when the request has ended, with or without an answer
-	answer        string        // valid once ended is closed
 }
 
 // clearTimeout is the timeout of the clean-up after an attempt.
@@ -68,7 +47,7 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	if t.order, err = r.store.Create(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
 		return f, err
 	}
-	t.assign()
+	t.actors, t.leases = r.assign(), r.newLeases(t.order)
 	defer func() { err = errors.Join(err, t.clear(context.WithoutCancel(ctx))) }()
 	for n := range r.fleet.Instances {
 		if err := t.hold(ctx, n+1); err != nil {
@@ -86,31 +65,13 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	return f, err
 }
 
-func (t *attempt) assign() {
-	for i, a := range t.Schedule.Actors {
-		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, ended: make(chan struct{})}
-		if same := t.named(a.As); same != nil {
-			p.driver = same.driver
-		}
-		t.actors = append(t.actors, p)
-	}
-}
-
-func (t *attempt) named(name string) *actor {
-	return catalog.First(t.actors, func(p *actor) bool { return p.Actor.Name == name })
-}
-
-func (t *attempt) on(n int) []*actor {
-	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
-}
-
 // allCalls is the name of the breakpoint that stops all calls of all actors.
 const allCalls = "all"
 
 // hold makes instance n stop before every remote call of its actors.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
-	for _, a := range t.on(n) {
+	for _, a := range t.actors.on(n) {
 		hold.First, hold.Count = t.order, 1
 		hold.Drivers = append(hold.Drivers, a.driver)
 	}
@@ -124,7 +85,7 @@ type move struct {
 }
 
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
-	seen, err := t.do(ctx, move{s, i, t.named(s.Actor)})
+	seen, err := t.do(ctx, move{s, i, t.actors.named(s.Actor)})
 	if why := neverError(""); errors.As(err, &why) {
 		if t.usesOwnStrategy() {
 			return t.cannot(i, "%s", why)
@@ -186,25 +147,6 @@ var kinds = map[schedule.Kind]struct {
 	schedule.NodeClock:    {do: (*attempt).jump},
 }
 
-// setClock changes the wall clock that an instance's strategies see.
-func (t *attempt) setClock(ctx context.Context, m move) (string, error) {
-	if err := t.restart(ctx, m.Instance); err != nil {
-		return "", err
-	}
-	t.ahead[m.Instance] += m.Duration
-	return "as its strategies see it", t.fleet.Instances[m.Instance-1].SetClock(ctx, t.ahead[m.Instance])
-}
-
-func (t *attempt) restartServer(ctx context.Context, m move) (string, error) {
-	return "killed, and started again empty", t.stack.Restart(ctx, m.Target)
-}
-
-// jump changes a server's clock.
-func (t *attempt) jump(ctx context.Context, m move) (string, error) {
-	t.moveExpiries(m.Target, m.Duration)
-	return "all expiries on this server have moved", t.stack.Jump(ctx, m.Target, m.Duration)
-}
-
 // begin sends the actor's request without waiting for the answer.
 func (t *attempt) begin(ctx context.Context, m move) (string, error) {
 	p := m.actor
@@ -226,25 +168,9 @@ func (t *attempt) begin(ctx context.Context, m move) (string, error) {
 	return "", nil
 }
 
-func ask(req *http.Request) string {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "no answer: " + fleet.OneLine(err.Error())
-	}
-	defer resp.Body.Close()
-	var answer grab.Answer
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return "no whole answer: " + fleet.OneLine(err.Error())
-	}
-	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
-}
-
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
-
-func (p *actor) hasEnded() bool { return p.dead || wait.IsOver(p.ended) }
 
 const (
 	arrivalTimeout = 15 * time.Second // how long to wait until a call reaches its breakpoint
@@ -282,7 +208,7 @@ func (t *attempt) release(ctx context.Context, m move, as control.Outcome) (stri
 	if err != nil {
 		return "", err
 	}
-	t.note(m.actor, m.Step, since, before, after)
+	t.leases.note(m.actor, m.Step, since, before, after)
 	return t.describe(ctx, m.Step, as, answer.Error, after)
 }
 
@@ -336,7 +262,7 @@ func (t *attempt) otherCallTimeout() time.Duration {
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
-	if err == nil && t.expired == 0 && slices.ContainsFunc(calls, missed) {
+	if err == nil && t.leases.expired == 0 && slices.ContainsFunc(calls, missed) {
 		err = fmt.Errorf("%w: the replay delayed a call until its deadline had passed", ErrTooSlow)
 	}
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
@@ -368,107 +294,6 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 		return all, nil
 	})
 	return err
-}
-
-// pause stops an actor's process. If other actors need the process, it stops only the actor's
-// calls.
-func (t *attempt) pause(_ context.Context, m move) (string, error) {
-	p := m.actor
-	for _, s := range t.Schedule.Steps[m.index+1:] {
-		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
-			break
-		}
-		if other := t.named(s.Actor); other != nil && other != p && other.Instance == p.Instance || s.Instance == p.Instance {
-			return "its calls stay blocked, because other actors continue in its process", nil
-		}
-	}
-	p.stopped = true
-	return "SIGSTOP", p.in.Signal(syscall.SIGSTOP)
-}
-
-func (t *attempt) resume(_ context.Context, m move) (string, error) {
-	if !m.actor.stopped {
-		return "", nil
-	}
-	m.actor.stopped = false
-	return "SIGCONT", m.actor.in.Signal(syscall.SIGCONT)
-}
-
-// cancel closes the actor's client connection, and waits until the instance has noticed.
-func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
-	p := m.actor
-	p.hangUp()
-	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
-		held, err := t.held(ctx, p)
-		return !slices.ContainsFunc(held, func(c control.Held) bool {
-			return c.Driver == p.driver && !c.Cancelled && cancellable(c.Phase)
-		}), err
-	})
-	if err == nil && !knows {
-		err = fmt.Errorf("%w: the instance did not notice that %s's client hung up", ErrTooSlow, p.Actor.Name)
-	}
-	return "its client hung up", err
-}
-
-// cancellable reports whether a request in this phase ends early if its client disconnects. Writes
-// and releases always complete.
-func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
-
-// kill kills an instance's process, and with it all of its actors. If the step names an actor, but
-// the process has another active actor, kill returns an error.
-func (t *attempt) kill(_ context.Context, m move) (string, error) {
-	n := m.Instance
-	if m.actor != nil {
-		n = m.actor.Instance
-	}
-	here := t.on(n)
-	for _, p := range here {
-		if p.begun && !p.hasEnded() {
-			if m.actor != nil && p != m.actor {
-				return "", t.cannot(m.index, "%s is in progress in the same process", p.Actor.Name)
-			}
-			p.dead = true
-		}
-	}
-	if err := here[0].in.Signal(syscall.SIGKILL); err != nil {
-		return "", err
-	}
-	t.ahead[n], t.killed[n] = 0, true
-	return "SIGKILL", nil
-}
-
-// restart starts instance n again if it was killed. Call it when a step needs the instance.
-func (t *attempt) restart(ctx context.Context, n int) error {
-	if !t.killed[n] {
-		return nil
-	}
-	delete(t.killed, n)
-	if err := t.fleet.Instances[n-1].Restart(ctx); err != nil {
-		return err
-	}
-	return t.hold(ctx, n)
-}
-
-// takeDown makes a server unreachable for all clients, but keeps its data.
-func (t *attempt) takeDown(_ context.Context, m move) (string, error) {
-	if t.down[m.Target] != nil {
-		return "was down already", nil
-	}
-	heal, err := t.routes[m.Target].Each((*stack.Route).Refuse)
-	if err != nil {
-		return "", err
-	}
-	t.down[m.Target] = heal
-	return "no client can reach it", nil
-}
-
-func (t *attempt) bringUp(_ context.Context, m move) (string, error) {
-	heal := t.down[m.Target]
-	delete(t.down, m.Target)
-	if heal == nil {
-		return "was up already", nil
-	}
-	return "clients can reach it again", heal()
 }
 
 // clear cleans up instances and servers before the next attempt.

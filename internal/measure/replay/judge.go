@@ -9,7 +9,6 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/history"
-	"grablab/internal/order"
 )
 
 // proofs maps each property to the function that checks it after a replay on real servers.
@@ -78,22 +77,16 @@ func byChecker(property, by string) func(*attempt, context.Context, check.Eviden
 	}
 }
 
-func (t *attempt) holder(h check.Hold) *actor { return t.who(h.Driver, h.Instance) }
-
-func (t *attempt) who(driver int64, instance string) *actor {
-	return catalog.First(t.actors, func(p *actor) bool { return p.driver == driver && p.in.ID == instance })
-}
-
 // leaseExclusive reports whether an actor got the lock while another actor held it and both leases
 // were valid on the servers.
 func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {
-			a, b := t.holder(second), t.holder(first)
+			a, b := t.actors.who(second.Driver, second.Instance), t.actors.who(first.Driver, first.Instance)
 			if a == b || first.From >= second.From || first.Closed && first.To <= second.From {
 				continue
 			}
-			taken, live := t.leaseLeft(a, second.From), t.leaseLeft(b, second.From)
+			taken, live := t.leases.left(a, second.From), t.leases.left(b, second.From)
 			if taken > 0 && live > 0 {
 				return true, fmt.Sprintf("%s got the lock while %s was inside, although %[2]s's lease had at least %[3]v left (seen in the events and by PTTL)",
 					a.Actor.Name, b.Actor.Name, live.Round(time.Millisecond)), nil
@@ -107,12 +100,12 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 // acquired the lock.
 func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, effect := range e.Record.Effects {
-		a := t.who(effect.Driver, effect.Instance)
-		if !effect.Sure || t.leaseLeft(a, effect.From) > 0 {
+		a := t.actors.who(effect.Driver, effect.Instance)
+		if !effect.Sure || t.leases.left(a, effect.From) > 0 {
 			continue
 		}
 		for _, h := range e.Record.Holds {
-			b := t.holder(h)
+			b := t.actors.who(h.Driver, h.Instance)
 			if b != a && h.From < effect.From && h.Read > 0 && (!h.Closed || h.To > effect.To) {
 				return true, fmt.Sprintf("%s wrote after its lease had expired, while %s was inside (seen in the events and by PTTL)", a.Actor.Name, b.Actor.Name), nil
 			}
@@ -138,14 +131,4 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 		return true, "all leases had expired, but a new driver got no answer (seen by probes)", err
 	}
 	return false, "a new driver got an answer (seen by probes)", err
-}
-
-// winners returns the names of the actors with a ledger row, in row order.
-func (t *attempt) winners(rows []order.Grab) string {
-	return catalog.Join(rows, " and ", func(g order.Grab) string {
-		if p := t.who(g.Driver, g.Instance); p != nil {
-			return p.Actor.Name
-		}
-		return fmt.Sprintf("driver %d", g.Driver)
-	})
 }

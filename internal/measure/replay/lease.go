@@ -39,6 +39,104 @@ type entry struct {
 	ttl  time.Duration // -1 if the key does not expire
 }
 
+// leases records which leases the servers have granted to the actors, and when each of them may
+// end. All times are of CLOCK_MONOTONIC.
+type leases struct {
+	key    string        // the lock's main key
+	ttl    time.Duration // a key that never expires counts as a lease of this length
+	quorum int           // how many servers must have granted a lease
+	grants []grant
+	// expired is the latest lease end that the steps so far allow. If a lease with a later end has
+	// already expired, the machine was too slow, so the replay proves nothing.
+	expired time.Duration
+}
+
+func (r *replayer) newLeases(order int64) leases {
+	return leases{key: grab.Key(r.Strategy.Name, order), ttl: r.Schedule.TTL, quorum: len(r.servers)/2 + 1}
+}
+
+// note records which lease a call has granted, renewed or released. To find out, it compares the
+// server's keys before and after the call. since is when the call was sent.
+func (l *leases) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
+	switch tap.Phase(s.Phase) {
+	case tap.Release:
+		if maps.EqualFunc(before, after, func(a, b entry) bool { return a.dump == b.dump }) {
+			return
+		}
+		for i := range l.grants {
+			if g := &l.grants[i]; g.actor == p && g.server == s.Target {
+				g.released = true
+			}
+		}
+	case tap.Acquire, tap.Renew:
+		if s.Target != schedule.DB {
+			p.asked = since
+		}
+		if key, e, ok := l.grantedKey(before, after); ok {
+			l.grant(p, s.Target, key, e, since)
+		}
+	}
+}
+
+// grantedKey compares two readings of a server and returns the key of a lease that was granted or
+// renewed in between. If there are several, it prefers the lock's main key.
+func (l *leases) grantedKey(before, after map[string]entry) (key string, e entry, ok bool) {
+	for _, k := range slices.Sorted(maps.Keys(after)) {
+		was, there := before[k]
+		is := after[k]
+		if there && was.dump == is.dump && is.ttl <= was.ttl {
+			continue
+		}
+		if !ok || k == l.key || is.ttl > 0 && is.ttl < e.ttl && key != l.key {
+			key, e, ok = k, is, true
+		}
+	}
+	return key, e, ok
+}
+
+func (l *leases) grant(p *actor, server, key string, e entry, since time.Duration) {
+	g := grant{actor: p, server: server, key: key, dump: e.dump, at: since, until: since + e.ttl, lacksExpiry: e.ttl <= 0}
+	if g.lacksExpiry {
+		g.until = since + l.ttl
+	}
+	l.grants = append(l.grants, g)
+}
+
+// moveExpiries adjusts the recorded lease ends on a server after its clock was moved forward by d.
+func (l *leases) moveExpiries(server string, d, now time.Duration) {
+	for _, g := range l.grants {
+		if g.server == server && !g.lacksExpiry && !g.released {
+			g.at, g.until = now, g.until-d
+			l.grants = append(l.grants, g)
+		}
+	}
+	l.expired = max(l.expired, now)
+}
+
+// latest returns each actor's last lease on each server at the given time.
+func (l *leases) latest(at time.Duration) []grant {
+	var last []grant
+	for _, g := range l.grants {
+		if g.at > at {
+			continue
+		}
+		same := func(o grant) bool { return o.actor == g.actor && o.server == g.server }
+		last = append(slices.DeleteFunc(last, same), g)
+	}
+	return last
+}
+
+// left returns how long an actor's lease lasts after the given time. For Redlock, a majority
+// of servers decides. If no lease was recorded, the actor's last call counts as its beginning.
+func (l *leases) left(p *actor, at time.Duration) time.Duration {
+	left := catalog.Map(catalog.Filter(l.latest(at), func(g grant) bool { return g.actor == p }), func(g grant) time.Duration { return g.until - at })
+	if len(left) == 0 {
+		return p.asked + l.ttl - at
+	}
+	slices.SortFunc(left, func(a, b time.Duration) int { return cmp.Compare(b, a) })
+	return left[min(l.quorum, len(left))-1]
+}
+
 // look reads all of the order's keys on a lock server.
 func (t *attempt) look(ctx context.Context, server string) (map[string]entry, error) {
 	if server == schedule.DB {
@@ -63,97 +161,12 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records which lease a call has granted, renewed or released. To find out, it compares the
-// server's keys before and after the call. since is when the call was sent.
-func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
-	switch tap.Phase(s.Phase) {
-	case tap.Release:
-		if maps.EqualFunc(before, after, func(a, b entry) bool { return a.dump == b.dump }) {
-			return
-		}
-		for i := range t.grants {
-			if g := &t.grants[i]; g.actor == p && g.server == s.Target {
-				g.released = true
-			}
-		}
-	case tap.Acquire, tap.Renew:
-		if s.Target != schedule.DB {
-			p.asked = since
-		}
-		if key, e, ok := t.grantedKey(before, after); ok {
-			t.grant(p, s.Target, key, e, since)
-		}
-	}
-}
-
-// grantedKey compares two readings of a server and returns the key of a lease that was granted or
-// renewed in between. If there are several, it prefers the lock's main key.
-func (t *attempt) grantedKey(before, after map[string]entry) (key string, e entry, ok bool) {
-	for _, k := range slices.Sorted(maps.Keys(after)) {
-		was, there := before[k]
-		is := after[k]
-		if there && was.dump == is.dump && is.ttl <= was.ttl {
-			continue
-		}
-		lock := k == grab.Key(t.Strategy.Name, t.order)
-		if !ok || lock || is.ttl > 0 && is.ttl < e.ttl && key != grab.Key(t.Strategy.Name, t.order) {
-			key, e, ok = k, is, true
-		}
-	}
-	return key, e, ok
-}
-
-func (t *attempt) grant(p *actor, server, key string, e entry, since time.Duration) {
-	g := grant{actor: p, server: server, key: key, dump: e.dump, at: since, until: since + e.ttl, lacksExpiry: e.ttl <= 0}
-	if g.lacksExpiry {
-		g.until = since + t.Schedule.TTL
-	}
-	t.grants = append(t.grants, g)
-}
-
-// moveExpiries adjusts the recorded lease ends on a server after its clock was changed.
-func (t *attempt) moveExpiries(server string, d time.Duration) {
-	now := t.clock()
-	for _, g := range t.grants {
-		if g.server == server && !g.lacksExpiry && !g.released {
-			g.at, g.until = now, g.until-d
-			t.grants = append(t.grants, g)
-		}
-	}
-	t.expired = max(t.expired, now)
-}
-
-// latest returns each actor's last lease on each server at the given time.
-func (t *attempt) latest(at time.Duration) []grant {
-	var last []grant
-	for _, g := range t.grants {
-		if g.at > at {
-			continue
-		}
-		same := func(o grant) bool { return o.actor == g.actor && o.server == g.server }
-		last = append(slices.DeleteFunc(last, same), g)
-	}
-	return last
-}
-
-// leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority
-// of servers decides. If no lease was recorded, the actor's last call counts as its beginning.
-func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
-	left := catalog.Map(catalog.Filter(t.latest(at), func(g grant) bool { return g.actor == p }), func(g grant) time.Duration { return g.until - at })
-	if len(left) == 0 {
-		return p.asked + t.Schedule.TTL - at
-	}
-	quorum := min(len(t.servers)/2+1, len(left))
-	slices.SortFunc(left, func(a, b time.Duration) int { return cmp.Compare(b, a) })
-	return left[quorum-1]
-}
-
 // inTime returns ErrTooSlow if the machine was so slow that a lease has expired earlier than the
 // schedule allows.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
-	for _, g := range t.latest(now) {
-		if !g.released && g.until < now && g.until > t.expired {
+	for _, g := range t.leases.latest(now) {
+		if !g.released && g.until < now && g.until > t.leases.expired {
 			return fmt.Errorf("%w: at line %d, %q, %s's lease on %s had already expired", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
 		}
 	}
@@ -161,7 +174,7 @@ func (t *attempt) inTime(i int) error {
 }
 
 func (t *attempt) pass(ctx context.Context, m move) (string, error) {
-	t.expired = max(t.expired, t.clock()+m.Duration)
+	t.leases.expired = max(t.leases.expired, t.clock()+m.Duration)
 	if !wait.For(ctx, m.Duration) {
 		return "", context.Cause(ctx)
 	}
@@ -171,13 +184,13 @@ func (t *attempt) pass(ctx context.Context, m move) (string, error) {
 // leaseEnd waits until the next lease has expired on its server.
 func (t *attempt) leaseEnd(ctx context.Context, _ move) (string, error) {
 	now := t.clock()
-	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.released || g.until <= max(now, t.expired) })
+	running := slices.DeleteFunc(t.leases.latest(now), func(g grant) bool { return g.released || g.until <= max(now, t.leases.expired) })
 	if len(running) == 0 {
 		return "", impossible("no lease is valid")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
 	// Leases that began together should end together, so allow for a small difference.
-	t.expired = next.until + t.Schedule.TTL/100
+	t.leases.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
 	}
@@ -210,10 +223,10 @@ func (t *attempt) nextTimer(ctx context.Context, m move) (string, error) {
 		return "", t.cannot(m.index, "the action of this timer cannot be held")
 	}
 	s := t.Schedule.Steps[next]
-	p := t.named(s.Actor)
+	p := t.actors.named(s.Actor)
 	call := t.call(p, s)
 	came, err := wait.Until(ctx, pollInterval, timerLeases*t.Schedule.TTL+t.Schedule.Wait, func() (bool, error) {
-		t.expired = max(t.expired, t.clock())
+		t.leases.expired = max(t.leases.expired, t.clock())
 		held, err := t.held(ctx, p)
 		return slices.ContainsFunc(held, func(c control.Held) bool { return c.Call == call }), err
 	})
@@ -236,7 +249,7 @@ func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outc
 	if s.Target == schedule.DB {
 		rows, err := t.store.Ledger(ctx, t.order, 1)
 		if len(rows) > 0 {
-			facts = append(facts, "ledger: "+t.winners(rows))
+			facts = append(facts, "ledger: "+t.actors.winners(rows))
 		}
 		return strings.Join(facts, "; "), err
 	}

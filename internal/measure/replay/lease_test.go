@@ -40,9 +40,7 @@ func withoutServers(nodes int) *attempt {
 	for n := range nodes {
 		r.servers[fmt.Sprint("node-", n+1)] = nil
 	}
-	t := &attempt{replayer: r, order: 7}
-	t.assign()
-	return t
+	return &attempt{replayer: r, order: 7, actors: r.assign(), leases: r.newLeases(7)}
 }
 
 // TestLeaseLeftByDefinition compares the rest of a lease with its definition, for random grants to two actors
@@ -53,14 +51,14 @@ func TestLeaseLeftByDefinition(t *testing.T) {
 		nodes := []int{1, 3, 5}[n%3]
 		a := withoutServers(nodes)
 		for range r.IntN(9) {
-			a.grants = append(a.grants, grant{
+			a.leases.grants = append(a.leases.grants, grant{
 				actor: a.actors[r.IntN(2)], server: fmt.Sprint("node-", 1+r.IntN(nodes)), at: time.Duration(r.IntN(6)), until: time.Duration(r.IntN(20)),
 			})
 		}
 		p, at := a.actors[r.IntN(2)], time.Duration(r.IntN(6))
 		p.asked = time.Duration(r.IntN(20))
 		last := map[string]grant{}
-		for _, g := range a.grants {
+		for _, g := range a.leases.grants {
 			if g.actor == p && g.at <= at {
 				last[g.server] = g
 			}
@@ -75,7 +73,7 @@ func TestLeaseLeftByDefinition(t *testing.T) {
 			}
 			return 2*have > nodes || have == len(last)
 		}
-		got := a.leaseLeft(p, at)
+		got := a.leases.left(p, at)
 		switch {
 		case len(last) == 0:
 			if want := p.asked + testTTL - at; got != want {
@@ -101,9 +99,9 @@ func TestLeaseExclusiveByDefinition(t *testing.T) {
 						if same {
 							other = first
 						}
-						a.grants = []grant{{actor: first, server: "node-1", at: entered, until: until}}
+						a.leases.grants = []grant{{actor: first, server: "node-1", at: entered, until: until}}
 						if !same {
-							a.grants = append(a.grants, grant{actor: other, server: "node-1", at: second, until: taken})
+							a.leases.grants = append(a.leases.grants, grant{actor: other, server: "node-1", at: second, until: taken})
 						}
 						holds := []check.Hold{
 							{Span: check.Span{Driver: first.driver, Instance: first.in.ID, From: entered, To: left}, Closed: left > 0},
@@ -137,7 +135,7 @@ func TestWriteAfterExpiryByDefinition(t *testing.T) {
 					for _, left := range []time.Duration{0, ends - 1, ends, ends + 1} {
 						for holder := range 2 {
 							a := withoutServers(1)
-							a.grants = []grant{{actor: a.actors[0], server: "node-1", until: until}}
+							a.leases.grants = []grant{{actor: a.actors[0], server: "node-1", until: until}}
 							b := a.actors[holder]
 							rec := check.Record{
 								Effects: []check.Effect{
@@ -175,13 +173,13 @@ func TestNotesOfCalls(t *testing.T) {
 			for _, target := range []string{"node-1", schedule.DB} {
 				a := withoutServers(2)
 				old := []grant{{actor: a.actors[0], server: target}, {actor: a.actors[0], server: "node-2"}, {actor: a.actors[1], server: target}}
-				a.grants = slices.Clone(old)
-				a.note(a.actors[0], schedule.Step{Phase: string(phase), Target: target}, since, state[0], state[1])
+				a.leases.grants = slices.Clone(old)
+				a.leases.note(a.actors[0], schedule.Step{Phase: string(phase), Target: target}, since, state[0], state[1])
 				takes := phase == tap.Acquire || phase == tap.Renew
 				if want := takes && target != schedule.DB; (a.actors[0].asked == since) != want || a.actors[1].asked != 0 {
 					t.Errorf("%s at %s: asked at %d and %d", phase, target, a.actors[0].asked, a.actors[1].asked)
 				}
-				if got := a.grants[len(old):]; takes && (name == "appears" || name == "renewed") {
+				if got := a.leases.grants[len(old):]; takes && (name == "appears" || name == "renewed") {
 					ttl := state[1][key].ttl
 					if want := (grant{actor: a.actors[0], server: target, key: key, dump: "x", at: since, until: since + ttl}); len(got) != 1 || got[0] != want {
 						t.Errorf("%s, %s: %+v, want %+v", phase, name, got, want)
@@ -189,7 +187,7 @@ func TestNotesOfCalls(t *testing.T) {
 				} else if len(got) > 0 {
 					t.Errorf("%s, %s: %+v, want no grant", phase, name, got)
 				}
-				for i, g := range a.grants[:len(old)] {
+				for i, g := range a.leases.grants[:len(old)] {
 					if want := phase == tap.Release && i == 0 && (name == "appears" || name == "disappears"); g.released != want {
 						t.Errorf("%s, %s at %s: lease %d of %s on %s is released: %v", phase, name, target, i, g.Actor.Name, g.server, g.released)
 					}
@@ -222,7 +220,7 @@ func TestGrantedKeyByDefinition(t *testing.T) {
 			was, there := before[name]
 			return there && was.dump == is.dump && was.ttl >= is.ttl
 		})
-		key, e, ok := a.grantedKey(before, after)
+		key, e, ok := a.leases.grantedKey(before, after)
 		shortest := time.Duration(len(names) + 1)
 		for _, g := range granted {
 			shortest = min(shortest, g.ttl)
@@ -238,12 +236,12 @@ func TestGrantedKeyByDefinition(t *testing.T) {
 // TestLeaseWithoutExpiry checks that a key that never expires counts for one TTL.
 func TestLeaseWithoutExpiry(t *testing.T) {
 	a := withoutServers(1)
-	a.grant(a.actors[0], "node-1", "k", entry{"x", -1}, 5)
-	a.grant(a.actors[1], "node-1", "k", entry{"x", 1}, 5)
-	if g := a.grants[0]; !g.lacksExpiry || g.until != 5+testTTL {
+	a.leases.grant(a.actors[0], "node-1", "k", entry{"x", -1}, 5)
+	a.leases.grant(a.actors[1], "node-1", "k", entry{"x", 1}, 5)
+	if g := a.leases.grants[0]; !g.lacksExpiry || g.until != 5+testTTL {
 		t.Errorf("%+v, want one TTL", g)
 	}
-	if g := a.grants[1]; g.lacksExpiry || g.until != 6 {
+	if g := a.leases.grants[1]; g.lacksExpiry || g.until != 6 {
 		t.Errorf("%+v, want 1", g)
 	}
 }
@@ -254,18 +252,17 @@ func TestClockOfAServer(t *testing.T) {
 		for _, lacks := range []bool{false, true} {
 			for _, released := range []bool{false, true} {
 				a := withoutServers(2)
-				a.clock = func() time.Duration { return 20 }
-				a.grants = []grant{{actor: a.actors[0], server: server, at: 1, until: 90, lacksExpiry: lacks, released: released}}
-				a.moveExpiries("node-1", 50)
+				a.leases.grants = []grant{{actor: a.actors[0], server: server, at: 1, until: 90, lacksExpiry: lacks, released: released}}
+				a.leases.moveExpiries("node-1", 50, 20)
 				moves := server == "node-1" && !lacks && !released
-				if got := a.leaseLeft(a.actors[0], 20); (got == 20) != moves || (got == 70) != !moves {
+				if got := a.leases.left(a.actors[0], 20); (got == 20) != moves || (got == 70) != !moves {
 					t.Errorf("a lease on %s, without expiry %v, released %v: %d left", server, lacks, released, got)
 				}
-				if got := a.leaseLeft(a.actors[0], 19); got != 71 {
+				if got := a.leases.left(a.actors[0], 19); got != 71 {
 					t.Errorf("before the jump, %d was left", got)
 				}
-				if a.expired != 20 {
-					t.Errorf("leases may end until %d, want the time of the jump", a.expired)
+				if a.leases.expired != 20 {
+					t.Errorf("leases may end until %d, want the time of the jump", a.leases.expired)
 				}
 			}
 		}
@@ -279,8 +276,8 @@ func TestTooSlow(t *testing.T) {
 		for _, released := range []bool{false, true} {
 			a := withoutServers(1)
 			a.Schedule.Steps, a.Lines = []schedule.Step{{Kind: schedule.Begins, Actor: "B"}}, []int{12}
-			a.clock, a.expired = func() time.Duration { return 30 }, 20
-			a.grants = []grant{{actor: a.actors[1], server: "node-1", until: until, released: released}}
+			a.clock, a.leases.expired = func() time.Duration { return 30 }, 20
+			a.leases.grants = []grant{{actor: a.actors[1], server: "node-1", until: until, released: released}}
 			err := a.inTime(0)
 			if want := !released && until > 20 && until < 30; (err != nil) != want {
 				t.Errorf("lease until %d, released %v: %v", until, released, err)
@@ -299,7 +296,7 @@ func TestNextLeaseEnd(t *testing.T) {
 			began := time.Now()
 			a := withoutServers(1)
 			a.clock = func() time.Duration { return time.Since(began) }
-			a.expired = 20 * time.Millisecond
+			a.leases.expired = 20 * time.Millisecond
 			ends := []grant{
 				{actor: a.actors[0], server: "node-1", until: 15 * time.Millisecond}, // it was meant to end
 				{actor: a.actors[0], server: "node-2", until: 30 * time.Millisecond, released: true},
@@ -307,13 +304,13 @@ func TestNextLeaseEnd(t *testing.T) {
 				{actor: a.actors[1], server: "node-2", dump: "x", until: 70 * time.Millisecond},
 			}
 			for _, i := range order {
-				a.grants = append(a.grants, ends[i])
+				a.leases.grants = append(a.leases.grants, ends[i])
 			}
 			seen, err := a.leaseEnd(t.Context(), move{})
 			if took := time.Since(began); err != nil || seen != "B's lease has expired on db" || took <= 50*time.Millisecond || took > 55*time.Millisecond {
 				t.Errorf("%q, %v after %v", seen, err, took)
 			}
-			a.grants = a.grants[:0]
+			a.leases.grants = a.leases.grants[:0]
 			if _, err := a.leaseEnd(t.Context(), move{}); err == nil || err.Error() != "no lease is valid" {
 				t.Errorf("without a lease: %v", err)
 			}
@@ -330,7 +327,7 @@ func TestNextLeaseEnd(t *testing.T) {
 func TestWinnersAreNamed(t *testing.T) {
 	a := withoutServers(1)
 	rows := []order.Grab{{Driver: 2, Instance: "8005"}, {Driver: 1, Instance: "8004"}, {Driver: 1, Instance: "8005"}, {Driver: 9, Instance: "8004"}}
-	if got, want := a.winners(rows), "B and A and driver 1 and driver 9"; got != want {
+	if got, want := a.actors.winners(rows), "B and A and driver 1 and driver 9"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -338,11 +335,9 @@ func TestWinnersAreNamed(t *testing.T) {
 // TestDriversOfActors checks that every attempt of a driver has its id, and every other actor its own.
 func TestDriversOfActors(t *testing.T) {
 	a := withoutServers(1)
-	a.actors = nil
 	a.Schedule.Actors = []schedule.Actor{{Name: "A", Instance: 2}, {Name: "B", Instance: 1}, {Name: "C", Instance: 1, As: "A"}, {Name: "D", Instance: 2, As: "B"}, {Name: "E", Instance: 1}}
-	a.assign()
 	var got []string
-	for _, p := range a.actors {
+	for _, p := range a.assign() {
 		got = append(got, fmt.Sprint(p.Actor.Name, p.driver, "@", p.in.ID))
 	}
 	if want := []string{"A1@8005", "B2@8004", "C1@8004", "D2@8005", "E5@8004"}; !slices.Equal(got, want) {
