@@ -227,7 +227,7 @@ func (s *strike) sendFresh(c *contest) {
 // freeContenders lets the contenders write as soon as the affected driver has written or has its
 // response. It does not wait until their own leases expire.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
-	held := s.held(ctx)
+	held := s.holds.ofContenders(ctx, s.contests)
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
 	seen := time.Now()
 	if slices.ContainsFunc(s.contests, unknown) {
@@ -372,7 +372,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		if !c.contenderFreed {
 			s.cancelUnlessFirst(c, claimed)
 		}
-		err = errors.Join(err, s.remove(ctx, c, contenderHold)) // also remove the breakpoints that have not stopped a call yet
+		err = errors.Join(err, s.holds.remove(ctx, c, contenderHold)) // also remove the breakpoints that have not stopped a call yet
 	}
 	return err
 }

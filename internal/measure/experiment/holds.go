@@ -36,39 +36,48 @@ type hold struct {
 	control.Hold
 }
 
-// holds returns the breakpoints that must be set before the drivers of an order start.
-func (s *strike) holds(c *contest) []hold {
+// breakpoints sets and removes the breakpoints of a strike, and reads which calls they have stopped.
+type breakpoints struct {
+	struck, other *fleet.Instance // as in injection
+	trail         trail
+	fault         fault.Fault
+	guard         order.Guard
+	tellsDrivers  bool // as in traits
+}
+
+// of returns the breakpoints that must be set before the drivers of an order start.
+func (b breakpoints) of(c *contest) []hold {
 	affected := []int64{c.affected.Driver}
-	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
-	if c.point.Role == fault.HandingOver || s.in.fault.Course == fault.Released {
-		all = append(all, hold{s.in.struck, refusalHold, control.Hold{Drivers: affected, At: *s.in.trail.claim, Outcome: control.Refused}})
+	all := []hold{{b.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
+	if c.point.Role == fault.HandingOver || b.fault.Course == fault.Released {
+		all = append(all, hold{b.struck, refusalHold, control.Hold{Drivers: affected, At: *b.trail.claim, Outcome: control.Refused}})
 	}
-	all = append(all, hold{s.in.struck, pointHold, control.Hold{Drivers: affected, At: c.point.Point, Strike: true}})
+	all = append(all, hold{b.struck, pointHold, control.Hold{Drivers: affected, At: c.point.Point, Strike: true}})
 	switch {
 	case c.point.Role == fault.HandingOver:
-		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: affected, At: beforeClaim}})
+		all = append(all, hold{b.struck, workHold, control.Hold{Drivers: affected, At: beforeClaim}})
 	case c.point.Background:
-		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: affected, At: s.in.trail.work}})
+		all = append(all, hold{b.struck, workHold, control.Hold{Drivers: affected, At: b.trail.work}})
 	}
 	if c.holder != nil {
-		all = append(all, hold{s.in.other, beforeHold, control.Hold{Drivers: []int64{c.holder.Driver}, At: beforeRead}})
-		if s.in.trail.queued == 0 {
-			all = append(all, hold{s.in.struck, retryHold, control.Hold{Drivers: affected, At: secondTry}})
+		all = append(all, hold{b.other, beforeHold, control.Hold{Drivers: []int64{c.holder.Driver}, At: beforeRead}})
+		if b.trail.queued == 0 {
+			all = append(all, hold{b.struck, retryHold, control.Hold{Drivers: affected, At: secondTry}})
 		}
 	}
-	if at := s.in.trail.release; at != nil && s.in.fault.Course == fault.BeforeHeal {
-		all = append(all, hold{s.in.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
+	if at := b.trail.release; at != nil && b.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{b.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
 	}
-	if !s.in.traits.tellsDrivers {
-		if at := s.in.trail.claim; at != nil && s.holdsContenders(c) {
-			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
+	if !b.tellsDrivers {
+		if at := b.trail.claim; at != nil && b.holdsContenders(c) {
+			all = append(all, hold{b.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
 		}
 		return all
 	}
-	for _, r := range s.heldContenders(c) {
-		in := s.in.other
-		if r.Target == s.in.struck.URL {
-			in = s.in.struck
+	for _, r := range b.heldContenders(c) {
+		in := b.other
+		if r.Target == b.struck.URL {
+			in = b.struck
 		}
 		all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
 	}
@@ -77,18 +86,18 @@ func (s *strike) holds(c *contest) []hold {
 
 // holdsContenders reports whether the contenders must stop before they write, so that the affected
 // driver can write first.
-func (s *strike) holdsContenders(c *contest) bool {
-	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
-	return s.in.fault.HoldContenders || c.variation == affectedFirst || fenced
+func (b breakpoints) holdsContenders(c *contest) bool {
+	fenced := b.guard == order.FenceWrite && b.fault.Course < fault.Never && c.point.Role == fault.Alone
+	return b.fault.HoldContenders || c.variation == affectedFirst || fenced
 }
 
 // heldContenders returns the drivers that must stop before they write. If they arrive one by one,
 // only the first of them must stop.
-func (s *strike) heldContenders(c *contest) []load.Request {
+func (b breakpoints) heldContenders(c *contest) []load.Request {
 	switch {
-	case !s.holdsContenders(c):
+	case !b.holdsContenders(c):
 		return nil
-	case s.in.fault.Course == fault.Released:
+	case b.fault.Course == fault.Released:
 		return c.contenders[:1]
 	default:
 		return c.contenders
@@ -105,11 +114,11 @@ func (h hold) name(c *contest) string {
 	return holdName(h.kind, c)
 }
 
-func (s *strike) setHolds(ctx context.Context) error {
-	s.in.struck.Watch(s.contests[0].order, s.contests[0].affected.Driver)
-	s.in.other.Watch(s.contests[0].order, 0)
-	for _, c := range s.contests {
-		for _, h := range s.holds(c) {
+func (b breakpoints) set(ctx context.Context, contests []*contest) error {
+	b.struck.Watch(contests[0].order, contests[0].affected.Driver)
+	b.other.Watch(contests[0].order, 0)
+	for _, c := range contests {
+		for _, h := range b.of(c) {
 			h.First, h.Count = c.order, 1
 			if err := h.in.SetHold(ctx, h.name(c), h.Hold); err != nil {
 				return err
@@ -119,12 +128,12 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints except those whose calls must stay stopped until the end of
-// the test.
-func (s *strike) removeHolds(ctx context.Context) error {
-	err := removeAll(ctx, s.in.other)
-	if s.in.fault.Course != fault.Never {
-		err = errors.Join(err, removeAll(ctx, s.in.struck))
+// clear removes all breakpoints except those whose calls must stay stopped until the end of the
+// test.
+func (b breakpoints) clear(ctx context.Context) error {
+	err := removeAll(ctx, b.other)
+	if b.fault.Course != fault.Never {
+		err = errors.Join(err, removeAll(ctx, b.struck))
 	}
 	return err
 }
@@ -140,11 +149,11 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 // heldCalls contains the calls that are stopped at the two instances, by breakpoint name.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
-func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
-	if m.struck, err = s.in.struck.Holds(ctx); err != nil {
+func (b breakpoints) heldCalls(ctx context.Context) (m heldCalls, err error) {
+	if m.struck, err = b.struck.Holds(ctx); err != nil {
 		return m, err
 	}
-	m.other, err = s.in.other.Holds(ctx)
+	m.other, err = b.other.Holds(ctx)
 	return m, err
 }
 
@@ -161,45 +170,35 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
-// lock before it.
-func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
-	if err := s.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
-		return err
-	}
-	s.setPaused(c, false)
-	return nil
-}
-
-// held returns the breakpoints at which other drivers are stopped now. If an instance's process is
-// stopped, its breakpoints are missing, because it cannot report them.
-func (s *strike) held(ctx context.Context) map[*contest][]hold {
+// ofContenders returns the breakpoints at which the contenders of each order are stopped now. If an
+// instance's process is stopped, its breakpoints are missing, because it cannot report them.
+func (b breakpoints) ofContenders(ctx context.Context, contests []*contest) map[*contest][]hold {
 	all := map[*contest][]hold{}
-	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
+	if !slices.ContainsFunc(contests, b.holdsContenders) {
 		return all
 	}
 	held := map[*fleet.Instance]map[string][]control.Held{}
-	for in, within := range map[*fleet.Instance]time.Duration{s.in.other: simultaneous, s.in.struck: 2 * pollInterval} {
+	for in, within := range map[*fleet.Instance]time.Duration{b.other: simultaneous, b.struck: 2 * pollInterval} {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		held[in], _ = in.Holds(ctx)
 		cancel()
 	}
-	for _, c := range s.contests {
-		all[c] = catalog.Filter(s.holds(c), func(h hold) bool { return h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 })
+	for _, c := range contests {
+		all[c] = catalog.Filter(b.of(c), func(h hold) bool { return h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 })
 	}
 	return all
 }
 
 // loseReplies forwards the stopped calls to their servers, but discards the replies.
-func (s *strike) loseReplies(ctx context.Context) error {
-	for _, c := range s.contests {
-		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)
+func (b breakpoints) loseReplies(ctx context.Context, contests []*contest) error {
+	for _, c := range contests {
+		held, err := b.struck.Held(ctx, holdName(pointHold, c), 0, 0)
 		if err != nil {
 			return err
 		}
 		for _, h := range held {
 			if h.State == control.Waiting {
-				if _, err := s.in.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
+				if _, err := b.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
 					return err
 				}
 			}
@@ -208,8 +207,9 @@ func (s *strike) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-func (s *strike) remove(ctx context.Context, c *contest, kinds ...string) error {
-	for _, h := range s.holds(c) {
+// remove removes the order's breakpoints of these kinds.
+func (b breakpoints) remove(ctx context.Context, c *contest, kinds ...string) error {
+	for _, h := range b.of(c) {
 		if !slices.Contains(kinds, h.kind) {
 			continue
 		}

@@ -552,7 +552,7 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	if err := in.withoutFault(ctx); err != nil {
 		return nil, err
 	}
-	s := strike{in: in}
+	s := newStrike(in)
 	for _, p := range points {
 		c := in.following(p)
 		c.variation = v
@@ -581,8 +581,7 @@ func (in *injection) withoutFault(ctx context.Context) error {
 			return err
 		}
 	}
-	s := strike{in: in, contests: []*contest{c}}
 	in.struck.Watch(0, 0)
 	in.other.Watch(0, 0)
-	return s.withoutFault(ctx)
+	return newStrike(in, c).withoutFault(ctx)
 }

@@ -173,7 +173,7 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 			if err := in.withoutFault(ctx); err != nil {
 				return err
 			}
-			s := strike{in: in, contests: []*contest{in.following(p)}}
+			s := newStrike(in, in.following(p))
 			done, err := s.runAt(ctx, in.moments[i])
 			if err != nil {
 				return fmt.Errorf("experiment: the injection failed: %w", err)

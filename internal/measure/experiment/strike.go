@@ -25,7 +25,12 @@ import (
 type strike struct {
 	in       *injection
 	contests []*contest
+	holds    breakpoints
 	heals    stack.Heals
+}
+
+func newStrike(in *injection, contests ...*contest) *strike {
+	return &strike{in: in, contests: contests, holds: breakpoints{in.struck, in.other, in.trail, in.fault, in.cell.Guard, in.traits.tellsDrivers}}
 }
 
 const (
@@ -53,9 +58,13 @@ var courses = map[fault.Course][]step{
 // ends the fault even if there was an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
-	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
+	setHolds := func(s *strike, ctx context.Context) error { return s.holds.set(ctx, s.contests) }
+	steps := []step{applying(of.Before), setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
 	steps = append(steps, courses[s.in.fault.Course]...)
-	return s.do(ctx, append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)...)
+	if err := s.do(ctx, append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast)...); err != nil {
+		return err
+	}
+	return s.holds.clear(ctx)
 }
 
 func (s *strike) do(ctx context.Context, steps ...step) error {
@@ -149,7 +158,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	var m heldCalls
 	err := until(ctx, s.arriveFor(), func() (_ bool, err error) {
-		m, err = s.heldCalls(ctx)
+		m, err = s.holds.heldCalls(ctx)
 		for _, c := range s.contests {
 			if err == nil && c.point.Role != fault.Alone {
 				err = s.leadToPoint(ctx, c, m, sent)
@@ -273,7 +282,7 @@ const serviceArrives = 10 * time.Second
 
 func (s *strike) releaseAffected(ctx context.Context) error {
 	if s.in.prepared.Loses {
-		if err := s.loseReplies(ctx); err != nil {
+		if err := s.holds.loseReplies(ctx, s.contests); err != nil {
 			return err
 		}
 	}
@@ -286,6 +295,16 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the contenders' calls
 		return context.Cause(ctx)
 	}
+	return nil
+}
+
+// releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
+// lock before it.
+func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
+	if err := s.holds.remove(ctx, c, pointHold, workHold, retryHold, beforeHold); err != nil {
+		return err
+	}
+	s.setPaused(c, false)
 	return nil
 }
 
@@ -303,7 +322,7 @@ func (s *strike) leaveAffected(context.Context) error {
 // gives up after one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.lease(), func() (bool, error) {
-		m, err := s.heldCalls(ctx)
+		m, err := s.holds.heldCalls(ctx)
 		return s.every(func(c *contest) bool {
 			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.in.responses.isAnswered(c.affected)
 		}), err
