@@ -89,7 +89,7 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 // sendLate sends one more request for every order once all servers are reachable again. The
 // response shows whether the order can still be won.
 func (s *strike) sendLate(ctx context.Context) error {
-	err := s.awaitAble(ctx, s.in.other)
+	err := s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, s.in.other)
 	for _, c := range s.contests {
 		s.in.bursts.Send([]load.Request{c.lateDriver})
 	}
@@ -173,7 +173,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 		}
 		s.noteEarly(claimed)
 		over := time.Since(began) >= s.contendFor()
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			switch {
 			case over && (s.awaitsOther(c) || s.in.competed(c)):
 				return true
@@ -297,7 +297,7 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 		claimed := s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
 		s.noteEarly(claimed)
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			if s.in.outlasts() && !s.in.responses.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {
 				s.sendAgain(c)
 			}
@@ -322,7 +322,7 @@ const (
 func (s *strike) awaitFailedTries(ctx context.Context) error {
 	return until(ctx, failsWithin, func() (bool, error) {
 		claimed := s.claimed(ctx)
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return s.in.responses.isAnswered(r) || claimed(r) })
 		}), nil
 	})
@@ -335,7 +335,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 		return nil
 	}
 	return until(ctx, repeatsFor, func() (bool, error) {
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			return !c.struck || c.point.After || c.point.Part != tap.Release || s.in.responses.isAnswered(c.affected)
 		}), nil
 	})
@@ -364,7 +364,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 	err := until(ctx, s.in.lease()*2/3, func() (bool, error) {
 		claimed = s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			return c.contenderFreed || c.contenderHeldSince.IsZero() && (!s.mustClaimFirst(c) || s.mayFreeContenders(c, claimed))
 		}), err
 	})
@@ -405,7 +405,7 @@ func (s *strike) sendThird(ctx context.Context) error {
 		}
 		claimed := s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			return c.contenderFreed || sent[c] && !slices.ContainsFunc(c.contenders[1:], s.in.responses.isPending)
 		}), err
 	})

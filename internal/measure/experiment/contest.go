@@ -132,6 +132,11 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
+// every reports whether holds is true for all contests.
+func every(contests []*contest, holds func(*contest) bool) bool {
+	return !slices.ContainsFunc(contests, func(c *contest) bool { return !holds(c) })
+}
+
 // hasQueued reports whether the waiter has probably joined the lock's queue. The program assumes so
 // some time after the waiter's last call.
 func (c *contest) hasQueued() bool {

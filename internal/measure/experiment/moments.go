@@ -209,7 +209,8 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		}
 		wait.For(ctx, simultaneous) // wait for a response that is already on its way
 		done = s.in.fault.Course == fault.Killed
-		if c.struck = s.inFlight(c.affected); c.struck {
+		a, answered := s.in.responses.of(c.affected)
+		if c.struck = !answered || done && !reached(a.outcome); c.struck {
 			*s.in.cell.Struck++
 			done = true
 		}
@@ -220,9 +221,4 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		steps = []step{(*strike).heal, (*strike).sendContenders}
 	}
 	return done, s.do(ctx, append(steps, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers)...)
-}
-
-func (s *strike) inFlight(r load.Request) bool {
-	a, answered := s.in.responses.of(r)
-	return !answered || s.in.fault.Course == fault.Killed && !reached(a.outcome)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,9 +11,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/order"
-	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
-	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
@@ -79,7 +76,7 @@ func (s *strike) do(ctx context.Context, steps ...step) error {
 // withoutFault lets all drivers compete without a fault, as soon as both instances can reach their
 // servers.
 func (s *strike) withoutFault(ctx context.Context) error {
-	if err := s.awaitAble(ctx, s.in.struck, s.in.other); err != nil {
+	if err := s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, s.in.struck, s.in.other); err != nil {
 		return err
 	}
 	for _, c := range s.contests {
@@ -148,133 +145,22 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendAffected sends the requests that the fault will hit. If another driver must get the lock
-// first, it sends that driver's request first. It returns when each request has reached the chosen
-// step or has ended.
+// sendAffected sends the requests that the fault will hit. It returns when each of them has reached
+// the chosen step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
-	for _, c := range s.contests {
-		s.in.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
+	within := arrivalTimeout + s.in.lease()
+	if s.in.fault.ContendFor < 1 { // the test must end before the drivers' leases expire
+		within = max(s.in.lease()*3/5, time.Second)
 	}
-	sent := map[*contest]bool{}
-	var m heldCalls
-	err := until(ctx, s.arriveFor(), func() (_ bool, err error) {
-		m, err = s.holds.heldCalls(ctx)
-		for _, c := range s.contests {
-			if err == nil && c.point.Role != fault.Alone {
-				err = s.leadToPoint(ctx, c, m, sent)
-			}
-			c.struck = m.isAtPoint(c) && (c.holder == nil || s.in.responses.isAnswered(*c.holder))
-		}
-		return s.every(func(c *contest) bool { return c.struck || s.hasPassed(c) }), err
-	})
+	a := approach{s.holds, s.in.bursts, s.in.responses, s.in.trail.queued, map[*contest]bool{}}
+	err := a.run(ctx, s.contests, within)
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++
 			s.setPaused(c, true)
-		} else {
-			c.missed = s.whereItWas(c, m)
-		}
-		if c.holder != nil && !sent[c] { // the first driver never got the lock, so the fault missed this order
-			s.in.bursts.Send([]load.Request{c.affected})
-		}
-		if c.waiter != nil && !sent[c] {
-			s.in.bursts.Send([]load.Request{*c.waiter})
 		}
 	}
 	return err
-}
-
-// whereItWas describes how far a driver got if it did not reach the step where the fault should hit
-// it.
-func (s *strike) whereItWas(c *contest, m heldCalls) string {
-	last := "before its first call"
-	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
-		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
-	}
-	if s.in.responses.isAnswered(c.affected) {
-		return "the grab had ended " + last
-	}
-	return "the grab was waiting " + last
-}
-
-// hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
-// moment after the response, because some calls follow the response.
-func (s *strike) hasPassed(c *contest) bool {
-	if s.in.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
-		c.answeredAt = time.Now()
-	}
-	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
-}
-
-// arriveFor returns how long drivers may take to reach the step where the fault hits them. It is
-// short if the test must end before their leases expire.
-func (s *strike) arriveFor() time.Duration {
-	lease := s.in.lease()
-	if s.in.fault.ContendFor < 1 {
-		return max(lease*3/5, time.Second)
-	}
-	return arrivalTimeout + lease
-}
-
-// leadToPoint brings a driver closer to the step at which the fault is injected. At some steps, a
-// second driver must first get the lock or wait for it.
-func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
-	if c.point.Role == fault.HandingOver {
-		return s.leadToRelease(ctx, c, m, sent)
-	}
-	holder := m.other[holdName(beforeHold, c)]
-	switch {
-	case c.holderReleased || len(holder) == 0:
-		return nil
-	case !sent[c]:
-		sent[c] = true
-		s.in.bursts.Send([]load.Request{c.affected})
-		return nil
-	case s.in.responses.isAnswered(*c.holder): // the affected driver can now get the lock
-		c.holderReleased = true
-		if s.in.trail.queued == 0 {
-			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
-		}
-		return nil
-	case holder[0].State == control.Waiting && (m.isAtPoint(c) || s.isWaiting(c, m)):
-		_, err := s.in.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
-		return err
-	}
-	return nil
-}
-
-func (s *strike) isWaiting(c *contest, m heldCalls) bool {
-	if s.in.trail.queued == 0 {
-		return len(m.struck[holdName(retryHold, c)]) > 0
-	}
-	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
-}
-
-// leadToRelease makes the first driver release its lock while a second driver waits for it. The
-// first driver's write is refused, so that the order stays open.
-func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
-	switch {
-	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
-		return nil
-	case !sent[c]:
-		sent[c] = true
-		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
-		if err := s.in.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
-			return err
-		}
-		s.in.bursts.Send([]load.Request{*c.waiter})
-		return nil
-	case len(m.other[holdName(callsHold, c)]) >= max(1, s.in.trail.queued) && c.hasQueued():
-		c.holderReleased = true
-		return s.in.struck.RemoveHold(ctx, holdName(workHold, c))
-	}
-	return nil
-}
-
-// awaitAble waits for a limited time until the instances work again. If an instance still fails after
-// that time, its responses will show it.
-func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
-	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
 
 // serviceArrives is how long a service may take to reconnect after a fault.
@@ -323,7 +209,7 @@ func (s *strike) leaveAffected(context.Context) error {
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.lease(), func() (bool, error) {
 		m, err := s.holds.heldCalls(ctx)
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.in.responses.isAnswered(c.affected)
 		}), err
 	})
@@ -336,9 +222,9 @@ func (s *strike) awaitWrites(ctx context.Context) error {
 	answered := func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
 		claimed := s.claimed(ctx)
-		return s.every(func(c *contest) bool { return answered(c) || claimed(c.affected) }), nil
+		return every(s.contests, func(c *contest) bool { return answered(c) || claimed(c.affected) }), nil
 	})
-	return cmp.Or(err, until(ctx, 3*simultaneous, func() (bool, error) { return s.every(answered), nil }))
+	return cmp.Or(err, until(ctx, 3*simultaneous, func() (bool, error) { return every(s.contests, answered), nil }))
 }
 
 func (s *strike) awaitAnswers(ctx context.Context) error {
@@ -353,7 +239,7 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 // wait for drivers that will hang forever.
 func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
-		return s.every(func(c *contest) bool {
+		return every(s.contests, func(c *contest) bool {
 			return !slices.ContainsFunc(drivers(c), func(r load.Request) bool {
 				return s.in.responses.isPending(r) && !(c.hangs && r == c.affected)
 			})
@@ -367,7 +253,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 		s.in.bursts.HangUp(c.affected)
 	}
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
-		return s.every(func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }), nil
+		return every(s.contests, func(c *contest) bool { return s.in.responses.isAnswered(c.affected) }), nil
 	})
 	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
 		err = context.Cause(ctx)
@@ -378,10 +264,6 @@ func (s *strike) hangUp(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-func (s *strike) every(holds func(*contest) bool) bool {
-	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
 
 // setPaused records whether a request is stopped, if it may still write after its response.

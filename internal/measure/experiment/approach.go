@@ -1,0 +1,130 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"grablab/internal/service/control"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/load"
+)
+
+// approach brings the affected drivers to the steps at which the fault is injected. At some steps, a
+// second driver must first get the lock or wait for it.
+type approach struct {
+	holds     breakpoints
+	bursts    *load.Bursts
+	responses *responses
+	queued    int               // as in trail
+	sent      map[*contest]bool // orders whose second request was sent
+}
+
+// run sends the requests that the fault will hit. If another driver must get the lock first, it
+// sends that driver's request first. It returns when each request has reached the chosen step or has
+// ended, or when time runs out. Then it records which requests have reached the step.
+func (a approach) run(ctx context.Context, contests []*contest, within time.Duration) error {
+	for _, c := range contests {
+		a.bursts.Send([]load.Request{*cmp.Or(c.holder, &c.affected)})
+	}
+	var m heldCalls
+	err := until(ctx, within, func() (_ bool, err error) {
+		m, err = a.holds.heldCalls(ctx)
+		for _, c := range contests {
+			if err == nil && c.point.Role != fault.Alone {
+				err = a.leadToPoint(ctx, c, m)
+			}
+			c.struck = m.isAtPoint(c) && (c.holder == nil || a.responses.isAnswered(*c.holder))
+		}
+		return every(contests, func(c *contest) bool { return c.struck || a.hasPassed(c) }), err
+	})
+	for _, c := range contests {
+		if !c.struck {
+			c.missed = a.whereItWas(c, m)
+		}
+		if c.holder != nil && !a.sent[c] { // the first driver never got the lock, so the fault missed this order
+			a.bursts.Send([]load.Request{c.affected})
+		}
+		if c.waiter != nil && !a.sent[c] {
+			a.bursts.Send([]load.Request{*c.waiter})
+		}
+	}
+	return err
+}
+
+// whereItWas describes how far a driver got if it did not reach the step where the fault should hit
+// it.
+func (a approach) whereItWas(c *contest, m heldCalls) string {
+	last := "before its first call"
+	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
+		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
+	}
+	if a.responses.isAnswered(c.affected) {
+		return "the grab had ended " + last
+	}
+	return "the grab was waiting " + last
+}
+
+// hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a
+// moment after the response, because some calls follow the response.
+func (a approach) hasPassed(c *contest) bool {
+	if a.responses.isAnswered(c.affected) && c.answeredAt.IsZero() {
+		c.answeredAt = time.Now()
+	}
+	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
+}
+
+// leadToPoint brings a driver closer to the step at which the fault is injected.
+func (a approach) leadToPoint(ctx context.Context, c *contest, m heldCalls) error {
+	if c.point.Role == fault.HandingOver {
+		return a.leadToRelease(ctx, c, m)
+	}
+	holder := m.other[holdName(beforeHold, c)]
+	switch {
+	case c.holderReleased || len(holder) == 0:
+		return nil
+	case !a.sent[c]:
+		a.sent[c] = true
+		a.bursts.Send([]load.Request{c.affected})
+		return nil
+	case a.responses.isAnswered(*c.holder): // the affected driver can now get the lock
+		c.holderReleased = true
+		if a.queued == 0 {
+			return a.holds.struck.RemoveHold(ctx, holdName(retryHold, c))
+		}
+		return nil
+	case holder[0].State == control.Waiting && (m.isAtPoint(c) || a.isWaiting(c, m)):
+		_, err := a.holds.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+		return err
+	}
+	return nil
+}
+
+func (a approach) isWaiting(c *contest, m heldCalls) bool {
+	if a.queued == 0 {
+		return len(m.struck[holdName(retryHold, c)]) > 0
+	}
+	return len(m.struck[holdName(callsHold, c)]) >= a.queued && c.hasQueued()
+}
+
+// leadToRelease makes the first driver release its lock while a second driver waits for it. The
+// first driver's write is refused, so that the order stays open.
+func (a approach) leadToRelease(ctx context.Context, c *contest, m heldCalls) error {
+	switch {
+	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
+		return nil
+	case !a.sent[c]:
+		a.sent[c] = true
+		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
+		if err := a.holds.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+			return err
+		}
+		a.bursts.Send([]load.Request{*c.waiter})
+		return nil
+	case len(m.other[holdName(callsHold, c)]) >= max(1, a.queued) && c.hasQueued():
+		c.holderReleased = true
+		return a.holds.struck.RemoveHold(ctx, holdName(workHold, c))
+	}
+	return nil
+}
