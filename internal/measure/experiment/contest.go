@@ -1,11 +1,11 @@
 package experiment
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
@@ -93,7 +93,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders[i].Target = in.other.URL
 		}
 	}
-	slices.SortStableFunc(c.contenders, func(a, b load.Request) int { return cmp.Compare(in.place(a), in.place(b)) })
+	atStruck := func(r load.Request) bool { return r.Target == in.struck.URL }
+	c.contenders = append(slices.DeleteFunc(slices.Clone(c.contenders), atStruck), catalog.Filter(c.contenders, atStruck)...)
 	if in.tokensDecide(p) {
 		c.lastDrivers = append(c.lastDrivers, c.contenders[1:]...)
 		c.contenders = c.contenders[:1:1]
@@ -109,14 +110,6 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 // waiting driver.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
-}
-
-// place returns a sort key that puts requests to the instance under fault last.
-func (in *injection) place(r load.Request) int {
-	if r.Target == in.struck.URL {
-		return 1
-	}
-	return 0
 }
 
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }

@@ -45,7 +45,6 @@ type injection struct {
 	cell     *Cell
 	workload workload
 
-	moments  []time.Duration // when to inject the fault after sending a request, if its calls cannot be stopped
 	prepared fault.Prepared
 	spare    int64 // an order that appears in no result; a request for it shows whether a service works
 	began    time.Time

@@ -15,6 +15,7 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
 )
 
@@ -57,33 +58,35 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures how long a normal request takes, and chooses when to inject the fault. It
-// also checks that the process that the user named serves the requests.
-func (in *injection) chooseMoments(ctx context.Context) error {
+// chooseMoments measures how long a normal request takes, and returns the times after the start of a
+// request at which to inject the fault. It also checks that the process that the user named serves
+// the requests.
+func (in *injection) chooseMoments(ctx context.Context) (moments []time.Duration, err error) {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.w.cfg.Target.Lease == 0 && !in.w.fleet.Known() {
-		return errors.New("the fault pause must last longer than the service's lock: add -lease D, the time after which that lock expires")
+		return nil, errors.New("the fault pause must last longer than the service's lock: add -lease D, the time after which that lock expires")
 	}
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
 	}
 	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.lease()) // the client must wait longer than a pause lasts
 	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns, 1); err != nil {
-		return err
+		return nil, err
 	}
 	if err := in.struck.AwaitGrab(ctx, in.spare, dryStep); err != nil {
-		return err
+		return nil, err
 	}
-	took, err := in.timeGrab(ctx, in.spare+1)
+	t := trial{in.struck, in.w.fleet.Shape, in.spare}
+	took, err := t.timeGrab(ctx)
 	if err != nil {
-		return fmt.Errorf("dry run: %w", err)
+		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	if in.fault.Name.Entry().Process == catalog.ProcessStopped {
-		if err := in.checkServes(ctx, took); err != nil {
-			return err
+	if pids := in.w.cfg.Target.PIDs; in.fault.Name.Entry().Process == catalog.ProcessStopped {
+		if err := t.checkServes(ctx, took, pids[len(pids)-1]); err != nil {
+			return nil, err
 		}
 	}
 	n := momentCount
@@ -92,21 +95,28 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	}
 	for i := range n {
 		at := took * time.Duration(2*i+1) / time.Duration(2*n)
-		in.moments = append(in.moments, at)
+		moments = append(moments, at)
 		in.points = append(in.points, fault.Point{Moment: fmt.Sprintf("%s%d of %d (%.1f of %.1f ms)", momentPrefix, i+1, n, millis(at), millis(took))})
 	}
-	return nil
+	return moments, nil
+}
+
+// trial sends requests to a process without a fault.
+type trial struct {
+	at    *fleet.Instance
+	shape *target.Shape
+	spare int64 // as in injection; the orders after it are for requests that win
 }
 
 // timeGrab returns how long a normal request takes. It measures several requests and returns the
 // shortest duration, so that even the last injection comes while the request is running.
-func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
+func (t trial) timeGrab(ctx context.Context) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
-		began := time.Now()
-		outcome, err := in.struck.Grab(ctx, first+n, n)
+		id, began := t.spare+1+n, time.Now()
+		outcome, err := t.at.Grab(ctx, id, n)
 		if err == nil && outcome != grab.Grabbed {
-			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", in.w.fleet.Shape.OrderText(first+n), outcome)
+			err = fmt.Errorf("order %s should be open, but the service answered a grab with %s: use orders that no earlier run has used", t.shape.OrderText(id), outcome)
 		}
 		if err != nil {
 			return 0, err
@@ -120,61 +130,61 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 
 // checkServes returns an error if requests get responses even while the process is stopped. It
 // tries several times, because a busy machine may stop a process late.
-func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
+func (t trial) checkServes(ctx context.Context, took time.Duration, pid int) error {
 	for range stopTries {
-		answered, err := in.answersWhileStopped(ctx, took)
+		answered, err := t.answersWhileStopped(ctx, took)
 		if err != nil || !answered {
 			return err
 		}
 	}
-	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets",
-		in.w.cfg.Target.PIDs[len(in.w.cfg.Target.PIDs)-1], in.struck.URL)
+	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets", pid, t.at.URL)
 }
 
 // answersWhileStopped stops the process briefly, and reports whether a request gets a response
 // meanwhile.
-func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
-	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
+func (t trial) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
+	if err := t.at.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
 	}
 	wait.For(ctx, simultaneous) // give all threads time to stop
 	grabbed, seen := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := in.struck.Grab(ctx, in.spare, 0)
+		_, err := t.at.Grab(ctx, t.spare, 0)
 		grabbed <- err
 	}()
 	go func() { // unlike a grab, this request is answered even if the process is a server that the service needs
-		path, _, _ := in.w.fleet.Shape.Request(in.spare, 0)
-		seen <- in.struck.Call(ctx, http.MethodGet, string(path), nil, nil)
+		path, _, _ := t.shape.Request(t.spare, 0)
+		seen <- t.at.Call(ctx, http.MethodGet, string(path), nil, nil)
 	}()
 	wait.For(ctx, max(3*took, 3*simultaneous))
 	answered = len(grabbed)+len(seen) > 0
-	err = errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
+	err = errors.Join(t.at.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 	<-seen
 	return answered, err
 }
 
-func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
+func (in *injection) strikeByTime(ctx context.Context, moments []time.Duration) (m measured, err error) {
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Affected: in.struck, Contender: in.other}); err != nil {
 		return m, err
 	}
 	in.cell.Orders = 2*momentTries*len(in.points) + 1
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
-	in.workload.setup, in.workload.send = in.w.cfg.setup(), in.sending(in.strikeAtMoments)
+	in.workload.setup = in.w.cfg.setup()
+	in.workload.send = in.sending(func(ctx context.Context) error { return in.strikeAtMoments(ctx, moments) })
 	in.workload.killed = in.fault.Course == fault.Killed
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
 // strikeAtMoments injects the fault at each of the chosen times after the start of a request. If a
 // request has already ended by then, it retries with another order.
-func (in *injection) strikeAtMoments(ctx context.Context) error {
+func (in *injection) strikeAtMoments(ctx context.Context, moments []time.Duration) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
 			if err := in.withoutFault(ctx); err != nil {
 				return err
 			}
 			s := newStrike(in, in.following(p))
-			done, err := s.runAt(ctx, in.moments[i])
+			done, err := s.runAt(ctx, moments[i])
 			if err != nil {
 				return fmt.Errorf("experiment: the injection failed: %w", err)
 			}

@@ -227,8 +227,9 @@ func (t runningTargets) ttlUnder(fault.Fault) time.Duration { return t.cfg.TTL }
 // opens orders and may return the ledger.
 func (t runningTargets) strike(ctx context.Context, in *injection) (m measured, err error) {
 	in.struck, in.other = in.other, in.struck
-	if err := in.chooseMoments(ctx); err != nil {
+	moments, err := in.chooseMoments(ctx)
+	if err != nil {
 		return m, err
 	}
-	return in.strikeByTime(ctx)
+	return in.strikeByTime(ctx, moments)
 }
