@@ -16,7 +16,7 @@ import (
 
 func parseCheck(args []string) (*settings, error) {
 	s, err := parseRun(args)
-	if err == nil && !s.testsService() {
+	if err == nil && !s.TestsService() {
 		err = flags.Usage("check: no service is named: add -target-file FILE, -service COMMAND or -targets URL,URL")
 	}
 	return s, err

@@ -75,7 +75,7 @@ func (s *settings) parse(args []string) (err error) {
 	}
 	// Send most requests for an order at once. If all drivers arrived one by one, a slow service would
 	// hide its races.
-	s.Together = s.testsService() && !s.given("rate") && s.Rate > 0
+	s.Together = s.TestsService() && !s.given("rate") && s.Rate > 0
 	return nil
 }
 
@@ -101,6 +101,3 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	}
 	return nil
 }
-
-// testsService reports whether the run tests the user's service instead of its own instances.
-func (s *settings) testsService() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

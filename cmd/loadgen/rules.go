@@ -102,7 +102,7 @@ func (s *settings) facts() map[string]bool {
 	return map[string]bool{
 		"stack external":            s.Stack.Kind == stack.External,
 		"stack local":               s.Stack.Kind == stack.Local,
-		"foreign":                   s.testsService(),
+		"foreign":                   s.TestsService(),
 		"service uses work":         uses("work_ms"),
 		"service uses ttl":          uses("ttl_ms"),
 		"opens orders by SQL":       bySQL,

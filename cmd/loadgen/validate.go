@@ -34,7 +34,7 @@ func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.f
 // chooseNames sets the strategies to run. It accepts unknown names only if the run tests the user's
 // service.
 func (s *settings) chooseNames() error {
-	if !s.testsService() {
+	if !s.TestsService() {
 		return s.unknownStrategy
 	}
 	for _, word := range catalog.Distinct(slices.Concat(s.strategyWords, catalog.Map(s.Only, strategyOf))) {
@@ -71,7 +71,7 @@ func (s *settings) chooseCells() error {
 	if !s.given("faults") {
 		s.Faults = catalog.RunFaults
 	}
-	if s.testsService() { // the program does not know the strategies of a service before it runs
+	if s.TestsService() { // the program does not know the strategies of a service before it runs
 		if !s.given("faults") {
 			s.keepFaults(s.Only)
 		}
@@ -108,7 +108,7 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 // the user's service, it uses the faults that the user named, because the strategies are not known yet.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
-	if s.testsService() {
+	if s.TestsService() {
 		return slices.ContainsFunc(s.Faults, has) || slices.ContainsFunc(s.Only, cellHas)
 	}
 	return slices.ContainsFunc(s.Plan(), cellHas)
@@ -122,7 +122,7 @@ func (s *settings) readExpectations() (err error) {
 		return fmt.Errorf("-expectations: %w", err)
 	}
 	for _, e := range s.Expect {
-		if _, err := findStrategy(e.Strategy); err != nil && !s.testsService() {
+		if _, err := findStrategy(e.Strategy); err != nil && !s.TestsService() {
 			return fmt.Errorf("-expectations: %s:%d: %w", s.expectations, e.Line, err)
 		}
 	}
@@ -131,7 +131,7 @@ func (s *settings) readExpectations() (err error) {
 
 // describeTarget checks the flags that describe the user's service.
 func (s *settings) describeTarget() error {
-	if !s.testsService() {
+	if !s.TestsService() {
 		return nil
 	}
 	shape, open, err := s.spec.Compile()
@@ -253,7 +253,7 @@ func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
 	}
-	if s.testsService() || s.Stack.Kind != stack.External {
+	if s.TestsService() || s.Stack.Kind != stack.External {
 		return nil
 	}
 	if s.Stack.DSN == "" {
@@ -277,7 +277,7 @@ func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {
 		allStrategies := len(s.Target.Strategies) == 0 && slices.Contains(s.Faults, a.Fault)
-		if s.testsService() && (a.Fault == "" || a.Fault == catalog.NoFault || allStrategies) {
+		if s.TestsService() && (a.Fault == "" || a.Fault == catalog.NoFault || allStrategies) {
 			continue
 		}
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {

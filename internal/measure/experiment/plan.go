@@ -102,7 +102,7 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
 	c.Expected, c.ExpectedExclusive = cfg.expected(s, f)
-	if !cfg.runsOurs() { // overlapping holders cannot be observed in the user's service
+	if cfg.TestsService() { // overlapping holders cannot be observed in the user's service
 		c.ExpectedExclusive = nil
 	}
 	if cfg.Expect != nil {

@@ -155,7 +155,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 // openFirst opens the first worker if any test is left to run, and records the environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := slices.Concat(r.left())
-	if len(all) == 0 && r.cfg.runsOurs() {
+	if len(all) == 0 && !r.cfg.TestsService() {
 		if r.cfg.Resume != nil {
 			r.run.Environment, r.run.Config = r.cfg.Resume.Environment, r.cfg.Resume.Config
 		}
@@ -326,7 +326,7 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 		}
 	}
 	c.Environment = new(r.run.Environment)
-	if !r.cfg.runsOurs() && r.isUnsafe(s.Strategy) { // a failure that also occurs without a fault is not explained by the fault
+	if r.cfg.TestsService() && r.isUnsafe(s.Strategy) { // a failure that also occurs without a fault is not explained by the fault
 		for i := range c.Points {
 			c.Points[i].FailureMode = ""
 		}

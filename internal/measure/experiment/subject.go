@@ -68,8 +68,8 @@ func (cfg Config) subject() subject {
 	}
 }
 
-// runsOurs reports whether the run starts instances of this program.
-func (cfg Config) runsOurs() bool { return len(cfg.Target.URLs) == 0 && cfg.Service == nil }
+// TestsService reports whether the run tests the user's service instead of its own instances.
+func (cfg Config) TestsService() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
 
 // ourInstances are instances of this program. The run can stop each of their remote calls.
 type ourInstances struct{ cfg Config }

@@ -62,7 +62,7 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 // strategies returns the strategies to test. For the user's service, these are the strategies that
 // the user has named, or otherwise all available ones. at is nil until the run knows the instances.
 func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
-	if cfg.runsOurs() {
+	if !cfg.TestsService() {
 		return cfg.withControl(cfg.Strategies)
 	}
 	names, known := cfg.Target.Strategies, at != nil && at.Known()
