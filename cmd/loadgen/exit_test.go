@@ -13,7 +13,6 @@ import (
 	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/lockbench"
-	"grablab/internal/measure/shard"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/target"
 )
@@ -79,9 +78,7 @@ func TestBadResultAnywhere(t *testing.T) {
 		{"a baseline that was known", func(bad int, err error) error { return runOf(comparing(), cells(bad, unknown), err) }, exitAssert, exitFailed, true},
 		{"cells that cannot be measured", func(bad int, err error) error { return runOf(new(settings), cells(bad, unknown), err) }, exitDone, exitFailed, true},
 		{"lost shards", func(bad int, _ error) error {
-			s := &settings{}
-			s.Merge = &shard.Merge{Merged: shard.Merged{Lost: make([]string, bits.OnesCount(uint(bad)))}}
-			return s.incomplete(nil, io.Discard)
+			return incomplete(nil, make([]string, bits.OnesCount(uint(bad))), io.Discard)
 		}, exitFailed, 0, false},
 		{"a bound of the benchmark", func(bad int, err error) error {
 			res := new(lockbench.Result)

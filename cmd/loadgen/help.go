@@ -65,7 +65,7 @@ func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
 	printHelp(w, "run", func() {
 		if topic == "all" {
-			printSections(w, s.helpSections())
+			printSections(w, helpSections(s.groups()))
 			return
 		}
 		fmt.Fprintln(w)
@@ -76,8 +76,8 @@ func runHelp(w io.Writer, topic string) {
 
 // helpSections returns tables of all flags of the run command and of the names that these flags
 // accept.
-func (s *settings) helpSections() (all []section) {
-	all = catalog.Map(s.groups(), func(g flagGroup) section { return section{g.title, flags.Rows(g.flags)} })
+func helpSections(groups []flagGroup) []section {
+	all := catalog.Map(groups, func(g flagGroup) section { return section{g.title, flags.Rows(g.flags)} })
 	title := func(s lock.Strategy) [2]string { return [2]string{s.Name, s.Title} }
 	faults := catalog.Filter(catalog.Faults, func(f catalog.FaultEntry) bool { return f.By&catalog.Run != 0 })
 	return append(all,

@@ -123,14 +123,15 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 // merge combines several results into one and judges the combined result. It returns an error if
 // recorded responses are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
-	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
+	err := s.execute(ctx, stdout, stderr) // may add to Lost
+	return incomplete(err, s.Merge.Lost, stderr)
 }
 
-// incomplete prints which recorded responses are missing. If any are missing, it returns
-// exitFailed, unless err already reports a more serious failure.
-func (s *settings) incomplete(err error, stderr io.Writer) error {
+// incomplete prints why recorded responses were lost. If any were, it returns exitFailed, unless err
+// already reports a more serious failure.
+func incomplete(err error, lost []string, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
-		for _, why := range s.Merge.Lost {
+		for _, why := range lost {
 			fmt.Fprintf(stderr, "loadgen: incomplete: %s\n", why)
 			err = exitFailed
 		}

@@ -131,7 +131,7 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 			s.allFaults = true
 			return catalog.RunFaults, nil
 		}
-		f, err := s.findFault(word)
+		f, err := findFault(word, &s.notes)
 		return []catalog.Fault{f}, err
 	})
 	if err != nil {
@@ -140,12 +140,12 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return catalog.Filter(catalog.RunFaults, func(f catalog.Fault) bool { return slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with this name. If the name is outdated, it also keeps a note that
+// findFault returns the fault with this name. If the name is outdated, it also adds a note that
 // tells the user the new name.
-func (s *settings) findFault(name string) (catalog.Fault, error) {
+func findFault(name string, notes *notes) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {
-		s.notes.add(note)
+		notes.add(note)
 		return found.Name, nil
 	}
 	return "", flags.Unknown("fault", name, catalog.RunFaults, "all")
@@ -159,7 +159,7 @@ func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	if _, err := findStrategy(strategy); err != nil && strategy != experiment.Foreign {
 		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("only", text), err)
 	}
-	f, err := s.findFault(fault)
+	f, err := findFault(fault, &s.notes)
 	return experiment.CellName{Strategy: strategy, Fault: f}, err
 }
 

@@ -41,12 +41,12 @@ func isUntrusted(arg string, given []string) bool {
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
-// resumeCommand returns the command line that resumes the run in dir. It includes the flags that
-// the user must repeat.
-func (s *settings) resumeCommand(dir string) string {
+// resumeCommand returns the command line that resumes the run in dir. It includes those of the run's
+// flags that the user must repeat.
+func resumeCommand(dir string, args []string) string {
 	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 	command := "loadgen run -resume " + quote(dir)
-	for _, arg := range s.Args {
+	for _, arg := range args {
 		if isUntrusted(arg, nil) {
 			command += " " + quote(arg)
 		}

@@ -123,12 +123,12 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		return notBegun(s.refusal(err), "cell", out, stderr)
 	}
 	cases := report.Cases(run, s.baseline, s.asserts)
-	if err := errors.Join(s.print(run, out, stdout), s.tellCI(run, cases, stderr)); err != nil {
+	if err := errors.Join(printRun(stdout, run, s.format, out.path), tellCI(run, cases, s.junit, stderr)); err != nil {
 		return err
 	}
 	if err != nil {
 		return orInterrupted(err, stderr, ": the results of %d of %d planned tests are kept; to continue, run: %s",
-			len(catalog.Filter(run.Cells, func(c experiment.Cell) bool { return !c.Interrupted })), max(len(run.Cells), run.Planned), s.resumeCommand(relative(out.path)))
+			len(catalog.Filter(run.Cells, func(c experiment.Cell) bool { return !c.Interrupted })), max(len(run.Cells), run.Planned), resumeCommand(relative(out.path), s.Args))
 	}
 	for _, ended := range run.Ended {
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)
@@ -136,7 +136,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	if !run.Measured() {
 		return errors.New("nothing could be measured: see the reasons in the report above")
 	}
-	err = s.checkBaseline(cases, stderr)
+	err = checkBaseline(s.baseline, cases, stderr)
 	for _, a := range s.asserts {
 		for _, miss := range a.Misses(run) {
 			fmt.Fprintf(stderr, "this assertion does not hold: %s\n", miss)
@@ -146,19 +146,20 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	return err
 }
 
-// print writes the result to stdout, as a table or as JSON.
-func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) error {
-	if s.format == "json" {
-		return report.JSON(stdout, run)
+// printRun writes the result to w, as a table or as JSON. It names the result folder if that holds
+// the result.
+func printRun(w io.Writer, run *experiment.Run, format, folder string) error {
+	if format == "json" {
+		return report.JSON(w, run)
 	}
-	fmt.Fprintln(stdout)
-	if err := report.Text(stdout, run); err != nil {
+	fmt.Fprintln(w)
+	if err := report.Text(w, run); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(out.path, report.File)); err != nil {
+	if _, err := os.Stat(filepath.Join(folder, report.File)); err != nil {
 		return nil // the file could not be written, and the caller reports that
 	}
-	_, err := fmt.Fprintf(stdout, "\nresults in %s\n", relative(out.path))
+	_, err := fmt.Fprintf(w, "\nresults in %s\n", relative(folder))
 	return err
 }
 
@@ -171,12 +172,12 @@ func relative(path string) string {
 	return path
 }
 
-// tellCI writes a JUnit file for CI systems. On GitHub Actions, it also writes a summary and
-// annotations.
-func (s *settings) tellCI(run *experiment.Run, cases []report.Case, stderr io.Writer) error {
+// tellCI writes a JUnit file for CI systems, unless its name is empty. On GitHub Actions, it also
+// writes a summary and annotations.
+func tellCI(run *experiment.Run, cases []report.Case, junit string, stderr io.Writer) error {
 	var errs []error
-	if s.junit != "" {
-		errs = append(errs, writeJUnit(s.junit, run, cases))
+	if junit != "" {
+		errs = append(errs, writeJUnit(junit, run, cases))
 	}
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
 		errs = append(errs, appendSummary(path, run, cases))

@@ -20,7 +20,7 @@ import (
 // validate checks that the flags fit together, and derives other settings from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
-		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (s *settings) chooseCells() error {
 	}
 	if s.TestsService() { // the program does not know the strategies of a service before it runs
 		if !s.given("faults") {
-			s.keepFaults(s.Only)
+			s.Faults = faultsOf(s.Faults, s.Only)
 		}
 		return nil
 	}
@@ -93,14 +93,14 @@ func (s *settings) chooseCells() error {
 	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
 		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Strategy == o.Name })
 	})
-	s.keepFaults(plan)
+	s.Faults = faultsOf(s.Faults, plan)
 	return nil
 }
 
-// keepFaults removes the faults that none of the given tests uses.
-func (s *settings) keepFaults(cells []experiment.CellName) {
-	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
-		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
+// faultsOf returns those of the faults that a given test uses.
+func faultsOf(faults []catalog.Fault, cells []experiment.CellName) []catalog.Fault {
+	return catalog.Filter(faults, func(f catalog.Fault) bool {
+		return slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
@@ -138,7 +138,7 @@ func (s *settings) describeTarget() error {
 	if err != nil {
 		field := new(target.FieldError)
 		if errors.As(err, &field) {
-			return fmt.Errorf("%s: %w", s.nameOf(field.Field), field.Err)
+			return fmt.Errorf("%s: %w", s.line.Name(field.Field), field.Err)
 		}
 		return err
 	}
@@ -147,7 +147,9 @@ func (s *settings) describeTarget() error {
 	}
 	if s.Target.PIDs != nil {
 		s.Workers = 1 // all workers would use the same set of instances
-		s.lengthenBudget()
+	}
+	if (s.Target.PIDs != nil || s.Service != nil) && !s.given("budget") && s.Scenario != "peak" {
+		s.Budget = serviceBudget
 	}
 	if !shape.TellsDrivers() {
 		s.notes.add("note: none of -path, -body and -header contains {driver}, so the service cannot tell drivers apart")
@@ -167,21 +169,13 @@ func (s *settings) describeTarget() error {
 	err = ledger.Check(dsn, s.ledgerQuery)
 	switch {
 	case s.ledgerQuery != "" && shape.NamesOrders() && !strings.Contains(s.ledgerQuery, "{orders}"):
-		return fmt.Errorf("%s: the service chooses the order IDs, so the query must list them: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
+		return fmt.Errorf("%s: the service chooses the order IDs, so the query must list them: use WHERE order_id IN ({orders})", s.line.Name("ledger-query"))
 	case errors.Is(err, ledger.ErrQuery):
-		return fmt.Errorf("%s: %s", s.nameOf("ledger-query"), strings.TrimPrefix(err.Error(), "ledger: "))
+		return fmt.Errorf("%s: %s", s.line.Name("ledger-query"), strings.TrimPrefix(err.Error(), "ledger: "))
 	case err != nil:
-		return fmt.Errorf("%s: %s", s.nameOf("db"), strings.TrimPrefix(err.Error(), "ledger: "))
+		return fmt.Errorf("%s: %s", s.line.Name("db"), strings.TrimPrefix(err.Error(), "ledger: "))
 	}
 	return nil
-}
-
-// nameOf returns the name of a setting for messages: its line in the target file, or its flag.
-func (s *settings) nameOf(flag string) string {
-	if s.places[flag] != "" {
-		return s.line.Label(flag)
-	}
-	return "-" + flag
 }
 
 // serviceBudget is the default time limit for testing one strategy of the user's service under one
@@ -196,13 +190,6 @@ func (s *settings) startService() {
 	}
 	if !s.given("worker-stacks") {
 		s.Workers = 2 // instances of other services may need much memory
-	}
-	s.lengthenBudget()
-}
-
-func (s *settings) lengthenBudget() {
-	if !s.given("budget") && s.Scenario != "peak" {
-		s.Budget = serviceBudget
 	}
 }
 
@@ -238,19 +225,13 @@ func (s *settings) checkProbes() error {
 	return nil
 }
 
-func (s *settings) checkGuard() error {
+// checkServers records which servers the strategies need. It returns an error if a strategy cannot
+// be used with the guard, or if -stack external lacks an address.
+func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		if strategy.GuardedBy(s.Guard).NeedsFence() && !strategy.Fences {
 			return fmt.Errorf("-guard %s: strategy %s has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced", s.Guard, strategy.Name)
 		}
-	}
-	return nil
-}
-
-// checkServers records which servers the strategies need. With -stack external, it returns an error
-// if an address is missing.
-func (s *settings) checkServers() error {
-	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
 	}
 	if s.TestsService() || s.Stack.Kind != stack.External {

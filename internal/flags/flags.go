@@ -83,16 +83,20 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label formats a flag and its value for a message. If a file sets the flag, it shows the place in
-// that file instead of the value.
-func (l *Line) Label(name string) string {
+// Name formats a flag for a message. If a file sets the flag, it shows the place in that file.
+func (l *Line) Name(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
 	}
-	if value := l.values[name]; value != "true" {
+	return "-" + name
+}
+
+// Label is like Name, but also shows the value of a flag on the command line.
+func (l *Line) Label(name string) string {
+	if value := l.values[name]; l.Places[name] == "" && value != "true" {
 		return Label(name, value)
 	}
-	return "-" + name
+	return l.Name(name)
 }
 
 // Parse parses args, in which flags and other arguments may be mixed. With options, flags can also
