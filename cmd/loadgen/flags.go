@@ -120,11 +120,8 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-func (s *settings) flags() (all []flags.Flag) {
-	for _, g := range s.groups() {
-		all = append(all, g.flags...)
-	}
-	return all
+func (s *settings) flags() []flags.Flag {
+	return slices.Concat(catalog.Map(s.groups(), func(g flagGroup) []flags.Flag { return g.flags })...)
 }
 
 // targetFlags returns the flags that describe the user's service, which are also the keys of a

@@ -95,10 +95,7 @@ func flagsBut(names string) string {
 // facts reports which of the conditions named in runRules, such as "a fault", are true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
-	bySQL := false
-	for _, text := range s.spec.OpenOrders {
-		bySQL = bySQL || strings.HasPrefix(strings.TrimSpace(text), "sql:")
-	}
+	bySQL := slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "sql:") })
 	return map[string]bool{
 		"stack external":            s.Stack.Kind == stack.External,
 		"stack local":               s.Stack.Kind == stack.Local,

@@ -371,13 +371,7 @@ func (in *injection) outlasts() bool {
 
 // atLeastUnits reports whether holds is true for at least as many requests as the order has units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
-	n := 0
-	for _, r := range requests {
-		if holds(r) {
-			n++
-		}
-	}
-	return n >= in.w.cfg.units()
+	return len(catalog.Filter(requests, holds)) >= in.w.cfg.units()
 }
 
 // strikeAll injects the fault at every step of a request. Before each injection and after the last

@@ -295,13 +295,10 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 		if err == nil && !has(c.affected) {
 			c.openUntil = asked
 		}
-		others := 0
-		for _, g := range rows {
-			if g.Order == c.order && (g.Driver != c.affected.Driver || s.in.fault.Course == fault.Released) {
-				others++
-			}
-		}
-		c.othersPassed = c.othersPassed || others >= s.in.w.cfg.units()
+		others := catalog.Filter(rows, func(g order.Grab) bool {
+			return g.Order == c.order && (g.Driver != c.affected.Driver || s.in.fault.Course == fault.Released)
+		})
+		c.othersPassed = c.othersPassed || len(others) >= s.in.w.cfg.units()
 	}
 	return has
 }

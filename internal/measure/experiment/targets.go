@@ -74,11 +74,8 @@ func (cfg Config) strategies(at *fleet.Fleet) []lock.Strategy {
 	case known:
 		names = catalog.Map(cfg.Strategies, func(s lock.Strategy) string { return s.Name })
 	default:
-		for _, s := range at.Strategies {
-			if s.Available {
-				names = append(names, s.Name)
-			}
-		}
+		available := catalog.Filter(at.Strategies, func(s fleet.Strategy) bool { return s.Available })
+		names = catalog.Map(available, func(s fleet.Strategy) string { return s.Name })
 	}
 	strategies := make([]lock.Strategy, len(names))
 	for i, name := range names {
@@ -317,12 +314,7 @@ func repeatedRows(n int, rows []order.Grab, shape *target.Shape) string {
 // could have.
 func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 	found := check.RowsByOrder(rows)
-	unclaimed := 0
-	for _, id := range a.unclaimed {
-		if found[id] == 0 {
-			unclaimed++
-		}
-	}
+	unclaimed := len(catalog.Filter(a.unclaimed, func(id int64) bool { return found[id] == 0 }))
 	reachedLock := a.outcomes[grab.Grabbed] + a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
 	switch {
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -470,11 +471,7 @@ func (t trail) points() []fault.Point {
 
 // callsAt returns how many parallel calls a request makes at a point. For example, a lock on a
 // quorum makes one call per node.
-func (t trail) callsAt(p fault.Point) (n int) {
-	for _, c := range t.calls[p.Role] {
-		if c.Phase == p.Phase && c.N == p.N {
-			n++
-		}
-	}
-	return max(n, 1) // the end of a phase is also a point, although it has no call
+func (t trail) callsAt(p fault.Point) int {
+	calls := catalog.Filter(t.calls[p.Role], func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
+	return max(len(calls), 1) // the end of a phase is also a point, although it has no call
 }

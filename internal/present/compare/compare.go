@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
+
 	"golang.org/x/perf/benchmath"
 )
 
@@ -106,13 +108,8 @@ func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }
 
-func (c *Comparison) count(a Answer) (n int) {
-	for _, x := range c.Costs {
-		if x.Answer == a {
-			n++
-		}
-	}
-	return n
+func (c *Comparison) count(a Answer) int {
+	return len(catalog.Filter(c.Costs, func(x Cost) bool { return x.Answer == a }))
 }
 
 // Summary sums up the comparison in one sentence.

@@ -80,10 +80,8 @@ type column[T any] struct {
 	class func(T) string
 }
 
-func tableOf[T any](columns []column[T], rows []T) (t table) {
-	for _, c := range columns {
-		t.Headings = append(t.Headings, c.heading)
-	}
+func tableOf[T any](columns []column[T], rows []T) table {
+	t := table{Headings: catalog.Map(columns, func(c column[T]) heading { return c.heading })}
 	for _, x := range rows {
 		row := make([]field, len(columns))
 		for i, c := range columns {

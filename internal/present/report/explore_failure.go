@@ -138,13 +138,11 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	} else {
 		did[0] = field{Text: wrap(describeMoment(m), len(actors)*(actorLeast+2)-2), runsOn: true}
 	}
-	var store []string
+	store := ""
 	if n == 1 || !slices.Equal(m.Store, before.Store) {
-		for _, text := range m.Store {
-			store = append(store, wrap(text, storeMost))
-		}
+		store = catalog.Join(m.Store, "\n", func(text string) string { return wrap(text, storeMost) })
 	}
-	return append(append(row, did...), field{Text: strings.Join(store, "\n")},
+	return append(append(row, did...), field{Text: store},
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 

@@ -315,12 +315,9 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
 // command returns the command line that repeats one test.
 func command(run *experiment.Run, c experiment.Cell) string {
-	words := []string{"loadgen", "run"}
-	for _, arg := range run.Config.Args {
-		if !slices.ContainsFunc([]string{"-strategies=", "-faults=", "-only="}, func(flag string) bool { return strings.HasPrefix(arg, flag) }) {
-			words = append(words, arg)
-		}
-	}
+	words := append([]string{"loadgen", "run"}, slices.DeleteFunc(slices.Clone(run.Config.Args), func(arg string) bool {
+		return slices.ContainsFunc([]string{"-strategies=", "-faults=", "-only="}, func(flag string) bool { return strings.HasPrefix(arg, flag) })
+	})...)
 	if c.Strategy != experiment.Foreign {
 		words = append(words, "-strategies="+c.Strategy)
 	}

@@ -66,9 +66,7 @@ func (t table) parts(gap int) []table {
 			to++
 		}
 		part := table{stacked: true, Headings: slices.Concat(t.Headings[:1], t.Headings[from:to])}
-		for _, row := range t.Rows {
-			part.Rows = append(part.Rows, slices.Concat(row[:1], row[from:to]))
-		}
+		part.Rows = catalog.Map(t.Rows, func(row []field) []field { return slices.Concat(row[:1], row[from:to]) })
 		parts, from = append(parts, part), to
 	}
 	return parts
