@@ -44,16 +44,16 @@ func describingFlags() []flags.Flag {
 }
 
 func (s *initSettings) flags() []flags.Flag {
-	return []flags.Flag{
+	return append([]flags.Flag{
 		flags.New("out", "FILE", "the target file to write", flags.One(&s.out, flags.NonEmpty)),
 		flags.New("openapi", "FILE", "the service's OpenAPI document, in JSON or YAML, from which init takes the calls", flags.One(&s.openAPI, readable)),
 		flags.New("yes", "", "ask no questions, and use only the values from flags and from the service", flags.Switch(&s.yes)),
-	}
+	}, describingFlags()...)
 }
 
 func parseInit(args []string) (*initSettings, error) {
 	s := &initSettings{out: "target.yaml", answers: keyValues{}, in: bufio.NewReader(stdin)}
-	line, err := flags.ParseFlags(append(s.flags(), describingFlags()...), args)
+	line, err := flags.ParseFlags(s.flags(), args)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +66,6 @@ func parseInit(args []string) (*initSettings, error) {
 	}
 	return s, nil
 }
-
-func initFlags() []flags.Flag { return append(new(initSettings).flags(), describingFlags()...) }
 
 // question asks the user for the value of one key in the target file.
 type question struct {

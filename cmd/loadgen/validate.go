@@ -19,8 +19,9 @@ import (
 
 // validate checks that the flags fit together, and derives other settings from them.
 func (s *settings) validate() error {
+	checkRules := func() error { return flags.Check(runRules, s.line, s.facts()) }
 	for _, step := range []func() error{
-		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkServers, s.checkAsserts,
+		s.chooseNames, s.chooseCells, checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -28,8 +29,6 @@ func (s *settings) validate() error {
 	}
 	return nil
 }
-
-func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
 // chooseNames sets the strategies to run. It accepts unknown names only if the run tests the user's
 // service.

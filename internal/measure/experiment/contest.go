@@ -95,7 +95,9 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	}
 	atStruck := func(r load.Request) bool { return r.Target == in.struck.URL }
 	c.contenders = append(slices.DeleteFunc(slices.Clone(c.contenders), atStruck), catalog.Filter(c.contenders, atStruck)...)
-	if in.tokensDecide(p) {
+	if in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released {
+		// Only one other driver may write before the waiting driver continues. If several wrote, a lock
+		// that has lost its counter could give one of them the same token as the waiting driver.
 		c.lastDrivers = append(c.lastDrivers, c.contenders[1:]...)
 		c.contenders = c.contenders[:1:1]
 	}
@@ -103,13 +105,6 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		c.contenders[0].Driver = c.affected.Driver
 	}
 	return c
-}
-
-// tokensDecide reports whether only one other driver may write before the waiting driver continues.
-// If several wrote, a lock that has lost its counter could give one of them the same token as the
-// waiting driver.
-func (in *injection) tokensDecide(p fault.Point) bool {
-	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }

@@ -13,7 +13,6 @@ import (
 	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
-	"grablab/internal/testbed/load"
 )
 
 // These are the kinds of breakpoints. A breakpoint's name consists of its kind and an order ID.
@@ -68,13 +67,20 @@ func (b breakpoints) of(c *contest) []hold {
 	if at := b.trail.release; at != nil && b.fault.Course == fault.BeforeHeal {
 		all = append(all, hold{b.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
 	}
+	if !b.holdsContenders(c) {
+		return all
+	}
 	if !b.tellsDrivers {
-		if at := b.trail.claim; at != nil && b.holdsContenders(c) {
+		if at := b.trail.claim; at != nil {
 			all = append(all, hold{b.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
 		}
 		return all
 	}
-	for _, r := range b.heldContenders(c) {
+	held := c.contenders
+	if b.fault.Course == fault.Released { // the contenders arrive one by one, so only the first of them must stop
+		held = held[:1]
+	}
+	for _, r := range held {
 		in := b.other
 		if r.Target == b.struck.URL {
 			in = b.struck
@@ -89,19 +95,6 @@ func (b breakpoints) of(c *contest) []hold {
 func (b breakpoints) holdsContenders(c *contest) bool {
 	fenced := b.guard == order.FenceWrite && b.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return b.fault.HoldContenders || c.variation == affectedFirst || fenced
-}
-
-// heldContenders returns the drivers that must stop before they write. If they arrive one by one,
-// only the first of them must stop.
-func (b breakpoints) heldContenders(c *contest) []load.Request {
-	switch {
-	case !b.holdsContenders(c):
-		return nil
-	case b.fault.Course == fault.Released:
-		return c.contenders[:1]
-	default:
-		return c.contenders
-	}
 }
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }

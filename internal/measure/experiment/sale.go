@@ -13,14 +13,8 @@ import (
 // readSale sets the sale figures of a test whose orders have several units. A figure stays nil if
 // it cannot be determined.
 func (au *auditor) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
-	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
-	over := 0
-	for _, g := range ledger {
-		p := check.Pair{Order: g.Order, Driver: g.Driver}
-		if held[p]++; held[p] > au.cfg.perDriver() {
-			over++
-		}
-	}
+	rows := check.RowsByOrder(ledger)
+	over := len(ledger) - len(check.Evidence{Ledger: ledger}.WithoutRepeats(au.cfg.perDriver()))
 	left := 0
 	for _, id := range a.refusedLast {
 		left += max(0, a.units-rows[id])

@@ -173,7 +173,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 				}
 			}
 			if slices.Equal(sortedCalls(withoutOthers(calls, others)), sortedCalls(withoutOthers(last, others))) {
-				return trailOf(inBoth(calls, last)), nil
+				return trailOf(catalog.Filter(calls, func(c control.Call) bool { return slices.Contains(last, c) })), nil
 			}
 		}
 		before, last = last, calls
@@ -202,11 +202,6 @@ func differs(before, last []control.Call, deferred [][]control.Call) string {
 
 func callNames(calls []control.Call) string {
 	return cmp.Or(catalog.Join(calls, ", ", func(c control.Call) string { return string(c.Phase) }), "none")
-}
-
-// inBoth returns the calls of a that b contains too.
-func inBoth(a, b []control.Call) []control.Call {
-	return slices.DeleteFunc(slices.Clone(a), func(c control.Call) bool { return !slices.Contains(b, c) })
 }
 
 func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {

@@ -43,8 +43,8 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.held(ctx, p)
-		return !slices.ContainsFunc(held, func(c control.Held) bool {
-			return c.Driver == p.driver && !c.Cancelled && cancellable(c.Phase)
+		return !slices.ContainsFunc(held, func(c control.Held) bool { // writes and releases always complete
+			return c.Driver == p.driver && !c.Cancelled && (c.Phase == tap.Acquire || c.Phase == tap.Read)
 		}), err
 	})
 	if err == nil && !knows {
@@ -52,10 +52,6 @@ func (t *attempt) cancel(ctx context.Context, m move) (string, error) {
 	}
 	return "its client hung up", err
 }
-
-// cancellable reports whether a request in this phase ends early if its client disconnects. Writes
-// and releases always complete.
-func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
 // kill kills an instance's process, and with it all of its actors. If the step names an actor, but
 // the process has another active actor, kill returns an error.

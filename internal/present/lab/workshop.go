@@ -263,7 +263,7 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
 		o, err := command(ctx, args, out)
-		if err == nil && (!as.Checks || answersWithFile(e)) {
+		if err == nil && (!as.Checks || e.TakesFile()) { // the diagrams of the user's file do not reveal the solution
 			drawn := report.Drawings(o.Run, o.Explored)
 			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
 		}
@@ -281,12 +281,6 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 		j.ended(ctx, err)
 	})
 	return nil, nil
-}
-
-// answersWithFile reports whether the user answers the exercise with a file. For such an exercise, the
-// page may show the file's diagrams, because they do not reveal the solution.
-func answersWithFile(e workshop.Exercise) bool {
-	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
 // keep saves the diagrams and the commands' output, so that the page can show them later.

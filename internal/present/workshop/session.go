@@ -39,9 +39,9 @@ const columns = 90
 // say prints a sentence in the user's language, with values filled in from f.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
-func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
+func (s *Session) print(indent, text string) { printTo(cmp.Or(s.Told, s.Out), indent, text) }
 
-func (s *Session) printTo(w io.Writer, indent, text string) {
+func printTo(w io.Writer, indent, text string) {
 	for i, line := range Wrap(text, columns-Width(indent)) {
 		if i == 1 {
 			indent = strings.Repeat(" ", Width(indent))
@@ -326,9 +326,9 @@ func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Write
 	for _, step := range steps {
 		var err error
 		if step.Servers && s.Servers != nil {
-			s.printTo(out, "", s.Texts.Say("ui.noservers", Facts{"command": s.command(step, f)}))
+			printTo(out, "", s.Texts.Say("ui.noservers", Facts{"command": s.command(step, f)}))
 			if step.Instead != nil {
-				s.printTo(out, "", s.Texts.Say("ui.instead", nil))
+				printTo(out, "", s.Texts.Say("ui.instead", nil))
 			}
 			fmt.Fprintln(out)
 			err = s.steps(ctx, step.Instead, f, out, quiet)
@@ -398,12 +398,12 @@ func (s *Session) arguments(step Step, f Facts) []string {
 		}
 		return append(args, "-out", f["dir"])
 	default:
-		return append(args, "-out", s.fresh(f["dir"]))
+		return append(args, "-out", fresh(f["dir"]))
 	}
 }
 
 // fresh returns a path in dir that does not exist yet.
-func (s *Session) fresh(dir string) string {
+func fresh(dir string) string {
 	for n := 1; ; n++ {
 		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
 		if _, err := os.Stat(path); err != nil {
@@ -512,7 +512,7 @@ func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers []
 			}
 		}
 	}
-	if len(asked) == 0 || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
+	if len(asked) == 0 || e.TakesFile() {
 		return nil
 	}
 	return s.steps(ctx, e.Check, f, shown, true)
@@ -585,7 +585,7 @@ func (s *Session) Conclude(e Exercise) {
 		"score": strconv.Itoa(points), "all": strconv.Itoa(of), "next": strconv.Itoa(s.Progress.Next())})
 	if !state.isDone() {
 		again := s.Texts.Say("ui.again", f)
-		if slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
+		if e.TakesFile() {
 			again = join(again, s.Texts.Say("ui.files", f))
 		}
 		s.print("", join(again, s.Texts.Say("ui.how.ask", f)))

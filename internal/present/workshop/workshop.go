@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,6 +130,11 @@ func (e Exercise) Words() int {
 		n += q.Words()
 	}
 	return n
+}
+
+// TakesFile reports whether the user answers a question of the exercise with a file.
+func (e Exercise) TakesFile() bool {
+	return slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File })
 }
 
 // Find returns the exercise with this number. If there is none, it returns false.
