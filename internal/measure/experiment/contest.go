@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
@@ -142,4 +143,62 @@ func (s *strike) cancelStrike(c *contest, why string) {
 		c.struck = false
 		*s.in.cell.Struck--
 	}
+}
+
+// competed reports whether enough contenders have asked for the lock, so that one win too many was
+// possible. If the fault outlasts the lease, only requests between the end of the lease and the delayed
+// write count.
+func (in *injection) competed(c *contest) bool {
+	return in.atLeastUnits(c.all(), func(r load.Request) bool {
+		a, _ := in.responses.of(r)
+		switch {
+		case r == c.affected || !reached(a.outcome):
+			return false
+		case !in.outlasts() || c.endedInTime:
+			return true
+		case r == c.lateDriver:
+			return false
+		default:
+			return a.outcome == grab.Grabbed || a.outcome == grab.Taken && c.othersPassed || in.triedInTime(c, a)
+		}
+	})
+}
+
+// triedInTime reports whether a refused driver certainly asked for the lock between the end of the
+// lease and the delayed write. The time of its response does not prove this, because responses may be
+// late.
+func (in *injection) triedInTime(c *contest, a response) bool {
+	lease := in.lease()
+	tried := a.sent // the driver was still trying at this time
+	switch {
+	case in.traits.unknownLock: // the driver's waiting time is unknown, but only a driver that has waited gets its response so late
+		tried = a.ended.Add(-lease / 4)
+	case len(in.trail.calls[fault.Waiting]) > 0:
+		tried = a.sent.Add(in.w.cfg.Wait - simultaneous)
+	}
+	if tried.After(a.ended) {
+		tried = a.ended
+	}
+	tried = latest(tried, a.sent)
+	expired := c.contendedSince.Add(lease)
+	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt happened between these two times
+		return true
+	}
+	waited := c.openUntil.After(expired) && c.openUntil.Sub(a.sent) > lease/4
+	return tried.After(expired) && (a.outcome == grab.Busy || waited)
+}
+
+// outlasts reports whether the fault delays a write until after the driver's lease has ended. It
+// returns false for a strategy without a lock, because there is no lease. For the user's service, whose
+// lock is unknown, the program assumes a lease.
+func (in *injection) outlasts() bool {
+	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
+		return false
+	}
+	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
+}
+
+// atLeastUnits reports whether holds is true for at least as many requests as the order has units.
+func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
+	return len(catalog.Filter(requests, holds)) >= in.w.cfg.units()
 }

@@ -206,6 +206,25 @@ func (in *injection) whyMissed() string {
 	return ""
 }
 
+// overwritten names a driver that the ledger of the user's service showed during the test, but no
+// longer shows at the end. It returns "" if there is none, or if the service may undo wins.
+func (in *injection) overwritten(e check.Evidence) string {
+	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.NoLedger != nil {
+		return ""
+	}
+	gone, _ := check.CompareAnswers(in.shown, e.Ledger)
+	if len(gone) == 0 {
+		return ""
+	}
+	id := gone[0].Order
+	text := fmt.Sprintf("the ledger first named driver %d for order %s and later ", gone[0].Driver, in.w.fleet.Shape.OrderText(id))
+	i := slices.IndexFunc(e.Ledger, func(g order.Grab) bool { return g.Order == id })
+	if i < 0 {
+		return text + "no driver, so it may not name every driver who won: if the service undoes grabs, add -compensation"
+	}
+	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query", e.Ledger[i].Driver)
+}
+
 // modeOf returns the ID of the known failure mode that fits an order, or "" if none fits. Without a
 // timeline, it infers the failure mode from the fault. For a service whose grabs create no Redis key
 // with a TTL, it ignores failure modes in which a lease expires.

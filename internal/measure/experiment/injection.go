@@ -14,7 +14,6 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
@@ -316,64 +315,6 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.responses.add(req, response{classify(r, in.w.fleet.Shape).Outcome, r.Timestamp, r.End()})
 }
 
-// competed reports whether enough contenders have asked for the lock, so that one win too many was
-// possible. If the fault outlasts the lease, only requests between the end of the lease and the delayed
-// write count.
-func (in *injection) competed(c *contest) bool {
-	return in.atLeastUnits(c.all(), func(r load.Request) bool {
-		a, _ := in.responses.of(r)
-		switch {
-		case r == c.affected || !reached(a.outcome):
-			return false
-		case !in.outlasts() || c.endedInTime:
-			return true
-		case r == c.lateDriver:
-			return false
-		default:
-			return a.outcome == grab.Grabbed || a.outcome == grab.Taken && c.othersPassed || in.triedInTime(c, a)
-		}
-	})
-}
-
-// triedInTime reports whether a refused driver certainly asked for the lock between the end of the
-// lease and the delayed write. The time of its response does not prove this, because responses may be
-// late.
-func (in *injection) triedInTime(c *contest, a response) bool {
-	lease := in.lease()
-	tried := a.sent // the driver was still trying at this time
-	switch {
-	case in.traits.unknownLock: // the driver's waiting time is unknown, but only a driver that has waited gets its response so late
-		tried = a.ended.Add(-lease / 4)
-	case len(in.trail.calls[fault.Waiting]) > 0:
-		tried = a.sent.Add(in.w.cfg.Wait - simultaneous)
-	}
-	if tried.After(a.ended) {
-		tried = a.ended
-	}
-	tried = latest(tried, a.sent)
-	expired := c.contendedSince.Add(lease)
-	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt happened between these two times
-		return true
-	}
-	waited := c.openUntil.After(expired) && c.openUntil.Sub(a.sent) > lease/4
-	return tried.After(expired) && (a.outcome == grab.Busy || waited)
-}
-
-// outlasts reports whether the fault delays a write until after the driver's lease has ended. It
-// returns false for a strategy without a lock, because there is no lease. For the user's service, whose
-// lock is unknown, the program assumes a lease.
-func (in *injection) outlasts() bool {
-	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
-		return false
-	}
-	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
-}
-
-// atLeastUnits reports whether holds is true for at least as many requests as the order has units.
-func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
-	return len(catalog.Filter(requests, holds)) >= in.w.cfg.units()
-}
-
 // strikeAll injects the fault at every step of a request. Before each injection and after the last
 // one, it uses a new order to check that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
@@ -399,122 +340,6 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	err := in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the unused orders
 	return err
-}
-
-// extraStrikes returns functions that inject the fault at this step once more, each in a variation.
-func (in *injection) extraStrikes(p fault.Point) (all []func(context.Context, fault.Point) error) {
-	if in.testsStart(p) {
-		all = append(all, in.strikeAtOther)
-	}
-	if in.testsLongWork(p) {
-		all = append(all, in.strikeInLongWork)
-	}
-	if in.testsOutage(p) {
-		all = append(all, in.strikeInOutage)
-	}
-	return all
-}
-
-// testsStart reports whether to inject the fault once more at this step, but into the other instance.
-// That instance restarts, and its start-up code may delete the lock or undo the unfinished work of a
-// driver at the instance that is still running.
-func (in *injection) testsStart(p fault.Point) bool {
-	return in.traits.reconnects && in.fault.Course == fault.Killed && p.InWork()
-}
-
-// ttlOfRestart returns a TTL that lets a lock outlast an instance restart. If the run cannot set
-// the TTL, it returns the configured one.
-func (in *injection) ttlOfRestart() time.Duration {
-	cfg := in.w.cfg
-	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
-		return cfg.TTL
-	}
-	return max(cfg.TTL, restartTTL, 3*in.struck.StartTook)
-}
-
-// strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
-// compete at the restarted instance before the paused driver's lease ends, because its start-up code
-// may have deleted the driver's lock.
-func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
-	u := in.workload.setup
-	in.w.cfg.TTL = in.ttlOfRestart()
-	u.TTL, u.SameAddr, in.usualLease = in.w.cfg.TTL, true, in.cell.LeaseMS
-	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
-		return err
-	}
-	f := in.fault
-	in.fault.Course, in.fault.ContendFor, in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
-	in.struck, in.other = in.other, in.struck
-	defer func() { in.fault, in.struck, in.other = f, in.other, in.struck }()
-	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
-}
-
-// longWork is how long drivers work after a database restart in an additional injection. Connection
-// pools such as HikariCP do not check a connection that was idle for less than 500 ms. With shorter
-// work, the affected driver fails because it uses a dead connection. With longer work, it may write
-// through a new connection although the restart has ended the session with its lock.
-const longWork = time.Second
-
-// testsLongWork reports whether to inject a restart of the database once more at this step, with
-// drivers that work for longWork.
-func (in *injection) testsLongWork(p fault.Point) bool {
-	cfg := in.w.cfg
-	return in.traits.reconnects && in.fault.Severs && in.fault.Hits == 0 && p.InWork() &&
-		cfg.Service.Uses("work_ms") && cfg.Work < longWork && !cfg.Asked.Work
-}
-
-func (in *injection) strikeInLongWork(ctx context.Context, p fault.Point) error {
-	u := in.workload.setup
-	u.Work = longWork
-	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
-		return err
-	}
-	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, worksLong)
-}
-
-// testsOutage reports whether to inject an outage once more at this step. Contenders then compete
-// during the outage, while the affected driver stays stopped. The outage must affect every lock server.
-// Otherwise, a contender could win simply because the paused driver's lease has expired.
-func (in *injection) testsOutage(p fault.Point) bool {
-	needs := in.strategy.Needs
-	allDown := needs == lock.Redis || needs == lock.RedisQuorum && in.fault.Hits == needs
-	return in.traits.reconnects && in.fault.Course == fault.AtOnce && in.fault.Lasts && allDown && p.InWork()
-}
-
-// strikeInOutage stops a driver in its work. Contenders then compete during the outage, and the
-// stopped driver continues before the servers are back.
-func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
-	f := in.fault
-	in.fault.Course, in.fault.ContendFor = fault.InOutage, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
-	defer func() { in.fault = f }()
-	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
-}
-
-// overwritten names a driver that the ledger of the user's service showed during the test, but no
-// longer shows at the end. It returns "" if there is none, or if the service may undo wins.
-func (in *injection) overwritten(e check.Evidence) string {
-	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.NoLedger != nil {
-		return ""
-	}
-	gone, _ := check.CompareAnswers(in.shown, e.Ledger)
-	if len(gone) == 0 {
-		return ""
-	}
-	id := gone[0].Order
-	text := fmt.Sprintf("the ledger first named driver %d for order %s and later ", gone[0].Driver, in.w.fleet.Shape.OrderText(id))
-	i := slices.IndexFunc(e.Ledger, func(g order.Grab) bool { return g.Order == id })
-	if i < 0 {
-		return text + "no driver, so it may not name every driver who won: if the service undoes grabs, add -compensation"
-	}
-	return text + fmt.Sprintf("only driver %d: it may keep only the last winner. Let the service add a row for each winner, and read these rows with -ledger-query", e.Ledger[i].Driver)
-}
-
-// bothOrders reports whether to inject the fault twice at this step, because some checks, such as
-// fencing tokens, refuse only the last writer. The delayed driver writes last the first time, and
-// first the second time.
-func (in *injection) bothOrders(p fault.Point) bool {
-	return in.traits.unknownLock && in.trail.claim != nil && p.InWork() &&
-		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
 // strikeUntilHit injects the fault at the given steps. If the fault misses, it tries a few more

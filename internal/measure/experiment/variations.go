@@ -1,0 +1,106 @@
+package experiment
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/fault"
+)
+
+// extraStrikes returns functions that inject the fault at this step once more, each in a variation.
+func (in *injection) extraStrikes(p fault.Point) (all []func(context.Context, fault.Point) error) {
+	if in.testsStart(p) {
+		all = append(all, in.strikeAtOther)
+	}
+	if in.testsLongWork(p) {
+		all = append(all, in.strikeInLongWork)
+	}
+	if in.testsOutage(p) {
+		all = append(all, in.strikeInOutage)
+	}
+	return all
+}
+
+// testsStart reports whether to inject the fault once more at this step, but into the other instance.
+// That instance restarts, and its start-up code may delete the lock or undo the unfinished work of a
+// driver at the instance that is still running.
+func (in *injection) testsStart(p fault.Point) bool {
+	return in.traits.reconnects && in.fault.Course == fault.Killed && p.InWork()
+}
+
+// ttlOfRestart returns a TTL that lets a lock outlast an instance restart. If the run cannot set
+// the TTL, it returns the configured one.
+func (in *injection) ttlOfRestart() time.Duration {
+	cfg := in.w.cfg
+	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
+		return cfg.TTL
+	}
+	return max(cfg.TTL, restartTTL, 3*in.struck.StartTook)
+}
+
+// strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
+// compete at the restarted instance before the paused driver's lease ends, because its start-up code
+// may have deleted the driver's lock.
+func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
+	u := in.workload.setup
+	in.w.cfg.TTL = in.ttlOfRestart()
+	u.TTL, u.SameAddr, in.usualLease = in.w.cfg.TTL, true, in.cell.LeaseMS
+	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
+		return err
+	}
+	f := in.fault
+	in.fault.Course, in.fault.ContendFor, in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
+	in.struck, in.other = in.other, in.struck
+	defer func() { in.fault, in.struck, in.other = f, in.other, in.struck }()
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+}
+
+// longWork is how long drivers work after a database restart in an additional injection. Connection
+// pools such as HikariCP do not check a connection that was idle for less than 500 ms. With shorter
+// work, the affected driver fails because it uses a dead connection. With longer work, it may write
+// through a new connection although the restart has ended the session with its lock.
+const longWork = time.Second
+
+// testsLongWork reports whether to inject a restart of the database once more at this step, with
+// drivers that work for longWork.
+func (in *injection) testsLongWork(p fault.Point) bool {
+	cfg := in.w.cfg
+	return in.traits.reconnects && in.fault.Severs && in.fault.Hits == 0 && p.InWork() &&
+		cfg.Service.Uses("work_ms") && cfg.Work < longWork && !cfg.Asked.Work
+}
+
+func (in *injection) strikeInLongWork(ctx context.Context, p fault.Point) error {
+	u := in.workload.setup
+	u.Work = longWork
+	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
+		return err
+	}
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, worksLong)
+}
+
+// testsOutage reports whether to inject an outage once more at this step. Contenders then compete
+// during the outage, while the affected driver stays stopped. The outage must affect every lock server.
+// Otherwise, a contender could win simply because the paused driver's lease has expired.
+func (in *injection) testsOutage(p fault.Point) bool {
+	needs := in.strategy.Needs
+	allDown := needs == lock.Redis || needs == lock.RedisQuorum && in.fault.Hits == needs
+	return in.traits.reconnects && in.fault.Course == fault.AtOnce && in.fault.Lasts && allDown && p.InWork()
+}
+
+// strikeInOutage stops a driver in its work. Contenders then compete during the outage, and the
+// stopped driver continues before the servers are back.
+func (in *injection) strikeInOutage(ctx context.Context, p fault.Point) error {
+	f := in.fault
+	in.fault.Course, in.fault.ContendFor = fault.InOutage, min(f.ContendFor, contendInOutage.Seconds()/in.lease().Seconds())
+	defer func() { in.fault = f }()
+	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, inOutage)
+}
+
+// bothOrders reports whether to inject the fault twice at this step, because some checks, such as
+// fencing tokens, refuse only the last writer. The delayed driver writes last the first time, and
+// first the second time.
+func (in *injection) bothOrders(p fault.Point) bool {
+	return in.traits.unknownLock && in.trail.claim != nil && p.InWork() &&
+		in.outlasts() && in.fault.Course == fault.AfterHeal
+}
