@@ -229,6 +229,30 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
+// warmUp sends the load to other orders for the warm-up time, and ignores the responses.
+func (w *worker) warmUp(ctx context.Context, size Load) error {
+	if w.cfg.Warmup == 0 {
+		return nil
+	}
+	first, err := w.orders.Create(ctx, size.Orders, w.cfg.units())
+	if err != nil {
+		return err
+	}
+	size.Shape, size.Asking = w.fleet.Shape, w.fleet.Asking
+	sent := 0
+	for end := time.Now().Add(w.cfg.Warmup); time.Now().Before(end); {
+		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
+		stop := time.AfterFunc(time.Until(end), p.End)
+		err := load.Attack(ctx, p, size, func(*vegeta.Result, time.Time) { sent++ })
+		stop.Stop()
+		if err != nil {
+			return err
+		}
+	}
+	w.progress.say("warm-up: %d requests to orders %s to %s", sent, size.Shape.OrderText(first), size.Shape.OrderText(first+int64(size.Orders)-1))
+	return nil
+}
+
 // answers fills in the figures that can be computed from the service's responses.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
-	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/wait"
 )
@@ -123,29 +121,6 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// awaitGrab waits until an instance answers grabs. If requests for the spare order get no answer, for
-// example because its lock was never released, it continues with a new order and one request at a time.
-func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within time.Duration) error {
-	err := at.AwaitGrab(ctx, in.spare, within/2)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() {
-		return at.AwaitGrab(ctx, in.spare, within/2)
-	}
-	if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
-		return err
-	}
-	rest, cancel := context.WithTimeout(ctx, within/2)
-	defer cancel()
-	_ = until(rest, within/2, func() (bool, error) {
-		_, err = at.Grab(rest, in.spare, 0)
-		return err == nil, nil
-	})
-	return err
 }
 
 // contendFor returns how long contenders compete while the fault lasts. If bothOrders asks for two

@@ -71,25 +71,6 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// noteTTL returns a note about the TTLs that the program chooses for the user's service, or "" if
-// it chooses none. Without the note, users may not notice that code behind a longer timeout was
-// never tested.
-func (cfg Config) noteTTL() string {
-	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
-		return ""
-	}
-	var longest time.Duration
-	for _, name := range cfg.Faults {
-		if f, err := fault.Find(name); err == nil { // there is no entry for NoFault
-			longest = max(longest, cfg.subject().ttlUnder(f))
-		}
-	}
-	if longest == 0 {
-		return ""
-	}
-	return fmt.Sprintf("under faults, locks get a TTL of at most %v: if the service has a longer timeout, set -ttl above it", longest)
-}
-
 // withSettingsFor returns a copy of the worker with the settings that the fault needs, but keeps
 // the settings that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {

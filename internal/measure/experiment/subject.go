@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -141,6 +142,29 @@ func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances ..
 		}
 	}
 	return nil
+}
+
+// awaitGrab waits until an instance answers grabs. If requests for the spare order get no answer, for
+// example because its lock was never released, it continues with a new order and one request at a time.
+func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within time.Duration) error {
+	err := at.AwaitGrab(ctx, in.spare, within/2)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return at.AwaitGrab(ctx, in.spare, within/2)
+	}
+	if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
+		return err
+	}
+	rest, cancel := context.WithTimeout(ctx, within/2)
+	defer cancel()
+	_ = until(rest, within/2, func() (bool, error) {
+		_, err = at.Grab(rest, in.spare, 0)
+		return err == nil, nil
+	})
+	return err
 }
 
 // startedService is a service that the run starts behind proxies.

@@ -20,8 +20,6 @@ import (
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
-
-	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
 func (runningTargets) open(ctx context.Context, w *worker, _ int) (err error) {
@@ -171,30 +169,6 @@ func (au *auditor) lookFirst(ctx context.Context, first int64, count int) error 
 		err = fmt.Errorf("the ledger has %s for orders %s to %s before the load, "+remedy, check.Plural(len(rows), "row", "rows"), au.fleet.Shape.OrderText(first), au.fleet.Shape.OrderText(first+int64(count)-1))
 	}
 	return err
-}
-
-// warmUp sends the load to other orders for the warm-up time, and ignores the responses.
-func (w *worker) warmUp(ctx context.Context, size Load) error {
-	if w.cfg.Warmup == 0 {
-		return nil
-	}
-	first, err := w.orders.Create(ctx, size.Orders, w.cfg.units())
-	if err != nil {
-		return err
-	}
-	size.Shape, size.Asking = w.fleet.Shape, w.fleet.Asking
-	sent := 0
-	for end := time.Now().Add(w.cfg.Warmup); time.Now().Before(end); {
-		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
-		stop := time.AfterFunc(time.Until(end), p.End)
-		err := load.Attack(ctx, p, size, func(*vegeta.Result, time.Time) { sent++ })
-		stop.Stop()
-		if err != nil {
-			return err
-		}
-	}
-	w.progress.say("warm-up: %d requests to orders %s to %s", sent, size.Shape.OrderText(first), size.Shape.OrderText(first+int64(size.Orders)-1))
-	return nil
 }
 
 // notOpen returns a message if no driver could win the first order of the user's service.

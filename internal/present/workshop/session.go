@@ -82,10 +82,8 @@ func (s *Session) text(e Exercise, rest string) string {
 
 // List prints the exercises, the score, and which exercise is next.
 func (s *Session) List() {
-	head := []string{""}
-	for _, name := range []string{"exercise", "minutes", "points", "state"} {
-		head = append(head, s.Texts.Say("ui."+name, nil))
-	}
+	names := []string{"exercise", "minutes", "points", "state"}
+	head := append([]string{""}, catalog.Map(names, func(name string) string { return s.Texts.Say("ui."+name, nil) })...)
 	o, rows, widest := s.Overview(), [][]string{head}, Width(head[1])
 	for _, l := range o.Exercises {
 		rows = append(rows, []string{strconv.Itoa(l.Number), l.Title, strconv.Itoa(l.Minutes), fmt.Sprintf("%d/%d", l.Points, l.Of), s.Texts.Say("ui."+l.State, nil)})
