@@ -3,6 +3,7 @@ package experiment
 import (
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,70 @@ func TestTakeBacks(t *testing.T) {
 		b.failed = errors.New("no answer")
 		if _, err := b.settle(&Cell{}, a, last); err == nil {
 			t.Errorf("%s: no error although the ledger cannot be read", tt.name)
+		}
+	}
+}
+
+// TestTakeBacksByDefinition reads random ledgers of three orders, each of which may have too many rows
+// several times. An order counts as undone in time only if each of its surplus periods was short, and
+// the longest of them is reported.
+func TestTakeBacksByDefinition(t *testing.T) {
+	const orders, within, takes = 3, 500 * time.Millisecond, 10 * time.Millisecond
+	type period struct{ shortest, longest time.Duration } // the bounds that the readings leave
+	began := time.Unix(1000, 0)
+	r := rand.New(rand.NewPCG(10, 2))
+	for n := range 3000 {
+		b := &takeBacks{
+			within: within, interval: 50 * time.Millisecond, units: 1, clean: began,
+			seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{}, stop: func() {},
+		}
+		var asked []time.Duration
+		var rows [orders][]int // the number of rows at each reading
+		var last []order.Grab
+		for at := time.Duration(0); len(asked) < 8; at += takes + time.Duration(1+r.IntN(300))*time.Millisecond {
+			asked, last = append(asked, at), nil
+			for id := range orders {
+				drivers := 1 // the first reading comes before the load, so it finds no surplus row
+				if len(asked) > 1 {
+					drivers += r.IntN(2)
+				}
+				rows[id] = append(rows[id], drivers)
+				for driver := range drivers {
+					last = append(last, order.Grab{Order: int64(id), Driver: int64(driver)})
+				}
+			}
+			b.note(began.Add(at), began.Add(at+takes), last)
+		}
+		wantRows, compensated, undecided, longest := len(last), 0, false, time.Duration(0)
+		for id := range orders {
+			var worst period
+			periods := 0
+			for i := 1; i < len(asked); i++ {
+				first := i
+				for i < len(asked) && rows[id][i] > 1 {
+					i++
+				}
+				if i == first || i == len(asked) {
+					continue
+				}
+				periods++
+				worst.shortest = max(worst.shortest, asked[i-1]-(asked[first]+takes))
+				worst.longest = max(worst.longest, asked[i]+takes-asked[first-1])
+			}
+			switch {
+			case periods == 0:
+			case worst.shortest > within:
+				wantRows += 2 - rows[id][len(asked)-1] // the row of the second driver counts, even if it is gone
+			default:
+				compensated, longest = compensated+1, max(longest, worst.longest)
+				undecided = undecided || worst.longest > within
+			}
+		}
+		c := &Cell{}
+		got, err := b.settle(c, &accounting{shape: target.Own}, last)
+		if len(got) != wantRows || (err != nil) != undecided || value(c.CompensatedOrders) != compensated || value(c.LongestCompensationMS) != millis(longest) {
+			t.Fatalf("case %d, readings at %v with %v rows: %d rows, %d orders undone, the longest after %v ms, %v; want %d rows, %d orders, %v, undecided: %v",
+				n, asked, rows, len(got), value(c.CompensatedOrders), value(c.LongestCompensationMS), err, wantRows, compensated, longest, undecided)
 		}
 	}
 }
