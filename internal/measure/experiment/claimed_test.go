@@ -1,0 +1,73 @@
+package experiment
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/order"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+)
+
+// A slowLedger is a ledger whose reads take a while. A read shows the rows that exist in the middle.
+type slowLedger struct {
+	takes   time.Duration
+	written map[int64]time.Time // by driver
+}
+
+func (l slowLedger) Create(context.Context, int, int) (int64, error) { panic("not used") }
+
+func (l slowLedger) Ledger(_ context.Context, first int64, _ int) (rows []order.Grab, _ error) {
+	time.Sleep(l.takes / 2)
+	for driver, at := range l.written {
+		if !at.After(time.Now()) {
+			rows = append(rows, order.Grab{Order: first, Driver: driver})
+		}
+	}
+	time.Sleep(l.takes / 2)
+	slices.SortFunc(rows, func(a, b order.Grab) int { return int(a.Driver - b.Driver) })
+	return rows, nil
+}
+
+// TestOpenUntilIsCertain lets the affected driver and a contender write at every moment around a slow
+// read of the ledger. What the test notes about the writes must be true: the affected driver had not
+// written by openUntil, it had written before its lease ended if endedInTime is set, and the
+// contender had passed if othersPassed is set.
+func TestOpenUntilIsCertain(t *testing.T) {
+	const takes, reads, lease = 100 * time.Millisecond, 5, 340 * time.Millisecond
+	for affected := 5 * time.Millisecond; affected < reads*takes+takes; affected += 10 * time.Millisecond {
+		for _, contender := range []time.Duration{5 * time.Millisecond, 265 * time.Millisecond, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				ledger := slowLedger{takes, map[int64]time.Time{1: began.Add(affected), 2: began.Add(contender)}}
+				in := &injection{
+					traits: traits{liveLedger: true}, cell: &Cell{}, responses: newResponses(),
+					w: &worker{cfg: Config{TTL: lease}, fleet: &fleet.Fleet{Ours: true}, orders: ledger, ledger: true},
+				}
+				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2}}, heldSince: began}
+				s := &strike{in: in, contests: []*contest{c}}
+				for range reads {
+					before := time.Now()
+					claimed := s.claimed(t.Context())
+					s.noteEarly(claimed)
+					wrote := ledger.written[1]
+					if claimed(c.affected) && wrote.After(time.Now()) || !claimed(c.affected) && wrote.Before(before) {
+						t.Errorf("written after %v: the read from %v on says %v", affected, before.Sub(began), claimed(c.affected))
+					}
+					if c.openUntil.After(wrote) || wrote.After(time.Now()) && c.openUntil.Before(before) {
+						t.Errorf("written after %v: not written until %v, by the read from %v on", affected, c.openUntil.Sub(began), before.Sub(began))
+					}
+					if c.endedInTime && affected >= lease || c.othersPassed && ledger.written[2].After(time.Now()) {
+						t.Errorf("written after %v and %v: in time %v, others passed %v", affected, contender, c.endedInTime, c.othersPassed)
+					}
+				}
+				if wantEarly := affected < 2*takes; wantEarly && !c.endedInTime || c.othersPassed != (contender < time.Hour) {
+					t.Errorf("written after %v and %v: in time %v, others passed %v", affected, contender, c.endedInTime, c.othersPassed)
+				}
+			})
+		}
+	}
+}
