@@ -89,7 +89,7 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 		default:
 			high, again = rate, false
 		}
-		if rate = nextRate(low, high); rate < 1 {
+		if rate = nextRate(low, high); rate < 1 || rate == low || rate == high { // no whole rate is left between the two
 			break
 		}
 	}

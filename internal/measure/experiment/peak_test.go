@@ -1,10 +1,15 @@
 package experiment
 
 import (
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"grablab/internal/grab"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 )
 
@@ -92,4 +97,47 @@ func TestPeak(t *testing.T) {
 		t.Logf("%s: %.0f/s, limited by %q: %s", c.Strategy, c.Peak.HeldRPS, c.Peak.LimitedBy, c.Peak.LimitReason)
 	}
 	t.Logf("%s: %.0f/s, limited by %q: %s", run.Bare.Endpoint, run.Bare.HeldRPS, run.Bare.LimitedBy, run.Bare.LimitReason)
+}
+
+// TestEachFailureIsRetried searches for the highest rate of machines that fail at random, at any of their
+// rates. Every failed attempt must be retried once, whatever came before it. Only a second failure
+// counts.
+func TestEachFailureIsRetried(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 10))
+			capacity := math.Exp(r.Float64() * 10)
+			w := &worker{progress: &workerProgress{progress: newProgress(Config{})}}
+			w.cfg.Budget, w.cfg.Drivers, w.cfg.Peak.P99 = time.Hour, 1, time.Second
+			p := w.search(t.Context(), func(size Load) Cell {
+				time.Sleep(time.Second)
+				c := Cell{Latency: &load.Latency{}, LatencySent: &load.Latency{}, LoadHeld: new(true), Outcomes: map[grab.Outcome]int{}}
+				if size.Rate > capacity || r.IntN(4) == 0 {
+					c.Outcomes[grab.Failed] = 1
+				}
+				return c
+			})
+			held, failed := 0.0, math.Inf(1)
+			for i := 0; i < len(p.Steps); i++ {
+				rate, times := p.Steps[i].RPS, 1
+				if !p.Steps[i].Held && i+1 < len(p.Steps) && p.Steps[i+1].RPS == rate {
+					i, times = i+1, 2
+				}
+				switch {
+				case rate <= held || rate >= failed:
+					t.Fatalf("seed %d: %v is tried between %v and %v: %v", seed, rate, held, failed, p.Steps)
+				case p.Steps[i].Held:
+					held = rate
+				case times == 1:
+					t.Fatalf("seed %d: the failure at %v is not retried: %v", seed, rate, p.Steps)
+				default:
+					failed = rate
+				}
+			}
+			exact := failed <= peakFine*held || failed-held < 1.2 // rates are whole numbers
+			if p.HeldRPS != held || held > capacity || held > 0 && !exact {
+				t.Fatalf("seed %d: %v for a capacity of %v: %v", seed, p.HeldRPS, capacity, p.Steps)
+			}
+		})
+	}
 }
