@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"grablab/internal/testbed/fleet"
+)
+
+// TestByHandAfterFailures lets the requests to each instance fail in turn: to its control API, and to its
+// orders. Whatever has failed, each driver must be able to grab as soon as the instances work again.
+func TestByHandAfterFailures(t *testing.T) {
+	var refuses atomic.Value // the request that fails: a method of the control API, or "grab"
+	refuses.Store("")
+	errDown := errors.New("the instance does not answer")
+	var served atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if refuses.Load() == "grab" {
+			panic(http.ErrAbortHandler)
+		}
+		served.Add(1)
+		_, _ = w.Write([]byte(`{"outcome":"taken"}`))
+	}))
+	defer server.Close()
+	l := &Lab{state: newState(), fleet: &fleet.Fleet{}, hand: 7}
+	for range handDrivers {
+		l.fleet.Instances = append(l.fleet.Instances, &fleet.Instance{URL: server.URL, Client: func(_ context.Context, method, _ string, _, _ any) error {
+			if method == refuses.Load() {
+				return errDown
+			}
+			return nil
+		}})
+	}
+	l.state.openByHand(l.hand)
+	for _, who := range []string{"a", "b"} {
+		for _, failing := range []string{http.MethodPut, http.MethodDelete, "grab"} {
+			refuses.Store(failing)
+			for _, do := range []string{"write", "grab", "write"} {
+				_ = l.ByHand(t.Context(), Hand{Do: do, Who: who})
+				l.inHand.Wait()
+			}
+			if got := l.state.status.Drivers[who]; failing == "grab" && !strings.HasPrefix(got, "no answer: ") || failing == http.MethodPut && got != errDown.Error() {
+				t.Errorf("%s failed for driver %s, and the page shows %q", failing, who, got)
+			}
+			refuses.Store("")
+			served.Store(0)
+			err := l.ByHand(t.Context(), Hand{Do: "grab", Who: who})
+			l.inHand.Wait()
+			if got := l.state.status.Drivers[who]; err != nil || served.Load() != 1 || got != "taken" {
+				t.Errorf("the next grab of driver %s: %v, sent %d times, and the page shows %q", who, err, served.Load(), got)
+			}
+		}
+	}
+}
