@@ -195,10 +195,10 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 			return
 		}
 		t.answers++
-		switch {
-		case outcomeOf(r) == string(grab.Grabbed):
+		switch sold := outcomeOf(r) == string(grab.Grabbed); { // responses may be recorded in another order than they came
+		case sold && end.After(t.sold):
 			t.sold = end
-		case isRefusal(r):
+		case !sold && isRefusal(r) && end.After(t.refused):
 			t.refused = end
 		}
 	})

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -179,6 +180,41 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 	if h.orders.settle(answered); h.orders.tiles[0].State != Undersold || h.orders.tiles[1].State != Open {
 		t.Errorf("they are %s and %s", h.orders.tiles[0].State, h.orders.tiles[1].State)
 	}
+}
+
+// TestAnswersInAnyOrder records the answers of an order in every order. It is undersold if a driver was
+// refused after the last sale, whichever answer is recorded last.
+func TestAnswersInAnyOrder(t *testing.T) {
+	type answer struct {
+		at   int // in ms
+		code uint16
+	}
+	const sale, refusal = http.StatusOK, http.StatusConflict
+	var record func(done, rest []answer, want State)
+	record = func(done, rest []answer, want State) {
+		for i := range rest {
+			others := slices.Delete(slices.Clone(rest), i, i+1)
+			record(append(slices.Clone(done), rest[i]), others, want)
+		}
+		if len(rest) > 0 {
+			return
+		}
+		o := newOrders()
+		o.begin(Settings{Strategy: "redis-stock", Units: 3})
+		o.open(7, 1)
+		for driver, a := range done {
+			outcome := map[uint16]string{sale: "grabbed", refusal: "taken"}[a.code]
+			r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", driver+1), Timestamp: time.UnixMilli(int64(a.at)), Code: a.code, Body: fmt.Appendf(nil, `{"outcome":%q}`, outcome)}
+			o.answer(r, r.Timestamp)
+		}
+		if o.settle([]int64{7}); o.tiles[0].State != want {
+			t.Errorf("%v: the order is %s, want %s", done, o.tiles[0].State, want)
+		}
+	}
+	record(nil, []answer{{10, sale}, {20, refusal}, {30, sale}, {15, refusal}}, Open)
+	record(nil, []answer{{10, sale}, {20, refusal}, {5, sale}, {15, refusal}}, Undersold)
+	record(nil, []answer{{10, sale}, {9, refusal}, {5, sale}}, Open)
+	record(nil, []answer{{10, refusal}, {20, refusal}}, Undersold)
 }
 
 // Of an order with more events than are kept it is said how many are not drawn, and nothing
