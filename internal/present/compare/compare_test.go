@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"math"
 	"os"
@@ -122,6 +123,11 @@ func TestJudge(t *testing.T) {
 		"a higher one faster":    {old: around(10, 6), new: around(12, 6), more: true, want: Faster},
 		"the same":               {old: around(10, 6), new: around(10, 6), want: Same},
 		"the same, once":         {old: around(10, 1), new: around(10, 1), want: Same},
+		"from zero":              {old: around(0, 6), new: around(10, 6), want: Slower},
+		"a rate from zero":       {old: around(0, 6), new: around(10, 6), more: true, want: Faster},
+		"to zero":                {old: around(10, 6), new: around(0, 6), want: Faster},
+		"zero twice":             {old: around(0, 6), new: around(0, 7), want: NotShown},
+		"from zero, once":        {old: around(0, 1), new: around(10, 1), want: NotKnown, why: "each result needs 4"},
 		"too little to matter":   {old: around(10, 6), new: around(10.07, 6), want: Same},
 		"nothing shown":          {old: mixed, new: []float64{2.5, 8.5, 1.5, 7.5, 3.5, 6.5}, want: NotShown},
 		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few, because with 1 costs each result needs 4"},
@@ -139,7 +145,10 @@ func TestJudge(t *testing.T) {
 		if x.Answer != tt.want || !strings.Contains(x.Why, tt.why) || (tt.why == "") != (x.Why == "") {
 			t.Errorf("%s: %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
 		}
-		if compared := len(tt.old) > 0 && len(tt.new) > 0; compared != (x.Change != nil) || compared && math.Abs(*x.Change-medianOf(tt.new)/medianOf(tt.old)) > 1e-9 {
+		if _, err := json.Marshal(c); err != nil {
+			t.Errorf("%s: it cannot be written as JSON: %v", name, err)
+		}
+		if compared := len(tt.old) > 0 && len(tt.new) > 0 && medianOf(tt.old) != 0; compared != (x.Change != nil) || compared && math.Abs(*x.Change-medianOf(tt.new)/medianOf(tt.old)) > 1e-9 {
 			t.Errorf("%s: the change is %v", name, optional(x.Change))
 		}
 		if c.Alpha != 0.05 {
