@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/grab"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/shard"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
@@ -253,6 +255,70 @@ func TestLostShard(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		if code := exitOf(t.Context(), append([]string{"merge"}, strings.Fields(args)...), &stdout, &stderr); code != int(exitUsage) || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: exit %d, %s; want %s", args, code, &stderr, want)
+		}
+	}
+}
+
+// TestMergeNeedsShardsOfOneRun merges two shards that differ in one respect, in both orders. Only shards of
+// the same run with different numbers may be merged.
+func TestMergeNeedsShardsOfOneRun(t *testing.T) {
+	type part struct {
+		args   []string
+		commit string
+	}
+	commit := experiment.NewEnvironment("").Commit
+	first := part{[]string{"-targets=http://h:1", "-shard=0/2", "-seed=5", "-orders=8"}, commit}
+	for _, tt := range []struct {
+		name   string
+		second part
+		wrong  string // "" if they can be merged
+	}{
+		{"the other shard", part{[]string{"-targets=http://h:1", "-shard=1/2", "-seed=5", "-orders=8"}, commit}, ""},
+		{"the same shard", first, "shard 0 is also in"},
+		{"another number of shards", part{[]string{"-targets=http://h:1", "-shard=1/3", "-seed=5", "-orders=8"}, commit}, "this shard's flags differ from those of"},
+		{"another value", part{[]string{"-targets=http://h:1", "-shard=1/2", "-seed=6", "-orders=8"}, commit}, "this shard's flags differ from those of"},
+		{"one flag more", part{[]string{"-targets=http://h:1", "-shard=1/2", "-seed=5", "-orders=8", "-drivers=3"}, commit}, "this shard's flags differ from those of"},
+		{"another program", part{[]string{"-targets=http://h:1", "-shard=1/2", "-seed=5", "-orders=8"}, "1234567"}, "loadgen commit 1234567 ran this shard"},
+		{"a whole run", part{[]string{"-targets=http://h:1", "-seed=5", "-orders=8"}, commit}, "this folder is not the result of a shard"},
+	} {
+		for _, swapped := range []bool{false, true} {
+			parts := []part{first, tt.second}
+			if swapped {
+				slices.Reverse(parts)
+			}
+			args := []string{"-db", "x"}
+			for _, p := range parts {
+				dir := t.TempDir()
+				run := &experiment.Run{
+					Schema: experiment.Schema, ID: "x", Complete: true, Environment: experiment.Environment{Commit: p.commit},
+					Config: experiment.RunConfig{Scenario: "rush", Args: p.args}, Cells: []experiment.Cell{{Strategy: "foreign", Fault: catalog.NoFault, Verdict: catalog.Unknown, Shard: &shard.Record{}}},
+				}
+				for _, arg := range p.args {
+					if text, ok := strings.CutPrefix(arg, "-shard="); ok {
+						share, err := shard.Parse(text)
+						if err != nil {
+							t.Fatal(err)
+						}
+						run.Cells[0].Shard.Index, run.Cells[0].Shard.Count = share.Index, share.Count
+					}
+				}
+				var text bytes.Buffer
+				if err := errors.Join(report.JSON(&text, run), os.WriteFile(filepath.Join(dir, report.File), text.Bytes(), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, dir)
+			}
+			line, err := flags.Parse(defaults("rush").flagsOfMerge(), args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := mergeFolders(line)
+			if (err != nil) != (tt.wrong != "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+				t.Errorf("%s, swapped %v: %v; want %q", tt.name, swapped, err, tt.wrong)
+			}
+			if err == nil && (len(s.Merge.Parts) != 2 || len(s.Merge.Lost) > 0 || s.Orders != 8 || s.Seed != 5) {
+				t.Errorf("%s, swapped %v: %+v, %d orders, seed %d", tt.name, swapped, s.Merge, s.Orders, s.Seed)
+			}
 		}
 	}
 }
