@@ -193,11 +193,11 @@ func (m *holdsModel) compare(holds *control.Holds) string {
 // must have the state, the number and the result that the model gives it.
 func TestHoldsAgreeWithTheModel(t *testing.T) {
 	points := []control.Point{
-		{}, {Phase: tap.Claim, N: 1}, {Phase: tap.Claim, N: 2}, {Phase: tap.Claim, N: 3}, {Phase: tap.Read, N: 1},
+		{}, {}, {}, {Phase: tap.Claim, N: 1}, {Phase: tap.Claim, N: 2}, {Phase: tap.Claim, N: 3}, {Phase: tap.Read, N: 1},
 		{Phase: tap.Claim, N: 1, After: true}, {Phase: tap.Claim, N: 2, After: true}, {Phase: tap.Read, N: 1, After: true},
 	}
-	names := []string{"a", "b"}
-	outcomes := []control.Outcome{"", "", "", control.Delivered, control.Refused}
+	names := []string{"a", "b", "c"}
+	outcomes := []control.Outcome{"", "", control.Delivered, control.Refused}
 	releases := []control.Outcome{control.Delivered, control.ReplyLost, control.ReplyDelayed, control.Refused, control.ReplyDelivered}
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
