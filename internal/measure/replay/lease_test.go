@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -264,6 +265,54 @@ func TestClockOfAServer(t *testing.T) {
 				if a.leases.expired != 20 {
 					t.Errorf("leases may end until %d, want the time of the jump", a.leases.expired)
 				}
+			}
+		}
+	}
+}
+
+// TestClocksAddUp moves the clocks of two instances and of two servers several times, forward and back.
+// Each step counts from where the steps before it have left the clock.
+func TestClocksAddUp(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 2))
+	for range 200 {
+		a := withoutServers(2)
+		a.ahead, a.clock = map[int]time.Duration{}, func() time.Duration { return 20 }
+		var shown, want [2]time.Duration // how far the clock of each instance is ahead
+		for n, in := range a.fleet.Instances {
+			in.Client = func(_ context.Context, _, _ string, body, _ any) error {
+				text, err := json.Marshal(body)
+				var to struct {
+					MS float64 `json:"ahead_ms"`
+				}
+				if err == nil {
+					err = json.Unmarshal(text, &to)
+				}
+				shown[n] = time.Duration(to.MS * float64(time.Millisecond))
+				return err
+			}
+		}
+		left := map[string]time.Duration{"node-1": time.Second, "node-2": 2 * time.Second} // of the lease of actor A
+		for server, d := range left {
+			a.leases.grants = append(a.leases.grants, grant{actor: a.actors[0], server: server, at: 1, until: 20 + d})
+		}
+		for range 6 {
+			by := time.Duration(r.IntN(200)-100) * time.Millisecond
+			n := r.IntN(2)
+			if r.IntN(2) == 0 {
+				want[n] += by
+				if _, err := a.setClock(t.Context(), move{Step: schedule.Step{Instance: n + 1, Duration: by}}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				server := fmt.Sprint("node-", n+1)
+				left[server] -= by
+				a.leases.moveExpiries(server, by, 20)
+			}
+			if shown != want {
+				t.Fatalf("the instances are told %v, want %v", shown, want)
+			}
+			if got, least := a.leases.left(a.actors[0], 20), min(left["node-1"], left["node-2"]); got != least {
+				t.Fatalf("%v left on both servers, want %v", got, least)
 			}
 		}
 	}
