@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/history"
+	"grablab/internal/service/control"
+	"grablab/internal/testbed/wire"
+)
+
+// TestAwaitQuietByDefinition lets two instances send statements of random length at random times.
+// AwaitQuiet must return true at its first look at which no statement has been running at any instance
+// for as long as it was told, and false if there is no such look in time.
+func TestAwaitQuietByDefinition(t *testing.T) {
+	const long, within = 300 * time.Millisecond, 3 * time.Second
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	results := map[bool]int{}
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 10))
+			f := &Fleet{service: &Service{}}
+			for range 2 {
+				f.Instances = append(f.Instances, &Instance{wires: &wires{
+					database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard),
+				}})
+			}
+			began := time.Now()
+			type statement struct{ from, to time.Duration }
+			var all []statement
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			for range 1 + r.IntN(24) {
+				s := statement{from: ms(1 + 2*r.IntN(2000))} // at odd times, because AwaitQuiet looks at even times
+				s.to = s.from + ms(2*(1+r.IntN(100)))
+				if r.IntN(4) == 0 {
+					s.to += 2 * long
+				}
+				all = append(all, s)
+				w := f.Instances[r.IntN(2)].wires
+				sending.Go(func() {
+					time.Sleep(s.from)
+					_ = w.tap(t.Context(), wire.Event{Server: "db", Text: "UPDATE orders"}, func(context.Context) error {
+						time.Sleep(s.to - s.from)
+						return nil
+					})
+				})
+			}
+			start := ms(2 * r.IntN(1000))
+			want, wantAt := false, start
+			for ; ; wantAt += long / 10 {
+				want = true
+				for _, s := range all {
+					want = want && (s.from > wantAt || s.to <= wantAt-long)
+				}
+				if want || wantAt-start >= within {
+					break
+				}
+			}
+			results[want]++
+			time.Sleep(start)
+			quiet := f.AwaitQuiet(t.Context(), long, within)
+			if at := time.Since(began); quiet != want || at != wantAt {
+				t.Errorf("seed %d: statements %v: from %v on, %v at %v; want %v at %v", seed, all, start, quiet, at, want, wantAt)
+			}
+		})
+	}
+	if results[true] < 20 || results[false] < 20 {
+		t.Errorf("results %v; want enough of each", results)
+	}
+}
