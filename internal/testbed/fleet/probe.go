@@ -93,6 +93,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 			driver += step
 			continue
 		}
+		unanswered = 0
 		over := !time.Now().Before(deadline)
 		switch {
 		case outcome == grab.Grabbed, outcome == grab.Taken && (over || !reserved):

@@ -216,6 +216,32 @@ func TestSilentOrders(t *testing.T) {
 	}
 }
 
+// TestOneSilentInstance gives each of two instances every kind of answer, with short and long leases. An
+// order without an answer from any instance is silent. If one instance answers, its answer counts,
+// however often the other one is silent.
+func TestOneSilentInstance(t *testing.T) {
+	const silent, busy, taken, grabbed = 0, http.StatusLocked, http.StatusConflict, http.StatusOK
+	kinds := []int{silent, busy, taken, grabbed}
+	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 30 * time.Second, 2 * time.Minute} {
+		for _, a := range kinds {
+			for _, b := range kinds {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet("")
+					f.client.Transport = byHandler(func(r *http.Request) int { return map[string]int{"a": a, "b": b}[r.URL.Host] })
+					f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
+					stuck, err := f.StuckOrders(t.Context(), 7, 1, lease, nil, func(int64, int64, grab.Outcome) {})
+					answers := []int{a, b}
+					wantSilent := a == silent && b == silent
+					wantStuck := !wantSilent && !slices.Contains(answers, taken) && !slices.Contains(answers, grabbed)
+					if errors.Is(err, errSilent) != wantSilent || (err != nil) != wantSilent || len(stuck) > 0 != wantStuck {
+						t.Errorf("lease %v, answers %v: stuck are %v, %v; want it stuck: %v, silent: %v", lease, answers, stuck, err, wantStuck, wantSilent)
+					}
+				})
+			}
+		}
+	}
+}
+
 // An error names the timeout only if it caused the error.
 func TestNoResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
