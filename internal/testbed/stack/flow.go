@@ -96,6 +96,7 @@ const backlog = 1024
 // both connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
+	var ended time.Time // when from ended; set before chunks is closed
 	go func() {
 		defer close(chunks)
 		buf := make([]byte, 32<<10)
@@ -105,6 +106,7 @@ func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []b
 				chunks <- chunk{bytes.Clone(buf[:n]), time.Now()}
 			}
 			if err != nil {
+				ended = time.Now()
 				return
 			}
 		}
@@ -123,6 +125,6 @@ func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []b
 			_ = from.Close() // this also ends the reads
 		}
 	}
-	f.pass(ctx, time.Now())
+	f.pass(ctx, ended)
 	_ = to.Close()
 }
