@@ -190,3 +190,58 @@ func TestPostgresUnreadable(t *testing.T) {
 		t.Error("the client has got TLS")
 	}
 }
+
+// TestPostgresSkipsRequests lets each request of a pipeline fail in turn. The server skips the requests
+// after it, and their taps must learn that. The next request must get its own reply.
+func TestPostgresSkipsRequests(t *testing.T) {
+	p, _, through, straight := postgresProxy(t)
+	direct := postgresConn(t, straight)
+	postgresExec(t, direct, "DROP TABLE IF EXISTS skipped", "CREATE TABLE skipped (id INT PRIMARY KEY)")
+	conn := postgresConn(t, through)
+	for requests := 1; requests <= 4; requests++ {
+		for fails := range requests + 1 { // with requests, none of them fails
+			postgresExec(t, direct, "DELETE FROM skipped", "INSERT INTO skipped VALUES (0)")
+			var rec recorder
+			p.Use(rec.tap)
+			pipe := conn.PgConn().StartPipeline(t.Context())
+			for n := range requests {
+				id := n + 1
+				if n == fails {
+					id = 0 // it exists already
+				}
+				pipe.SendQueryParams("INSERT INTO skipped VALUES ($1)", [][]byte{fmt.Append(nil, id)}, nil, nil, nil)
+				pipe.SendFlushRequest()
+			}
+			if err := pipe.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if err := pipe.Close(); isTaken(err) != (fails < requests) {
+				t.Errorf("request %d of %d fails: %v", fails+1, requests, err)
+			}
+			g := rec.hold("DELETE skipped", newGate(true))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = conn.Exec(t.Context(), "DELETE FROM skipped")
+			}()
+			await(t, fmt.Sprintf("the reply to the request after a pipeline of %d in which request %d fails", requests, fails+1), g.held)
+			var left int
+			if err := direct.QueryRow(t.Context(), "SELECT COUNT(*) FROM skipped").Scan(&left); err != nil || left != 0 {
+				t.Errorf("after its reply, the DELETE has left %d rows, %v", left, err)
+			}
+			close(g.let)
+			<-done
+			var want []string
+			if fails < requests {
+				want = append([]string{"INSERT skipped: 23505"}, slices.Repeat([]string{"INSERT skipped: " + wire.ErrGone.Error()}, requests-fails-1)...)
+			}
+			eventually(t, func() bool {
+				failed := rec.failed()
+				slices.Sort(failed)
+				return slices.EqualFunc(failed, want, strings.HasPrefix)
+			}, func() string {
+				return fmt.Sprintf("request %d of %d fails: the taps get %q, want %q", fails+1, requests, rec.failed(), want)
+			})
+		}
+	}
+}

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -271,6 +272,71 @@ func eventually(t *testing.T, holds func() bool, details func() string) {
 	for end := time.Now().Add(5 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(details())
+		}
+	}
+}
+
+// TestClientGoesWhileItsRequestIsHeld closes or resets the client's connection at several times after
+// its request was held, or after an earlier request was held and sent. The server must see the end,
+// although the tap never sends the request, and the tap's context must end. A client that stays is
+// served, however long its requests are held.
+func TestClientGoesWhileItsRequestIsHeld(t *testing.T) {
+	for _, after := range []time.Duration{0, 5 * time.Millisecond, 25 * time.Millisecond, 60 * time.Millisecond} {
+		for _, earlier := range []int{0, 2} {
+			for _, reset := range []bool{false, true} {
+				t.Run(fmt.Sprintf("after %v, request %d, reset %v", after, earlier+1, reset), func(t *testing.T) {
+					t.Parallel()
+					l, err := net.Listen("tcp", "127.0.0.1:0")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer l.Close()
+					p, _ := proxyTo(t, "server", l.Addr().String(), wire.RESP)
+					held := make(chan context.Context)
+					p.Use(func(ctx context.Context, e wire.Event, send func(context.Context) error) error {
+						if e.N <= uint64(earlier) {
+							time.Sleep(after)
+							return send(ctx)
+						}
+						held <- ctx
+						<-ctx.Done()
+						return ctx.Err()
+					})
+					client, replies := dial(t, p.Addr())
+					server, err := l.Accept()
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer server.Close()
+					_ = server.SetReadDeadline(time.Now().Add(10 * time.Second))
+					const ping, pong = "PING\r\n", "+PONG\r\n"
+					for range earlier {
+						_, _ = io.WriteString(client, ping)
+						if _, err := io.ReadFull(server, make([]byte, len(ping))); err != nil {
+							t.Fatalf("a request that was held for %v does not arrive: %v", after, err)
+						}
+						_, _ = io.WriteString(server, pong)
+						if line, err := replies.ReadString('\n'); line != pong {
+							t.Fatalf("the reply is %q, %v", line, err)
+						}
+					}
+					_, _ = io.WriteString(client, ping)
+					ctx := <-held
+					time.Sleep(after)
+					if ctx.Err() != nil {
+						t.Error("the tap's context ends before the client goes")
+					}
+					if reset {
+						wire.Reset(client)
+					} else {
+						_ = client.Close()
+					}
+					if n, err := server.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the server gets %d bytes, %v; want the end of the connection", n, err)
+					}
+					await(t, "the end of the tap's context", ctx.Done())
+				})
+			}
 		}
 	}
 }
