@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -100,5 +101,45 @@ func TestWorld(t *testing.T) {
 	}
 	if !w.resume(inst) || !w.gate.anyEnabledLocked() || w.resume(inst) {
 		t.Error("a process resumes once, and its call goes through then")
+	}
+}
+
+// TestStragglingByDefinition lets an actor wait for slow servers several times, for random times. It may
+// wait for its grace each time, and for the pause before its next attempt while it competes. Only one
+// wait that is longer breaks the property, not the sum of several.
+func TestStragglingByDefinition(t *testing.T) {
+	const grace = 50 * time.Millisecond
+	r := rand.New(rand.NewPCG(10, 2))
+	reported := map[bool]int{}
+	for range 3000 {
+		c := &Cluster{}
+		c.Wait, c.Strategy.Promises.Grace = time.Second, grace
+		a, b := &actor{name: "A", begun: true}, &actor{name: "B", begun: r.IntN(2) == 0}
+		a.releasing = r.IntN(2) == 0
+		o := &oracle{cluster: c, world: &world{cluster: c, actors: []*actor{a, b}}, causes: &causes{}}
+		limit := grace
+		if b.begun && !a.releasing {
+			limit += longestPause
+		}
+		want, wait := false, time.Duration(0)
+		for range 12 {
+			passed := time.Duration(r.IntN(3*int(limit/time.Millisecond)/5)) * time.Millisecond
+			var straggling []*actor
+			wait += passed
+			if r.IntN(3) == 0 {
+				wait = 0
+			} else {
+				straggling = []*actor{a}
+			}
+			want = want || wait > limit+time.Millisecond // timers may start a little late
+			o.judgeStraggling(straggling, passed)
+		}
+		reported[want]++
+		if got := len(o.broken) > 0; got != want {
+			t.Fatalf("a wait of more than %v: %v, and the oracle reports %+v", limit, want, o.broken)
+		}
+	}
+	if reported[true] < 300 || reported[false] < 300 {
+		t.Errorf("cases %v; want enough of each", reported)
 	}
 }
