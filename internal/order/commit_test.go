@@ -15,7 +15,8 @@ import (
 	"grablab/internal/order"
 )
 
-// TestLostCommit loses the answer of a COMMIT in every way (F33).
+// TestLostCommit loses the answer of a COMMIT in every way (F33). The claim may find only its own row,
+// and not another driver's row or another order's.
 func TestLostCommit(t *testing.T) {
 	for _, db := range stores {
 		for _, c := range []struct {
@@ -34,12 +35,20 @@ func TestLostCommit(t *testing.T) {
 					lossy := &lossy{}
 					defer lossy.late.Wait()
 					s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
-					id, err := s.Create(t.Context(), 1, 1)
+					id, err := s.Create(t.Context(), 2, 3)
 					if err != nil {
 						t.Fatal(err)
 					}
+					for _, c := range []order.Claim{
+						{Order: id, Driver: 9, Token: "another's", Stock: 3},
+						{Order: id + 1, Driver: 1, Token: "mine", Stock: 3},
+					} {
+						if err := s.Claim(t.Context(), c, guard); err != nil {
+							t.Fatal(err)
+						}
+					}
 					lossy.next.Store(&c.commit)
-					err = s.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "mine"}, guard)
+					err = s.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "mine", Stock: 2}, guard)
 					lossy.down.Store(false)
 
 					if c.want == errUnknown {
@@ -50,11 +59,11 @@ func TestLostCommit(t *testing.T) {
 						t.Errorf("%v, want %v", err, c.want)
 					}
 					grabs, err := s.Ledger(t.Context(), id, 1)
-					if err != nil || (len(grabs) == 1) != c.written {
+					if err != nil || (len(grabs) == 2) != c.written {
 						t.Errorf("ledger: %v, %v", grabs, err)
 					}
 					// No other client is kept waiting by what was lost.
-					if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "next"}, order.Naive); err != nil {
+					if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "next", Stock: 1}, order.Naive); err != nil {
 						t.Error("next claim:", err)
 					}
 				})
