@@ -1,6 +1,7 @@
 package handoff_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,9 @@ type process struct {
 	deaf   atomic.Bool // no connection can be opened
 	trips  atomic.Int64
 
+	subscriptions atomic.Int64 // the number of connections that were used to subscribe
+	silenced      atomic.Int64 // the first that many of them are dead, but stay open
+
 	mu   sync.Mutex
 	next []func(send func() error) error // what happens to the next requests
 }
@@ -69,7 +73,8 @@ func (b *bubble) process(change ...func(*handoff.Options)) *process {
 			if p.down.Load() || p.deaf.Load() {
 				return nil, errDown
 			}
-			return b.node.Dial()
+			conn, err := b.node.Dial()
+			return &subscription{Conn: conn, of: p}, err
 		},
 	})
 	p.client.AddHook(redishook.Hook(p.around))
@@ -84,6 +89,40 @@ func (b *bubble) process(change ...func(*handoff.Options)) *process {
 	p.release(p.acquire(b.Context(), "warm:{up}")) // its scripts are known
 	b.Cleanup(p.end)
 	return p
+}
+
+// silence makes the process's current subscription deaf and mute without closing its connection, as a
+// network does that drops all packets.
+func (p *process) silence() { p.silenced.Store(p.subscriptions.Load()) }
+
+// A subscription is a connection that a process may use to subscribe.
+type subscription struct {
+	net.Conn
+	of  *process
+	nth atomic.Int64 // its number among the process's subscriptions; 0 if it is used for other requests
+}
+
+func (s *subscription) dead() bool {
+	nth := s.nth.Load()
+	return nth > 0 && nth <= s.of.silenced.Load()
+}
+
+func (s *subscription) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("subscribe")) && s.nth.Load() == 0 {
+		s.nth.Store(s.of.subscriptions.Add(1))
+	}
+	if s.dead() {
+		return len(b), nil
+	}
+	return s.Conn.Write(b)
+}
+
+func (s *subscription) Read(b []byte) (int, error) {
+	for {
+		if n, err := s.Conn.Read(b); err != nil || !s.dead() {
+			return n, err
+		}
+	}
 }
 
 // end ends the process as a crash does: it releases nothing.

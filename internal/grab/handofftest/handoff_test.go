@@ -617,6 +617,74 @@ func TestNoSubscription(t *testing.T) {
 	})
 }
 
+// A process replaces a subscription whose connection has died without being closed, each time that
+// this happens. It keeps a subscription that is only quiet.
+func TestQuietSubscription(t *testing.T) {
+	for name, dead := range map[string]bool{"dead": true, "alive": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				p, q := b.process(), b.process()
+				b.release(b.served(q.subscribed(p)))
+				for round := range int64(3) {
+					lease := p.take()
+					waits := q.wait()
+					want := int64(1)
+					if dead {
+						q.silence()
+						want = 2 + round
+					}
+					time.Sleep(time.Minute)
+					if n := q.subscriptions.Load(); n != want {
+						b.Fatalf("round %d: %d subscriptions, want %d", round, n, want)
+					}
+					b.release(lease)
+					b.release(b.served(waits))
+				}
+				b.nothingLeft()
+			})
+		})
+	}
+}
+
+// However many other keys a process uses meanwhile, it renews the leases that it holds, and gets the
+// lease that it waits for.
+func TestManyKeys(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		use := func(key string) { b.release(p.acquire(b.Context(), key)) }
+		var held []*handoff.Lease
+		for i := range 3 {
+			key := fmt.Sprintf("held:{%d}", i)
+			for range i { // it was used before, or not
+				use(key)
+			}
+			held = append(held, p.acquire(b.Context(), key))
+		}
+		q.take()
+		waits := p.wait()
+		for i := range 300 { // more than a process keeps for reuse
+			use(fmt.Sprintf("order:{%d}", 100+i))
+		}
+		time.Sleep(2 * ttl)
+		b.unserved(waits)
+		q.end()
+		began := time.Now()
+		b.release(<-waits)
+		if took := time.Since(began); took > ttl+2*time.Second {
+			b.Errorf("the waiter got the lock %v after its holder had died", took)
+		}
+		for _, lease := range held {
+			if isLost(lease) {
+				b.Errorf("the lease of %s is lost", lease.Key())
+			}
+			if err := lease.Release(b.Context()); err != nil {
+				b.Errorf("release of %s: %v", lease.Key(), err)
+			}
+		}
+		b.nothingLeft()
+	})
+}
+
 // A renewal that hangs delays no other.
 func TestHungRenewal(t *testing.T) {
 	inBubble(t, func(b *bubble) {
