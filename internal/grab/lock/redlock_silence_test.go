@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,23 +87,76 @@ func (q *quorumTrial) within(limit time.Duration, do func()) {
 	}
 }
 
+// silentIf makes nodes not answer requests for theKey while their entry in isSilent is true.
+func silentIf(isSilent *[3]atomic.Bool) func(*lock.Env) {
+	return func(e *lock.Env) {
+		for i, node := range e.Redlock {
+			node.AddHook(redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+				if isSilent[i].Load() && strings.Contains(fmt.Sprint(cmds[0].Args()), theKey) {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return send(ctx)
+			}))
+		}
+	}
+}
+
+// TestEveryAttemptCounts lets the nodes change between answering and silence while two clients of a
+// process wait for a lock that another client has. A client is told that the lock is busy if any
+// attempt of its own found it taken. While the process has only met silence, it says so instead.
+func TestEveryAttemptCounts(t *testing.T) {
+	const phase = 10 * time.Second // longer than an attempt and its cleanup
+	for n := range 8 {
+		var phases []nodeState
+		for i := range 3 {
+			phases = append(phases, [...]nodeState{silent, taken}[n>>i&1])
+		}
+		t.Run(fmt.Sprintf("%c", phases), func(t *testing.T) {
+			simulate(t, func(s *simulation) {
+				var isSilent [3]atomic.Bool
+				a := s.actor("redlock", silentIf(&isSilent), func(e *lock.Env) { e.Wait = time.Hour })
+				for _, node := range s.nodes {
+					s.set(node, "another's")
+				}
+				go func() {
+					for _, p := range phases {
+						for i := range isSilent {
+							isSilent[i].Store(p == silent)
+						}
+						time.Sleep(phase)
+					}
+				}()
+				errs := make(chan error, 1)
+				time.Sleep(time.Millisecond)
+				go func() {
+					_, err := a.Acquire(lock.WaitAtMost(s.Context(), 3*phase-time.Second), theKey)
+					errs <- err
+				}()
+				for i, p := range phases {
+					time.Sleep(phase - 2*time.Second)
+					_, err := a.Acquire(lock.WaitAtMost(s.Context(), time.Millisecond), theKey)
+					if errors.Is(err, lock.ErrBusy) != (p == taken) {
+						s.Errorf("phase %d: a client in the queue of the process: %v", i+1, err)
+					}
+					time.Sleep(2*time.Second - time.Millisecond)
+				}
+				err := <-errs
+				if errors.Is(err, lock.ErrBusy) != slices.Contains(phases, taken) {
+					s.Errorf("the client that made the attempts: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // TestSilentNodesDelayNoPhase checks every combination of nodes that answer yes, answer no, or never
 // answer, in each phase of redlock. A phase waits for a silent node only if the others do not
 // decide, and never longer than the timeout.
 func TestSilentNodesDelayNoPhase(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		var isSilent [3]atomic.Bool
-		a := s.actor("redlock", func(e *lock.Env) {
-			for i, node := range e.Redlock {
-				node.AddHook(redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
-					if isSilent[i].Load() && strings.Contains(fmt.Sprint(cmds[0].Args()), theKey) {
-						<-ctx.Done()
-						return ctx.Err()
-					}
-					return send(ctx)
-				}))
-			}
-		})
+		a := s.actor("redlock", silentIf(&isSilent))
 		for _, phase := range []struct {
 			name string
 			run  func(q *quorumTrial, nodes []nodeState) lock.Lease
