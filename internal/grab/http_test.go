@@ -669,6 +669,48 @@ func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 	}
 }
 
+// sessionless is a store that cannot begin a session, because of err.
+type sessionless struct {
+	*order.Mem
+	err error
+}
+
+func (s sessionless) Begin(context.Context) (order.Tx, error) { return nil, s.err }
+
+// Only a database that says so lacks row locks. One that does not answer, or is out of sessions, may
+// have them, so the strategies that need them are available.
+func TestOnlyUnsupportedMeansMissing(t *testing.T) {
+	for _, err := range []error{
+		order.ErrUnsupported, fmt.Errorf("SQLite: %w", order.ErrUnsupported),
+		order.ErrExhausted, context.DeadlineExceeded, errors.New("connection refused"),
+	} {
+		store := sessionless{new(order.Mem), err}
+		service, failed := grab.New(grab.Config{
+			Orders: store, Strategy: "none",
+			Lock: lock.Env{Orders: store, TTL: time.Minute, Now: time.Now, Token: rand.Text, Rand: mathrand.Float64},
+		})
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		missing := errors.Is(err, order.ErrUnsupported)
+		w := httptest.NewRecorder()
+		newHandler(service, grab.HTTPConfig{}).ServeHTTP(w, request("GET", "/strategies", ""))
+		var views []grab.StrategyView
+		if err := json.Unmarshal(w.Body.Bytes(), &views); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range views {
+			if needs := strings.HasPrefix(v.Name, "mysql-get") || v.Name == "mysql-forupdate"; needs && v.Available == missing {
+				t.Errorf("%v: %s is available: %v, missing %q", err, v.Name, v.Available, v.Missing)
+			}
+		}
+		failed = service.Switch("mysql-getlock")
+		if says := failed != nil && strings.Contains(failed.Error(), "row locks"); says != missing {
+			t.Errorf("%v: a switch to mysql-getlock returns %v", err, failed)
+		}
+	}
+}
+
 // Grabs in flight end under the strategy that they began with.
 func TestSwitchLeavesGrabsAlone(t *testing.T) {
 	r := newRig(t, settings{grab: grab.Config{Work: 300 * time.Millisecond}})
