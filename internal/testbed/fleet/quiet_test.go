@@ -14,8 +14,8 @@ import (
 )
 
 // TestAwaitQuietByDefinition lets two instances send statements of random length at random times.
-// AwaitQuiet must return true at its first look at which no statement has been running at any instance
-// for as long as it was told, and false if there is no such look in time.
+// At its first look, AwaitQuiet must return true if no statement has been running at any instance for as
+// long as it was told. It must look again otherwise, and return false when time is over.
 func TestAwaitQuietByDefinition(t *testing.T) {
 	const long, within = 300 * time.Millisecond, 3 * time.Second
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
