@@ -282,25 +282,32 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 }
 
 // repeatsFor limits how long a simulated outage lasts while the client keeps retrying. With default
-// settings, ioredis gives up after 11 s and redis-py after 7 s.
+// settings, ioredis gives up after 11 s, redis-rs after 8 s, and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// These times are for an outage during which contenders compete. The outage is short, because some
-// clients try to reconnect after one second and, if that fails, not again for a minute.
-const (
-	contendInOutage = 300 * time.Millisecond
-	failsWithin     = 4 * time.Second // how long a client may retry a call before the first contender has a response
-)
+// contendInOutage is how long contenders compete during an outage if the first response comes sooner. It
+// is short, because some clients try to reconnect after one second and, if that fails, not again for a
+// minute.
+const contendInOutage = 300 * time.Millisecond
 
 // awaitFailedTries keeps an outage going until one contender of each order has won or has its
-// response, which shows what the service does without its lock.
+// response, which shows what the service does without its lock. Without a response, the injection does
+// not count.
 func (s *strike) awaitFailedTries(ctx context.Context) error {
-	return until(ctx, failsWithin, func() (bool, error) {
-		claimed := s.claimed(ctx)
-		return every(s.contests, func(c *contest) bool {
-			return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return s.in.responses.isAnswered(r) || claimed(r) })
-		}), nil
+	tried := func(c *contest, claimed func(load.Request) bool) bool {
+		return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return s.in.responses.isAnswered(r) || claimed(r) })
+	}
+	var claimed func(load.Request) bool
+	err := until(ctx, repeatsFor, func() (bool, error) {
+		claimed = s.claimed(ctx)
+		return every(s.contests, func(c *contest) bool { return tried(c, claimed) }), nil
 	})
+	for _, c := range s.contests {
+		if err == nil && !tried(c, claimed) {
+			s.cancelStrike(c, fmt.Sprintf("no other driver got a response while Redis could not be reached for %v: let the client give up sooner", repeatsFor))
+		}
+	}
+	return err
 }
 
 // awaitFailedRelease keeps an outage going until the client has given up releasing its lock.

@@ -37,6 +37,8 @@ import (
 //	no-expiry   sets no expiry
 //	exits       ends the process if the lock cannot be released
 //	repeats     repeats a failed call to Redis after two seconds
+//	insistent   repeats a failed call to Redis after three seconds
+//	renews-on   does not stop to renew a lock that it had for a third of a second, unless its work takes longer
 //	cancelled   uses the context of the request for the lock
 //	polls       looks for jobs in Redis all the time
 //	fails-late  answers 500 although it has written the winner
@@ -99,6 +101,9 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	options := redis.Options{Addr: *kv, MaxRetries: -1}
 	if o.is("repeats") {
 		options.MaxRetries, options.MinRetryBackoff, options.MaxRetryBackoff = 1, 2*time.Second, 2*time.Second
+	}
+	if o.is("insistent") {
+		options.MaxRetries, options.MinRetryBackoff, options.MaxRetryBackoff = 1, 3*time.Second, 3*time.Second
 	}
 	o.kv = redis.NewClient(&options)
 	if o.is("gives-up") {
@@ -294,6 +299,7 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		time.Sleep(150 * time.Millisecond)
 	}
 	fence := int64(0)
+	renewsOn := func() bool { return false }
 	switch {
 	case o.is("lock-session"):
 		return o.grabInSessions(ctx, id, driver)
@@ -340,12 +346,34 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 			break
 		}
 		defer func() {
+			if renewsOn() {
+				return
+			}
 			if o.is("del") {
 				if err := o.kv.Del(ctx, key).Err(); err != nil && o.is("exits") {
 					os.Exit(3)
 				}
 			} else {
 				o.kv.Eval(ctx, unlockTicket, []string{key}, token)
+			}
+		}()
+	}
+	if o.is("renews-on") {
+		done, locked := make(chan struct{}), time.Now()
+		renewsOn = func() bool { return o.work < 300*time.Millisecond && time.Since(locked) > 300*time.Millisecond }
+		go func() {
+			for tick := time.NewTicker(o.ttl / 3); ; {
+				select {
+				case <-done:
+					return
+				case <-tick.C:
+					o.kv.PExpire(ctx, "ticket:"+id, o.ttl)
+				}
+			}
+		}()
+		defer func() {
+			if !renewsOn() {
+				close(done)
 			}
 		}()
 	}

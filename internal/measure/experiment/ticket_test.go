@@ -476,6 +476,7 @@ func TestOutageDuringTheWork(t *testing.T) {
 		want      catalog.Verdict
 	}{
 		{"fails-open", "if Redis fails, a grab must fail too", catalog.Unsafe},
+		{"fails-open insistent", "if Redis fails, a grab must fail too", catalog.Unsafe},
 		{"fails-open guarded", "", catalog.Safe},
 		{"", "", catalog.Safe},
 	} {
