@@ -49,7 +49,6 @@ type injection struct {
 	began    time.Time
 
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
-	usualLease    *float64        // the reported lease before strikeAtOther changed the TTL; nil if none
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are already in use
@@ -173,7 +172,6 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	in.workload.send = in.sending(in.strikeAll)
 
 	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
-	in.cell.LeaseMS = cmp.Or(in.usualLease, in.cell.LeaseMS)
 	if err := in.clear(ctx); err != nil {
 		in.w.dirty = true
 		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault could not be ended: %v", err))
@@ -299,6 +297,10 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 // strikeAll injects the fault at every step of a request. Before each injection and after the last
 // one, it uses a new order to check that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
+	longest, err := in.strikeInVariations(ctx)
+	if err != nil {
+		return err
+	}
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
 			if err := in.strikeUntilHit(ctx, points, n, usual); err != nil {
@@ -311,14 +313,8 @@ func (in *injection) strikeAll(ctx context.Context) error {
 			}
 		}
 	}
-	for _, p := range in.points {
-		for _, strike := range in.extraStrikes(p) {
-			if err := strike(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	err := in.withoutFault(ctx)
+	in.w.cfg.TTL = longest // before the probes ask for an order, its lock must have expired
+	err = in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the unused orders
 	return err
 }

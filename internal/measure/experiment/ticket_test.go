@@ -519,6 +519,15 @@ func TestLockOfAnotherSession(t *testing.T) {
 	}
 }
 
+// After the fault, an instance may renew its lock forever. The extra injections of a fault restart the
+// instances with other settings, which must not end these renewals before the probes.
+func TestRenewalsGoOn(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "renews-on", target.Spec{}, catalog.DBRestart)
+	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	checkTickets(t, cfg, catalog.Stuck)
+}
+
 // A COMMIT that the service no longer waits for may arrive when the network works again. If another driver
 // read the order before, and writes afterwards, both have won.
 func TestLateCommit(t *testing.T) {

@@ -6,7 +6,35 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
 )
+
+// strikeInVariations injects the fault in each variation. This comes before the usual injections, because
+// it restarts the instances with other settings. A restart ends everything that an instance still does for
+// an order, such as renewing a lock that it should have released. strikeInVariations returns the longest
+// TTL of a lock.
+func (in *injection) strikeInVariations(ctx context.Context) (longest time.Duration, err error) {
+	ttl, extra := in.w.cfg.TTL, 0
+	for _, p := range in.points {
+		for _, strike := range in.extraStrikes(p) {
+			extra++
+			if err := strike(ctx, p); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if longest = in.w.cfg.TTL; extra == 0 {
+		return longest, nil
+	}
+	in.w.cfg.TTL = ttl
+	return longest, in.equip(ctx, in.workload.setup)
+}
+
+// equip restarts the instances at the same addresses if they do not have these settings yet.
+func (in *injection) equip(ctx context.Context, u fleet.Setup) error {
+	u.SameAddr = true
+	return in.w.prepare(ctx, in.strategy, in.cell, u)
+}
 
 // extraStrikes returns functions that inject the fault at this step once more, each in a variation.
 func (in *injection) extraStrikes(p fault.Point) (all []func(context.Context, fault.Point) error) {
@@ -45,8 +73,8 @@ func (in *injection) ttlOfRestart() time.Duration {
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	u := in.workload.setup
 	in.w.cfg.TTL = in.ttlOfRestart()
-	u.TTL, u.SameAddr, in.usualLease = in.w.cfg.TTL, true, in.cell.LeaseMS
-	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
+	u.TTL = in.w.cfg.TTL
+	if err := in.equip(ctx, u); err != nil {
 		return err
 	}
 	f := in.fault
@@ -73,7 +101,7 @@ func (in *injection) testsLongWork(p fault.Point) bool {
 func (in *injection) strikeInLongWork(ctx context.Context, p fault.Point) error {
 	u := in.workload.setup
 	u.Work = longWork
-	if err := in.w.prepare(ctx, in.strategy, in.cell, u); err != nil {
+	if err := in.equip(ctx, u); err != nil {
 		return err
 	}
 	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, worksLong)
