@@ -39,7 +39,8 @@ func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 // If reserved returns true for an order, the outcome "taken" counts only after two TTLs, because
 // the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
+	rounds := (count + probesAtOnce - 1) / probesAtOnce // only so many orders are probed at once
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(rounds)*(2*lease+readyTimeout))
 	defer cancel()
 	var (
 		mu            sync.Mutex

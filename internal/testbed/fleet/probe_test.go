@@ -216,6 +216,22 @@ func TestSilentOrders(t *testing.T) {
 	}
 }
 
+// TestManyStuckOrders leaves more orders locked than are probed at once. All of them are stuck, however
+// many there are.
+func TestManyStuckOrders(t *testing.T) {
+	for _, orders := range []int{probesAtOnce, probesAtOnce + 1, 2*probesAtOnce + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet("")
+			f.client.Transport = byHandler(func(*http.Request) int { return http.StatusLocked })
+			f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}}
+			stuck, err := f.StuckOrders(t.Context(), 7, orders, target.DefaultLease, nil, func(int64, int64, grab.Outcome) {})
+			if err != nil || len(stuck) != orders {
+				t.Errorf("%d of %d orders are stuck, %v", len(stuck), orders, err)
+			}
+		})
+	}
+}
+
 // TestOneSilentInstance gives each of two instances every kind of answer, with short and long leases. An
 // order without an answer from any instance is silent. If one instance answers, its answer counts,
 // however often the other one is silent.
