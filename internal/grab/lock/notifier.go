@@ -132,13 +132,13 @@ func (n *notifier) subscribe() {
 	}
 }
 
-// listen passes messages to the waiters until the subscription is closed.
+// listen passes messages to the waiters until the notifier is closed.
 func (n *notifier) listen(pubsub *redis.PubSub) {
 	failed := false
 	for {
 		msg, err := pubsub.Receive(n.ctx)
 		n.deliver(msg)
-		if errors.Is(err, redis.ErrClosed) {
+		if errors.Is(err, redis.ErrClosed) || n.ctx.Err() != nil {
 			return
 		}
 		if err != nil && failed {

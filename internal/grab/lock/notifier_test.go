@@ -3,7 +3,9 @@ package lock
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,4 +188,37 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%s: subscribes to %q and leaves %q, want %q and %q", c.name, come, gone, c.come, c.gone)
 		}
 	}
+}
+
+// TestListenPauses checks that a notifier that cannot connect keeps trying with pauses in between, and
+// that it stops as soon as it is closed.
+func TestListenPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 10 * time.Second
+		var dials atomic.Int64
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1,
+			PoolSize: 1 << 14, // after as many errors, the client would not call Dialer each time
+			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if dials.Add(1) > 1000 {
+					<-ctx.Done() // let the time pass, so that the test ends
+				}
+				return nil, errors.New("refused")
+			},
+		})
+		defer client.Close()
+		n := newNotifier(client)
+		w := n.join("c")
+		time.Sleep(long)
+		if got, want := dials.Load(), int64(long/reconnectPause); got < want/2 || got > 2*want {
+			t.Errorf("%d attempts to connect in %v, want about %d", got, long, want)
+		}
+		w.leave()
+		synctest.Wait()
+		before := dials.Load()
+		n.close()
+		if more := dials.Load() - before; more > 5 {
+			t.Errorf("%d attempts to connect during the close", more)
+		}
+	})
 }
