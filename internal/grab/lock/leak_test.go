@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 	"grablab/internal/testbed/conformtest"
 
 	"github.com/alicebob/miniredis/v2"
@@ -45,6 +46,69 @@ func TestWaitsLeaveNoGoroutines(t *testing.T) {
 					t.Fatalf("after %d more waits, %d goroutines are running, want %d", rounds, runtime.NumGoroutine(), before)
 				}
 			}
+		})
+	}
+}
+
+// TestNothingStaysForever kills the processes at each command of each operation on a lock. Two days
+// later, Redis must have forgotten the lock, its queue, its counter and its stock. Otherwise, the locks
+// of orders that no client needs any more would fill the server's memory.
+func TestNothingStaysForever(t *testing.T) {
+	operations := []struct {
+		name string
+		run  func(a, b *actor)
+	}{
+		{"acquire", func(a, _ *actor) { _, _ = a.Acquire(a.s.Context(), theKey) }},
+		{"wait", func(a, b *actor) {
+			_, _ = b.Acquire(b.s.Context(), theKey)
+			_, _ = a.Acquire(a.s.Context(), theKey)
+		}},
+		{"release", func(a, _ *actor) {
+			if lease, err := a.Acquire(a.s.Context(), theKey); err == nil {
+				_ = lease.Release(a.s.Context())
+			}
+		}},
+		{"raise", func(a, _ *actor) {
+			if r, ok := a.Locker.(lock.FenceRaiser); ok {
+				_ = r.Raise(a.s.Context(), theKey, 41)
+			}
+		}},
+	}
+	endless := []string{"setnx-nottl", "setnx-getset"} // by design
+	for _, st := range lock.Strategies {
+		if !st.OutlivesHolder() || slices.Contains(endless, st.Name) {
+			continue
+		}
+		t.Run(st.Name, func(t *testing.T) {
+			simulate(t, func(s *simulation) {
+				orders := new(order.Mem)
+				if _, err := orders.Create(s.Context(), 7, 3); err != nil {
+					s.Fatal(err)
+				}
+				change := func(e *lock.Env) { e.Orders, e.Wait = orders, time.Second }
+				for _, op := range operations {
+					for n, sent := 1, 0; sent >= n-1; n++ { // in the last round, n exceeds the commands that are sent
+						a, b := s.actor(st.Name, change), s.actor(st.Name, change)
+						a.diesBefore(n)
+						sent = a.sent(func() { op.run(a, b) })
+						for _, dies := range []*actor{a, b} {
+							dies.cut(true)
+							_ = dies.Close() // releases nothing
+						}
+						time.Sleep(49 * time.Hour)
+						for i, node := range s.nodes {
+							keys := node.Keys()
+							if st.Name == "setnx-expire" && n == 2 { // it dies between SETNX and EXPIRE
+								keys = nil
+							}
+							if len(keys) > 0 {
+								s.Errorf("%s, death before command %d: node %d keeps %v", op.name, n, i+1, keys)
+							}
+						}
+						s.forget(0, 1, 2)
+					}
+				}
+			})
 		})
 	}
 }

@@ -141,7 +141,7 @@ func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 		a.cut(false)
 		_ = a.Close()
 	})
-	lease, err := a.Acquire(s.Context(), "warm:{up}")
+	lease, err := a.Acquire(s.Context(), "warm:{1}")
 	if err == nil {
 		err = lease.Release(s.Context())
 	}
