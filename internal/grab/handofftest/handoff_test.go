@@ -665,6 +665,9 @@ func TestManyKeys(t *testing.T) {
 		for i := range 300 { // more than a process keeps for reuse
 			use(fmt.Sprintf("order:{%d}", 100+i))
 		}
+		for _, i := range []int{100, 399} { // the first and the last of them
+			held = append(held, p.acquire(b.Context(), fmt.Sprintf("order:{%d}", i)))
+		}
 		time.Sleep(2 * ttl)
 		b.unserved(waits)
 		q.end()
@@ -683,6 +686,68 @@ func TestManyKeys(t *testing.T) {
 		}
 		b.nothingLeft()
 	})
+}
+
+// A request of one turn hangs beyond the end of that turn. Whenever its reply arrives, the next turn
+// works like the first one: the process looks if its message is lost, and renews its lease.
+func TestRequestOutlivesItsTurn(t *testing.T) {
+	for _, hung := range []string{"look", "renewal"} {
+		for _, answered := range []string{"between the turns", "while it waits", "while it holds", "at the end"} {
+			t.Run(fmt.Sprintf("%s, answered %s", hung, answered), func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					p, q := b.process(), b.process()
+					b.release(b.served(q.subscribed(p)))
+					reply := make(chan struct{})
+					answer := sync.OnceFunc(func() { close(reply) })
+					defer answer()
+					now := func(moment string) {
+						if moment == answered {
+							answer()
+							synctest.Wait()
+						}
+					}
+					hangs := func(send func() error) error {
+						<-reply
+						return send()
+					}
+					lease := p.take()
+					waits := q.wait()
+					if hung == "look" {
+						q.meet(hangs)
+						time.Sleep(2 * time.Second)
+					}
+					b.release(lease)
+					lease = b.served(waits)
+					if hung == "renewal" {
+						q.meet(hangs)
+						time.Sleep(ttl / 2)
+					}
+					b.release(lease)
+					now("between the turns")
+
+					lease = p.take()
+					waits = q.wait()
+					now("while it waits")
+					q.silence() // the message is lost
+					time.Sleep(100 * time.Millisecond)
+					b.release(lease)
+					select {
+					case lease = <-waits:
+					case <-time.After(time.Second):
+						b.Fatal("the process does not look whether its turn has come")
+					}
+					now("while it holds")
+					time.Sleep(2 * ttl)
+					if isLost(lease) {
+						b.Error("the process does not renew its lease")
+					}
+					b.release(lease)
+					now("at the end")
+					b.nothingLeft()
+				})
+			})
+		}
+	}
 }
 
 // A renewal that hangs delays no other.
