@@ -646,6 +646,38 @@ func TestQuietSubscription(t *testing.T) {
 	}
 }
 
+// A process stands in the queue only while it has a subscription. Without one, it could not hear that
+// its turn has come, and would delay the processes behind it. It polls instead.
+func TestQueuesOnlyWhileItListens(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		b.release(b.served(q.subscribed(p)))
+		for range 2 {
+			for _, listens := range []bool{false, true} {
+				q.deaf.Store(!listens)
+				if !listens {
+					q.silence()
+				}
+				time.Sleep(10 * time.Second) // until it has noticed
+				lease := p.take()
+				waits := q.wait()
+				if queued := b.queued() > 0; queued != listens {
+					b.Errorf("it listens: %v, it is queued: %v", listens, queued)
+				}
+				time.Sleep(100 * time.Millisecond)
+				b.release(lease)
+				if listens {
+					lease = b.served(waits)
+				} else {
+					lease = <-waits
+				}
+				b.release(lease)
+			}
+		}
+		b.nothingLeft()
+	})
+}
+
 // However many other keys a process uses meanwhile, it renews the leases that it holds, and gets the
 // lease that it waits for.
 func TestManyKeys(t *testing.T) {
