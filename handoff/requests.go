@@ -126,7 +126,7 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 func (a *argument) String() string { return a.text }
 
 // keysOf returns a lock's keys in the order that the scripts expect. A Cluster stores them all on
-// the same node, unless key contains an unpaired closing brace.
+// the same node, unless key contains a closing brace but no hash tag.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
