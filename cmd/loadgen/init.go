@@ -181,7 +181,8 @@ type finding struct {
 }
 
 // try sends a few test requests with the settings in the target file, and returns nil if there is
-// no problem. Each try uses a new order, because the earlier tries have grabbed theirs.
+// no problem. If the service has several strategies, one is enough, because their responses have the same
+// form. Each try uses a new order, because the earlier tries have grabbed theirs.
 func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -193,16 +194,18 @@ func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlie
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	tried := false
 	err = experiment.Inspect(ctx, run.Config, func(p experiment.Preflight) {
 		printPreflight(stdout, p)
-		if len(p.Problems) > 0 && found == nil {
+		if len(p.Problems) > 0 {
 			found = &finding{p.Problems[0], run.problem(p.Problems[0]), p.Answers}
-			stop()
 		}
+		tried = true
+		stop()
 	})
 	problem := new(experiment.Problem)
 	switch {
-	case found != nil:
+	case tried:
 		return found, nil
 	case errors.As(err, &problem):
 		return &finding{*problem, run.problem(*problem), nil}, nil

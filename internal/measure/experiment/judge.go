@@ -75,9 +75,9 @@ func (m measured) howStuck(c Cell) string {
 	if !locked {
 		return share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed"
 	}
-	has, why := " a winner", ", but still answer busy, because their locks are not released"
+	has, why := " a winner", ", but still answer busy, for example because their locks are not released"
 	if *c.StuckOrders == 1 {
-		why = ", but still answers busy, because its lock is not released"
+		why = ", but still answers busy, for example because its lock is not released"
 	}
 	if c.Sale != nil {
 		has = " no unit left"

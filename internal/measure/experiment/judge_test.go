@@ -65,12 +65,12 @@ func TestJudge(t *testing.T) {
 		{"double, and all else", struckCell, []change{double, stuck, invalid, missed, unclear}, catalog.Unsafe, "2 of 4 orders were grabbed more than once"},
 		{"stuck", calmCell, []change{stuck}, catalog.Stuck, "1 of 10 orders can no longer be grabbed"},
 		{"stuck, and nothing else is sure", struckCell, []change{stuck, invalid, missed, unclear}, catalog.Stuck, "1 of 4 orders can no longer be grabbed"},
-		{"stuck, with winners and leaked locks", calmCell, []change{leaked}, catalog.Stuck, "2 of 10 orders have a winner, but still answer busy, because their locks are not released"},
+		{"stuck, with winners and leaked locks", calmCell, []change{leaked}, catalog.Stuck, "2 of 10 orders have a winner, but still answer busy, for example because their locks are not released"},
 		{"stuck, one with a winner and a leaked lock", calmCell, []change{leaked, func(c *Cell, m *measured) {
 			c.StuckOrders, m.evidence.Stuck, m.busy = new(1), []int64{7}, map[int64]bool{7: true}
-		}}, catalog.Stuck, "1 of 10 orders has a winner, but still answers busy, because its lock is not released"},
+		}}, catalog.Stuck, "1 of 10 orders has a winner, but still answers busy, for example because its lock is not released"},
 		{"stuck at a point, with a winner", struckCell, []change{leaked, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck,
-			"2 of 4 orders have a winner, but still answer busy, because their locks are not released: before claim 1"},
+			"2 of 4 orders have a winner, but still answer busy, for example because their locks are not released: before claim 1"},
 		{"stuck, and one has no winner", calmCell, []change{leaked, func(_ *Cell, m *measured) { m.evidence.Ledger = m.evidence.Ledger[1:] }}, catalog.Stuck, "2 of 10 orders can no longer be grabbed"},
 		{"stuck, and one does not answer", calmCell, []change{leaked, func(_ *Cell, m *measured) { delete(m.busy, 8) }}, catalog.Stuck, "2 of 10 orders can no longer be grabbed"},
 		{"stuck, with units left", calmCell, []change{leaked, func(c *Cell, m *measured) { c.Sale, m.evidence.Units = &Sale{Stock: 2}, 2 }}, catalog.Stuck, "2 of 10 orders can no longer be grabbed"},

@@ -86,8 +86,11 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	if err != nil {
 		return err
 	}
-	i := w.inspector()
-	for _, s := range cfg.strategies(w.fleet) {
+	i, all := w.inspector(), cfg.strategies(w.fleet)
+	if len(all) > 1 {
+		progress.say("trying %d strategies, one after another; to try fewer, name them with -strategies", len(all))
+	}
+	for _, s := range all {
 		p := i.inspect(ctx, s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
