@@ -150,7 +150,7 @@ func TestUnknownQuotesAnswers(t *testing.T) {
 		errors  map[string]int
 		want    string
 	}{
-		{reason, map[string]int{"http 500": 7, "reset": 9}, reason + ". Some requests failed: http 500 7 (deadlock found)"},
+		{reason, map[string]int{"http 500": 7, "reset": 9}, reason + ". Some requests failed: http 500 7 (deadlock found). If a driver may try again after this response, say so with -busy"},
 		{reason, map[string]int{"http 500": 7, "http 503": 1}, reason + ". Some responses match no rule: http 500 7 (deadlock found), http 503 1" + ifLost},
 		{reason, map[string]int{"reset": 9}, reason},
 		{reason + ": http 500 7", map[string]int{"http 500": 7}, reason + ": http 500 7"},

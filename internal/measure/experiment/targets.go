@@ -304,8 +304,7 @@ func (a *accounting) whyNothingShown(c *Cell, rows []order.Grab) string {
 // ifLost is the advice about responses that match no rule.
 const ifLost = ". If these responses mean that a driver lost, say so: with -taken if another driver has won, or with -busy if the driver may try again"
 
-// unmatched quotes the responses that match no rule. It adds advice unless all of them have status 500.
-// It returns "" if there are none.
+// unmatched quotes the responses that match no rule, and adds advice. It returns "" if there are none.
 func (a *accounting) unmatched() string {
 	if a == nil || a.shape == nil || a.shape == target.Own {
 		return ""
@@ -316,7 +315,7 @@ func (a *accounting) unmatched() string {
 		return ""
 	}
 	if answers["http 500"] > 0 && len(answers) == 1 {
-		return ". Some requests failed: " + a.kinds(answers)
+		return ". Some requests failed: " + a.kinds(answers) + ". If a driver may try again after this response, say so with -busy"
 	}
 	return ". Some responses match no rule: " + a.kinds(answers) + ifLost
 }
