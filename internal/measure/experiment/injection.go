@@ -267,6 +267,9 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		ctx, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
 		in.first, in.began = first, time.Now()
+		sender := *in.w // a copy, because the strikes may change the settings
+		size := sender.cfg.Load
+		size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers send several
 		var striking sync.WaitGroup
 		striking.Go(func() {
 			defer in.bursts.End()
@@ -278,9 +281,7 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 				stop(err)
 			}
 		})
-		size := in.w.cfg.Load
-		size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers send several
-		a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
+		a, err := sender.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 		striking.Wait()
 		return a, err
 	}
