@@ -46,7 +46,7 @@ type VerdictEntry struct {
 var Verdicts = []VerdictEntry{
 	{NA, "the program skipped this cell, because the fault affects nothing that the strategy uses, or because the strategy cannot sell several units"},
 	{Unsafe, "according to the ledger, an order was grabbed too often, or a driver has more units than allowed"},
-	{Stuck, "an order, or one of its units, is left, but no new driver can grab it, even after the load and the fault have ended. The verdict is also stuck if an order has a winner, but its lock is not released"},
+	{Stuck, "an order, or one of its units, is left, but no new driver can grab it, even after the load and the fault have ended. The verdict is also stuck if an order has a winner, but its lock is not released. If waiting drivers keep a lock alive, but it ends without them, the order is not stuck"},
 	{Unknown, "the program could not measure the cell, or the cell could not have shown a failure. For example, only one instance responded, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. In your own service, a response may also hide a grab, or there may have been too few requests for a race. A line below the table gives the reason"},
 	{Safe, "none of the other verdicts applies"},
 }
