@@ -31,6 +31,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/gin-gonic/gin"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -507,17 +508,21 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// gauge reads a metric without labels.
-func gauge(t *testing.T, m *grab.Metrics, name string) float64 {
+// seriesOf returns all series of a metric, or nil if it has none yet.
+func seriesOf(t *testing.T, m *grab.Metrics, name string) []*dto.Metric {
 	t.Helper()
 	families, err := m.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
+	return catalog.First(families, func(f *dto.MetricFamily) bool { return f.GetName() == name }).GetMetric()
+}
+
+// gauge reads a metric without labels.
+func gauge(t *testing.T, m *grab.Metrics, name string) float64 {
+	t.Helper()
+	if all := seriesOf(t, m, name); len(all) > 0 {
+		return all[0].GetGauge().GetValue()
 	}
 	t.Fatalf("no metric %s", name)
 	return 0

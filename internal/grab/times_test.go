@@ -154,16 +154,8 @@ func TestTimesOfAGrab(t *testing.T) {
 // seconds returns the sum of a histogram. It returns 0 if nothing was observed.
 func seconds(t *testing.T, m *grab.Metrics, name string) (sum float64) {
 	t.Helper()
-	families, err := m.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, series := range f.GetMetric() {
-				sum += series.GetHistogram().GetSampleSum()
-			}
-		}
+	for _, series := range seriesOf(t, m, name) {
+		sum += series.GetHistogram().GetSampleSum()
 	}
 	return sum
 }
