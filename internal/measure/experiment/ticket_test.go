@@ -68,6 +68,14 @@ func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fa
 	return cfg
 }
 
+// ticketRunAt returns a run whose fault strikes only at this point of a grab.
+func ticketRunAt(t *testing.T, kind string, fault catalog.Fault, point string) Config {
+	t.Helper()
+	cfg := ticketRun(t, kind, target.Spec{}, fault)
+	strikeAt(t, &cfg, point)
+	return cfg
+}
+
 // atWrite makes the faults of a run strike between the read and the write of a ticket office.
 func atWrite(t *testing.T, cfg *Config) { strikeAt(t, cfg, "before mysql START TRANSACTION 1") }
 
@@ -482,8 +490,7 @@ func TestOutageDuringTheWork(t *testing.T) {
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
-			cfg := ticketRun(t, tt.kind, target.Spec{}, catalog.RedisDown)
-			strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+			cfg := ticketRunAt(t, tt.kind, catalog.RedisDown, "after mysql SELECT tickets 1")
 			c := checkTickets(t, cfg, tt.want).Cells[0]
 			if p := c.Points[0]; !strings.Contains(c.Reason, tt.why) || p.Struck != 2 || p.Strikes != 2 {
 				t.Errorf("struck %d of %d, %q; want 2 of 2, and a reason with %q", p.Struck, p.Strikes, c.Reason, tt.why)
@@ -512,8 +519,7 @@ func TestLockOfAnotherSession(t *testing.T) {
 	for kind, want := range map[string]catalog.Verdict{"lock-session": catalog.Unsafe, "guarded lock-session": catalog.Safe} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cfg := ticketRun(t, kind, target.Spec{}, catalog.DBRestart)
-			strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+			cfg := ticketRunAt(t, kind, catalog.DBRestart, "after mysql SELECT tickets 1")
 			checkTickets(t, cfg, want)
 		})
 	}
@@ -523,8 +529,7 @@ func TestLockOfAnotherSession(t *testing.T) {
 // instances with other settings, which must not end these renewals before the probes.
 func TestRenewalsGoOn(t *testing.T) {
 	t.Parallel()
-	cfg := ticketRun(t, "renews-on", target.Spec{}, catalog.DBRestart)
-	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	cfg := ticketRunAt(t, "renews-on", catalog.DBRestart, "after mysql SELECT tickets 1")
 	checkTickets(t, cfg, catalog.Stuck)
 }
 
@@ -535,8 +540,7 @@ func TestLateCommit(t *testing.T) {
 	for kind, want := range map[string]catalog.Verdict{"gives-up no-wait": catalog.Unsafe, "gives-up no-wait guarded": catalog.Safe} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cfg := ticketRun(t, kind, target.Spec{}, catalog.PartitionDB)
-			strikeAt(t, &cfg, "before mysql COMMIT 1")
+			cfg := ticketRunAt(t, kind, catalog.PartitionDB, "before mysql COMMIT 1")
 			checkTickets(t, cfg, want)
 		})
 	}
@@ -554,16 +558,14 @@ func TestFenceOfAService(t *testing.T) {
 		if work == 300*time.Millisecond && !proving {
 			continue
 		}
-		cfg := ticketRun(t, "fenced", target.Spec{}, catalog.Pause)
-		strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+		cfg := ticketRunAt(t, "fenced", catalog.Pause, "after mysql SELECT tickets 1")
 		cfg.Work, cfg.Asked.Work = work, true
 		run := decide(t, &cfg)
 		if c := run.Cells[0]; !slices.Contains(want, c.Verdict) {
 			t.Errorf("work of %v: %s (%s); want %v", work, c.Verdict, c.Reason, want)
 		}
 	}
-	cfg := ticketRun(t, "guarded", target.Spec{}, catalog.Pause)
-	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	cfg := ticketRunAt(t, "guarded", catalog.Pause, "after mysql SELECT tickets 1")
 	run := checkTickets(t, cfg, catalog.Safe)
 	if p := run.Cells[0].Points[0]; p.Struck != 2 || p.Strikes != 2 {
 		t.Errorf("struck %d of %d, want 2 of 2: each of the two orders of writes once", p.Struck, p.Strikes)
@@ -579,8 +581,7 @@ func TestPauseAfterTheRecord(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cfg := ticketRun(t, kind+" no-wait", target.Spec{}, catalog.Pause)
-			strikeAt(t, &cfg, point)
+			cfg := ticketRunAt(t, kind+" no-wait", catalog.Pause, point)
 			checkTickets(t, cfg, catalog.Unsafe)
 		})
 	}
@@ -590,17 +591,15 @@ func TestPauseAfterTheRecord(t *testing.T) {
 // one step, the pause is long enough for that.
 func TestPauseOutlivesSweptLock(t *testing.T) {
 	t.Parallel()
-	cfg := ticketRun(t, "swept no-wait", target.Spec{}, catalog.Pause)
-	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	cfg := ticketRunAt(t, "swept no-wait", catalog.Pause, "after mysql SELECT tickets 1")
 	checkTickets(t, cfg, catalog.Unsafe)
 }
 
 // If all drivers of an order without a fault fail, others grab it.
 func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
 	t.Parallel()
-	cfg := ticketRun(t, "guarded flaky", target.Spec{}, catalog.Pause)
+	cfg := ticketRunAt(t, "guarded flaky", catalog.Pause, "before mysql SELECT tickets 1")
 	cfg.TTL, cfg.Asked.TTL = 3*time.Second, true // on a busy machine, a shorter lease leaves no time to grab an order after a failed grab
-	strikeAt(t, &cfg, "before mysql SELECT tickets 1")
 	checkTickets(t, cfg, catalog.Safe)
 }
 
@@ -608,8 +607,7 @@ func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
 // grabs twice, and a service that repeats a refused write wins both times.
 func TestDriverToldTwice(t *testing.T) {
 	t.Parallel()
-	cfg := ticketRun(t, "insists", target.Spec{}, catalog.LateRelease)
-	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	cfg := ticketRunAt(t, "insists", catalog.LateRelease, "after mysql SELECT tickets 1")
 	run := checkTickets(t, cfg, catalog.Unknown)
 	if c := run.Cells[0]; !strings.Contains(c.Reason, "-idempotent") {
 		t.Errorf("%s: want a reason that names -idempotent", c.Reason)
