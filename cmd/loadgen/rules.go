@@ -7,6 +7,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
 	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
 )
 
 const (
@@ -95,7 +96,7 @@ func flagsBut(names string) string {
 // facts reports which of the conditions named in runRules, such as "a fault", are true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
-	bySQL := slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "sql:") })
+	bySQL := slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), target.SQLPrefix) })
 	return map[string]bool{
 		"stack external":            s.Stack.Kind == stack.External,
 		"stack local":               s.Stack.Kind == stack.Local,

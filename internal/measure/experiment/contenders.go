@@ -294,16 +294,16 @@ const contendInOutage = 300 * time.Millisecond
 // response, which shows what the service does without its lock. Without a response, the injection does
 // not count.
 func (s *strike) awaitFailedTries(ctx context.Context) error {
-	tried := func(c *contest, claimed func(load.Request) bool) bool {
+	var claimed func(load.Request) bool
+	tried := func(c *contest) bool {
 		return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return s.in.responses.isAnswered(r) || claimed(r) })
 	}
-	var claimed func(load.Request) bool
 	err := until(ctx, repeatsFor, func() (bool, error) {
 		claimed = s.claimed(ctx)
-		return every(s.contests, func(c *contest) bool { return tried(c, claimed) }), nil
+		return every(s.contests, tried), nil
 	})
 	for _, c := range s.contests {
-		if err == nil && !tried(c, claimed) {
+		if err == nil && !tried(c) {
 			s.cancelStrike(c, fmt.Sprintf("no other driver got a response while Redis could not be reached for %v: let the client give up sooner", repeatsFor))
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"grablab/internal/catalog"
@@ -54,7 +53,7 @@ func (as actors) named(name string) *actor {
 
 // on returns the actors at instance n.
 func (as actors) on(n int) actors {
-	return slices.DeleteFunc(slices.Clone(as), func(p *actor) bool { return p.Instance != n })
+	return catalog.Filter(as, func(p *actor) bool { return p.Instance == n })
 }
 
 // who returns the actor for this driver at this instance, or nil if there is none.
