@@ -61,24 +61,23 @@ func Listens(group, port int) (listens, known bool) {
 		}
 		_ = f.Close()
 	}
-	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	processes, err := os.ReadDir("/proc")
 	if err != nil || !known {
 		return false, false
 	}
-	of := map[int]bool{} // whether a process belongs to the group
-	for _, link := range links {
-		pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
-		ours, asked := of[pid]
-		if !asked {
-			is, err := syscall.Getpgid(pid)
-			ours = err == nil && is == group
-			of[pid] = ours
-		}
-		if !ours {
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
 			continue
 		}
-		if to, err := os.Readlink(link); err == nil && sockets[to] {
-			return true, true
+		if of, err := syscall.Getpgid(pid); err != nil || of != group {
+			continue
+		}
+		links, _ := filepath.Glob("/proc/" + p.Name() + "/fd/*")
+		for _, link := range links {
+			if to, err := os.Readlink(link); err == nil && sockets[to] {
+				return true, true
+			}
 		}
 	}
 	return false, true

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -87,57 +88,55 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestBarrier lifts the barrier of a program that exists and of one that does not, and abandons a
-// third one.
+// TestBarrier lifts the barrier of programs, and abandons one. The programs get the whole
+// environment, also variables that a shell drops.
 func TestBarrier(t *testing.T) {
+	t.Setenv("grablab.inherited", "1")
+	env, err := exec.LookPath("env")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
-		path   string
+		args   []string
 		lift   bool
-		fails  bool
-		exits0 bool
+		output []string // if the program succeeds
 	}{
-		{"/bin/true", true, false, true},
-		{"/nonexistent", true, true, false},
-		{"/bin/true", false, false, false},
+		{nil, true, []string{"grablab.dotted=a b", "grablab.inherited=1", "grablab_plain=2"}},
+		{[]string{"sh", "-c", "[ -e /proc/$$/fd/3 ] || echo grablab inherits no pipe"}, true, []string{"grablab inherits no pipe"}},
+		{[]string{"false"}, true, nil},
+		{nil, false, nil},
 	} {
 		b, err := NewBarrier()
 		if err != nil {
 			t.Fatal(err)
 		}
-		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := b.Command(self, "barrier", tt.path, nil)
-		cmd.Env = append(os.Environ(), barrierEnv+"=1")
+		cmd := b.Command(env, tt.args, []string{"grablab.dotted=a b", "grablab_plain=2"})
+		var output strings.Builder
+		cmd.Stdout = &output
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
 		if _, err := Find(cmd.Process.Pid); err != nil {
-			t.Errorf("%s did not wait at the barrier: %v", tt.path, err)
+			t.Errorf("%q did not wait at the barrier: %v", tt.args, err)
 		}
 		if tt.lift {
-			if err := b.Lift(); (err != nil) != tt.fails || tt.fails && !strings.Contains(err.Error(), tt.path) {
-				t.Errorf("%s: %v", tt.path, err)
+			if err := b.Lift(); err != nil {
+				t.Errorf("%q: %v", tt.args, err)
 			}
 		}
 		b.Close()
-		if err := cmd.Wait(); (err == nil) != tt.exits0 {
-			t.Errorf("%s, lifted %v: %v", tt.path, tt.lift, err)
+		err = cmd.Wait()
+		var got []string
+		for line := range strings.Lines(output.String()) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "grablab") {
+				got = append(got, line)
+			}
+		}
+		slices.Sort(got)
+		if (err == nil) != (tt.output != nil) || !slices.Equal(got, tt.output) {
+			t.Errorf("%q, lifted %v: %v, printed %q, want %q", tt.args, tt.lift, err, got, tt.output)
 		}
 	}
-}
-
-const barrierEnv = "GRABLAB_TEST_BARRIER"
-
-// TestMain lets the test binary wait at a barrier too.
-func TestMain(m *testing.M) {
-	if os.Getenv(barrierEnv) != "" {
-		_ = PassBarrier(os.Args[2:])
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
 }
 
 // TestOwnProcess checks what a process knows about itself.

@@ -106,8 +106,7 @@ func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *rea
 	}
 	defer log.Close()
 
-	p.cmd = b.Command(self, barrierCommand, path, args)
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd = b.Command(path, args, env)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	proc.NewProcessGroup(p.cmd)
 	proc.EndWithParent(p.cmd)

@@ -107,8 +107,10 @@ func TestSpawnFails(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Spawn(t.Context(), "broken", broken, nil, nil); err == nil || !strings.Contains(err.Error(), broken) {
-		t.Errorf("got %v, want one that names %s", err, broken)
+	if p, err := s.Spawn(t.Context(), "broken", broken, nil, nil); err != nil {
+		t.Error(err)
+	} else if err := p.Wait(); err == nil || !strings.Contains(p.LogTail(), broken) {
+		t.Errorf("ended with %v and printed %q, want an error that names %s", err, p.LogTail(), broken)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

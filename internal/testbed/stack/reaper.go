@@ -18,40 +18,29 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// If the first argument of a program is one of these words, it runs as a helper process.
 const (
-	reaperCommand  = "stack-reaper"
-	barrierCommand = "stack-barrier"
-
-	reaperTitle = "grablab-reaper" // at most 15 bytes, because Linux truncates longer names
+	reaperCommand = "stack-reaper"   // as the first argument, it makes a program the reaper
+	reaperTitle   = "grablab-reaper" // at most 15 bytes, because Linux truncates longer names
 )
 
 var (
 	self   string // the path of this program; empty until BeHelper has run
-	errNot = errors.New("stack: this program cannot start its helper processes: call stack.BeHelper at the start of main")
+	errNot = errors.New("stack: this program cannot start its reaper: call stack.BeHelper at the start of main")
 )
 
 // BeHelper must be the first call in main and TestMain of every program that uses stacks. If this
-// process was started as a helper process, BeHelper does the helper's work and exits. Otherwise, it
+// process was started as the reaper, BeHelper does the reaper's work and exits. Otherwise, it
 // returns.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
 		self = exe
 	}
-	if len(os.Args) < 2 {
+	if len(os.Args) < 2 || os.Args[1] != reaperCommand {
 		return
 	}
-	switch os.Args[1] {
-	case reaperCommand:
-		_ = proc.SetTitle(reaperTitle) // if this fails, pkill may also end the reaper, but a later run cleans up
-		err = reap(os.Stdin, os.Stdout)
-	case barrierCommand:
-		err = proc.PassBarrier(os.Args[2:])
-	default:
-		return
-	}
-	if err != nil {
+	_ = proc.SetTitle(reaperTitle) // if this fails, pkill may also end the reaper, but a later run cleans up
+	if err := reap(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
