@@ -52,10 +52,15 @@ func Listens(group, port int) (listens, known bool) {
 			continue
 		}
 		known = true
-		for lines := bufio.NewScanner(f); lines.Scan(); {
+		lines := bufio.NewScanner(f)
+		lines.Scan() // the heading
+		for lines.Scan() {
 			const local, state, inode, listening = 1, 3, 9, "0A"
 			fields := strings.Fields(lines.Text())
-			if len(fields) > inode && fields[state] == listening && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", port)) {
+			if len(fields) <= inode || fields[state] != listening {
+				break // Linux lists all listening sockets first, and there may be thousands of others
+			}
+			if strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", port)) {
 				sockets["socket:["+fields[inode]+"]"] = true
 			}
 		}
