@@ -199,13 +199,14 @@ const (
 
 // lossy cuts the connections of a driver at chosen statements.
 type lossy struct {
-	next   atomic.Pointer[commit] // of the next COMMIT; nil: nothing happens to it
-	refuse atomic.Pointer[string] // statements that begin so are not sent
-	down   atomic.Bool            // nothing goes through, and no new connection is made
-	hold   atomic.Pointer[hold]   // before the next BEGIN
-	late   sync.WaitGroup         // what still goes on behind a connection's back
-	after  func(query string)     // called after each statement without a result set; may be nil
-	around around                 // called in place of each such statement; may be nil
+	next   atomic.Pointer[commit]   // of the next COMMIT; nil: nothing happens to it
+	refuse atomic.Pointer[string]   // statements that begin so are not sent
+	down   atomic.Bool              // nothing goes through, and no new connection is made
+	hold   atomic.Pointer[hold]     // before the next BEGIN
+	late   sync.WaitGroup           // what still goes on behind a connection's back
+	after  func(query string)       // called after each statement without a result set; may be nil
+	around around                   // called in place of each such statement; may be nil
+	answer func(query string) error // called before each query; its error replaces the result; may be nil
 }
 
 // around can send a statement and change its result.
@@ -301,6 +302,11 @@ func (c *lossyConn) Close() error {
 }
 
 func (c *lossyConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.l.answer != nil {
+		if err := c.l.answer(query); err != nil {
+			return nil, err
+		}
+	}
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 

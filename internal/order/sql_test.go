@@ -14,6 +14,7 @@ import (
 
 	"grablab/internal/order"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 )
 
@@ -305,39 +306,76 @@ func killOthers(t *testing.T, s *order.SQL) {
 	}
 }
 
-// TestSessionLeavesNothing: a session goes back to the pool as it came.
+// TestSessionLeavesNothing checks that a session returns its connection to the pool unchanged, whichever
+// locks it had.
 func TestSessionLeavesNothing(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{MaxConns: 2})
 	id, err := s.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var before, after int
-	wait := "SELECT @@SESSION.innodb_lock_wait_timeout"
-	if err := s.DB().QueryRowContext(t.Context(), wait).Scan(&before); err != nil {
-		t.Fatal(err)
+	state := func() (text string) {
+		t.Helper()
+		query := "SELECT CONCAT(@@SESSION.innodb_lock_wait_timeout, ' s for a row, in a transaction: ', @@SESSION.in_transaction)"
+		if err := s.DB().QueryRowContext(t.Context(), query).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
-	for range 4 { // more often than there are connections
-		tx, err := s.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if ok, err := tx.LockRow(t.Context(), id, 3*time.Second); !ok || err != nil {
-				t.Fatal(ok, err)
+	before := state()
+	for name, locks := range map[string][]lockFunc{"a row": {byRow}, "a name": {byName}, "both": {byRow, byName}} {
+		for range 4 { // more often than there are connections
+			tx, err := s.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
 			}
-			if ok, err := tx.LockName(t.Context(), "x", time.Second); !ok || err != nil {
-				t.Fatal(ok, err)
+			for _, lock := range append(locks, locks...) {
+				if ok, err := lock(t.Context(), tx, id, 3*time.Second); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+			}
+			if err := tx.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if after := state(); before != after {
+				t.Fatalf("after a session that locked %s, a connection waits %s; want %s", name, after, before)
 			}
 		}
-		if err := tx.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.DB().QueryRowContext(t.Context(), wait).Scan(&after); err != nil {
-			t.Fatal(err)
-		}
-		if before != after {
-			t.Fatalf("the pool's connection waits %d s for a row, not %d", after, before)
+	}
+}
+
+// TestLockedRowByEveryCode answers a request for a row lock with each code by which a server says that
+// another session keeps the row locked. MySQL and MariaDB use different codes for NOWAIT. Any other
+// error must not look like a locked row.
+func TestLockedRowByEveryCode(t *testing.T) {
+	for code, busy := range map[uint16]bool{1205: true, 3572: true, 1213: false} {
+		for _, wait := range []time.Duration{0, time.Second} {
+			lossy := &lossy{}
+			s := connect(t, mariaDSN(t), order.Options{Wrap: lossy.wrap})
+			id, err := s.Create(t.Context(), 1, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx, err := s.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			lossy.answer = func(query string) error {
+				if strings.Contains(query, "FOR UPDATE") {
+					return &mysql.MySQLError{Number: code}
+				}
+				return nil
+			}
+			if ok, err := tx.LockRow(t.Context(), id, wait); ok || (err == nil) != busy {
+				t.Errorf("code %d, wait %v: %v, %v, want busy: %v", code, wait, ok, err, busy)
+			}
+			lossy.answer = nil
+			if ok, err := tx.LockRow(t.Context(), id, wait); ok != busy || (err == nil) != busy {
+				t.Errorf("code %d, wait %v: again: %v, %v, want a usable session: %v", code, wait, ok, err, busy)
+			}
+			if err := tx.Close(t.Context()); (err == nil) != busy {
+				t.Errorf("code %d, wait %v: close: %v", code, wait, err)
+			}
 		}
 	}
 }
