@@ -169,8 +169,7 @@ func TestSessionExpiresWhileWaiting(t *testing.T) {
 						s.Error("the holder lost its lease")
 					}
 				}
-				got := make(chan lock.Lease, 1)
-				go func() { got <- b.lock() }()
+				got := b.locks()
 				time.Sleep(time.Second)
 				s.release(lease)
 				s.release(<-got)
@@ -311,8 +310,7 @@ func TestWaiterIsRefused(t *testing.T) {
 func TestWaiterIsUnplugged(t *testing.T) {
 	withTwo(t, "zookeeper", func(s *simulation, a, b *actor) {
 		lease := a.lock()
-		got := make(chan lock.Lease, 1)
-		go func() { got <- b.lock() }()
+		got := b.locks()
 		time.Sleep(time.Second)
 		b.unplug(true)
 		time.Sleep(simulatedTTL / 2)

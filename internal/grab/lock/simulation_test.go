@@ -180,6 +180,16 @@ func (a *actor) lock(change ...func(context.Context) context.Context) lock.Lease
 	return lease
 }
 
+// locks takes the lock in the background. The channel receives nil if that failed.
+func (a *actor) locks() <-chan lock.Lease {
+	got := make(chan lock.Lease, 1)
+	go func() {
+		defer close(got) // lock ends this goroutine if it fails
+		got <- a.lock()
+	}()
+	return got
+}
+
 // tries says whether the lock can be had now.
 func (a *actor) tries() bool {
 	a.s.Helper()
@@ -193,6 +203,9 @@ func (a *actor) tries() bool {
 // release may find the lease lost.
 func (s *simulation) release(lease lock.Lease) {
 	s.Helper()
+	if lease == nil {
+		s.Fatal("there is no lease to release")
+	}
 	if err := lease.Release(s.Context()); err != nil && !errors.Is(err, lock.ErrLost) {
 		s.Fatalf("release: %v", err)
 	}

@@ -162,13 +162,12 @@ func TestReleaseWakesOne(t *testing.T) {
 				lease := s.actor(strategy).lock()
 				type waiter struct {
 					*actor
-					got chan lock.Lease
+					got <-chan lock.Lease
 				}
 				var waiters []waiter
 				for range 4 {
-					w := waiter{s.actor(strategy, long), make(chan lock.Lease, 1)}
-					waiters = append(waiters, w)
-					go func() { w.got <- w.lock() }()
+					w := s.actor(strategy, long)
+					waiters = append(waiters, waiter{w, w.locks()})
 					time.Sleep(10 * time.Millisecond) // it joins the queue before the next one starts
 				}
 				for len(waiters) > 0 {
@@ -178,7 +177,9 @@ func TestReleaseWakesOne(t *testing.T) {
 						before -= w.count()
 					}
 					s.release(lease)
-					lease = <-next.got
+					if lease = <-next.got; lease == nil {
+						s.FailNow() // the waiter has reported its error
+					}
 					synctest.Wait()
 					for _, w := range others {
 						before += w.count()
