@@ -152,6 +152,43 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
+// TestSlowRepliesGrantNoLostLease delays every reply to a process by a part of the TTL, so a lease may
+// end between two replies. An acquire must not return a lease that has already ended.
+func TestSlowRepliesGrantNoLostLease(t *testing.T) {
+	for _, strategy := range []string{"setnx", "watchdog", "redlock", "handoff", "zookeeper", "etcd"} {
+		t.Run(strategy, func(t *testing.T) {
+			for percent := time.Duration(10); percent <= 110; percent += 20 {
+				for _, held := range []bool{false, true} {
+					simulate(t, func(s *simulation) {
+						a, b := s.actor(strategy, func(e *lock.Env) { e.Wait = 4 * simulatedTTL }), s.actor(strategy)
+						if held {
+							before := b.lock()
+							time.AfterFunc(simulatedTTL/2, func() { s.release(before) })
+						}
+						a.every = func(ctx context.Context, send func(context.Context) error) error {
+							err := send(ctx)
+							time.Sleep(simulatedTTL * percent / 100)
+							return err
+						}
+						lease, err := a.Acquire(s.Context(), theKey)
+						if err != nil {
+							if percent == 10 {
+								t.Errorf("replies take %d %% of the TTL, held before: %v: %v", percent, held, err)
+							}
+							return
+						}
+						bounded, ok := lease.(lock.Bounded)
+						if lock.IsClosed(lease.Lost()) || ok && !time.Now().Before(bounded.Until()) {
+							t.Errorf("replies take %d %% of the TTL, held before: %v: the acquire returns a lost lease", percent, held)
+						}
+						_ = lease.Release(s.Context())
+					})
+				}
+			}
+		})
+	}
+}
+
 // TestReleaseWakesOne checks that a release makes only the next waiter send requests. If all
 // waiters did, they could overload the server.
 func TestReleaseWakesOne(t *testing.T) {
