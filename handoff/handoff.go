@@ -396,6 +396,9 @@ func (le *Lease) Release(ctx context.Context) error {
 		q.expireLocked(now)
 	}
 	if was := le.ended; was != nil {
+		if was == ErrLost && q.past == le.turn {
+			q.past = "" // if a late request takes the lock for this turn, give it back
+		}
 		q.mu.Unlock()
 		if was == ErrLost {
 			q.undo(ctx, le.turn) // Redis may still store the lease

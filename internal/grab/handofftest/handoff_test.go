@@ -574,28 +574,56 @@ func TestUnanswered(t *testing.T) {
 	})
 }
 
-// The server executes an acquire after its caller has given up and undone it. The lock then has no
-// holder, and is given back as soon as another client waits for it.
+// TestLateAcquire lets the server execute an acquire only after its caller has given up, or has got the
+// lock by a second request and released or lost it. No caller then uses the lease or the place in the
+// queue, so the process must give it back as soon as another client waits.
 func TestLateAcquire(t *testing.T) {
-	inBubble(t, func(b *bubble) {
-		p, q := b.process(), b.process()
-		var late func() error
-		p.meet(func(send func() error) error { late = send; return errDown }, unanswered)
-		if _, err := p.Acquire(b.Context(), key); !errors.Is(err, errDown) {
-			b.Fatal(err)
+	for _, caller := range []string{"gave up", "released the lock", "lost the lock"} {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("the caller %s, held by another: %v", caller, held), func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					p, q := b.process(), b.process()
+					var late func() error
+					delayed := func(send func() error) error { late = send; return errDown }
+					switch caller {
+					case "gave up":
+						p.meet(delayed, unanswered)
+						if _, err := p.Acquire(b.Context(), key); !errors.Is(err, errDown) {
+							b.Fatal(err)
+						}
+					case "released the lock":
+						p.meet(delayed)
+						b.release(p.take())
+					case "lost the lock":
+						p.meet(delayed)
+						lease := p.take()
+						b.node.Del(key)
+						time.Sleep(ttl)
+						if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+							b.Fatal(err)
+						}
+					}
+					b.nothingLeft()
+					release := func() {}
+					if held {
+						lease := q.take()
+						release = func() { b.release(lease) }
+					}
+					if err := late(); err != nil {
+						b.Fatal(err)
+					}
+					release()
+					began := time.Now()
+					lease := <-q.wait()
+					if took := time.Since(began); took > 2*time.Second {
+						b.Errorf("it took %v", took)
+					}
+					b.release(lease)
+					b.nothingLeft()
+				})
+			})
 		}
-		b.nothingLeft()
-		if err := late(); err != nil {
-			b.Fatal(err)
-		}
-		began := time.Now()
-		lease := <-q.wait()
-		if took := time.Since(began); took > 2*time.Second {
-			b.Errorf("it took %v", took)
-		}
-		b.release(lease)
-		b.nothingLeft()
-	})
+	}
 }
 
 // A waiter whose subscription cannot be opened looks again with every check.
