@@ -333,6 +333,27 @@ func TestReleaseRepeats(t *testing.T) {
 	})
 }
 
+// TestReleaseAnsweredTooLate loses the reply to a release of a lease that another client has already
+// taken over. The repeated request is answered only after the end of the lease. The release may then
+// not assume that its first request has passed the lock on.
+func TestReleaseAnsweredTooLate(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		b.node.Del(key)
+		other := q.take()
+		p.meet(unanswered, func(send func() error) error {
+			time.Sleep(ttl)
+			return send()
+		})
+		if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+			b.Errorf("the release returned %v, want %v", err, handoff.ErrLost)
+		}
+		b.release(other)
+		b.nothingLeft()
+	})
+}
+
 // A process that passed the lock on knows that it is not free, even if the reply was lost. Its next attempt
 // takes one request.
 func TestAttemptAfterPass(t *testing.T) {
