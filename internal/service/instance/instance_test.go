@@ -315,11 +315,18 @@ func TestPerDriver(t *testing.T) {
 // A majority of the Redlock nodes is enough to be ready; the one Redis is not
 // to be missed. readyz names each server that does not answer.
 func TestReadyz(t *testing.T) {
+	for _, count := range []int{3, 4} { // half of an even number is no majority
+		testReadyz(t, count)
+	}
+}
+
+func testReadyz(t *testing.T, count int) {
 	single := miniredis.RunT(t)
-	nodes := []*miniredis.Miniredis{miniredis.RunT(t), miniredis.RunT(t), miniredis.RunT(t)}
+	var nodes []*miniredis.Miniredis
 	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.Addr())
+	for range count {
+		n := miniredis.RunT(t)
+		nodes, addrs = append(nodes, n), append(addrs, n.Addr())
 	}
 	url, _ := run(t, configOf(t, "-strategy", "none", "-redis", single.Addr(), "-redlock", strings.Join(addrs, ",")))
 	tests := []struct {
@@ -334,7 +341,7 @@ func TestReadyz(t *testing.T) {
 		{"Redis down", single, 503, []string{"redis", "redlock-1", "redlock-2"}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s of %d", tt.name, count), func(t *testing.T) {
 			if tt.down != nil {
 				tt.down.Close()
 			}
@@ -350,7 +357,7 @@ func TestReadyz(t *testing.T) {
 				}
 			}
 			slices.Sort(bad)
-			if code != tt.code || len(r.Checks) != 5 || !slices.Equal(bad, tt.bad) {
+			if code != tt.code || len(r.Checks) != count+2 || !slices.Equal(bad, tt.bad) {
 				t.Errorf("%d %s, want %d and %v", code, body, tt.code, tt.bad)
 			}
 		})
