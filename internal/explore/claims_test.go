@@ -41,6 +41,10 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "two holders of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.LeaseExclusive, step: restarts, change: restart},
 		{name: "two winners of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.OneWinner, step: restarts, change: restart, unclaimed: true},
 		{name: "no winner of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.StuckOrder, step: restarts, change: restart, unclaimed: true},
+		{name: "a waiter that is not woken after a restart, where two winners are claimed", strategy: "watchdog", property: catalog.NoLostWakeup, step: restarts, change: restart, unclaimed: true},
+		{name: "a key that stays after a pause, where two winners are claimed", strategy: "setnx", property: catalog.NoResidue, step: paused, unclaimed: true},
+		{name: "stuck after a partition, where a crash leaves the key behind", strategy: "setnx-expire", property: catalog.StuckOrder, step: schedule.Step{Kind: schedule.CutOff, Instance: 1, Target: schedule.Locks}, change: func(c *Config) { c.Faults = []catalog.Fault{catalog.Partition} }},
+		{name: "a check that fails because the work outlasts the lease", strategy: "setnx-check", property: catalog.StuckOrder, step: call, change: func(c *Config) { c.Work = c.TTL }},
 		{name: "two winners of a lock without a fence after a restart", strategy: "setnx", property: catalog.OneWinner, step: restarts, change: restart},
 		{name: "work that outlasts the lease", strategy: "setnx", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }},
 		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unclaimed: true},
@@ -99,16 +103,16 @@ func TestClaimedHidesNothing(t *testing.T) {
 	first := judgeClaims(cfg, set, []Failure{
 		failure(catalog.OneWinner, schedule.Paused), failure(catalog.OneWinner, schedule.Dies), failure(catalog.OneWinner, schedule.Cancelled),
 		failure(catalog.NoResidue, schedule.Call), failure(catalog.NoResidue, schedule.Dies),
-		failure(catalog.StuckOrder, schedule.Paused),
+		failure(catalog.WriteAfterExpiry, schedule.Paused),
 	})
-	want := []string{"one-winner by , unclaimed false", "one-winner by crash, unclaimed true", "no-residue by , unclaimed true", "stuck by , unclaimed false"}
+	want := []string{"one-winner by , unclaimed false", "one-winner by crash, unclaimed true", "no-residue by , unclaimed true", "write-after-expiry by , unclaimed false"}
 	if got := describe(first); !slices.Equal(got, want) {
 		t.Errorf("one search: %q\nwant %q", got, want)
 	}
 	part := judgeClaims(cfg, set, []Failure{
-		failure(catalog.OneWinner, schedule.Call), failure(catalog.StuckOrder, schedule.Paused), failure(catalog.StuckOrder, schedule.Call),
+		failure(catalog.OneWinner, schedule.Call), failure(catalog.WriteAfterExpiry, schedule.Paused), failure(catalog.WriteAfterExpiry, schedule.Call),
 	})
-	want = []string{"stuck by no fault, unclaimed true"}
+	want = []string{"write-after-expiry by no fault, unclaimed true"}
 	if got := describe(Result{Failures: first}.newFailures(part)); !slices.Equal(got, want) {
 		t.Errorf("a later part: %q\nwant %q", got, want)
 	}

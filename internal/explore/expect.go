@@ -89,7 +89,14 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 
 // claims contains the verdicts that we expect for the order only, and for all properties together.
 // An empty verdict means that we expect nothing in particular.
-type claims struct{ order, all catalog.Verdict }
+type claims struct {
+	order, all catalog.Verdict
+	blocks     bool // whether a lock or a unit may stay behind, so that other drivers have to wait for it
+}
+
+// blocking lists the properties that a lock may break only if something stays behind. A lease that
+// ends early is no reason to break them.
+var blocking = []string{catalog.StuckOrder, catalog.NoLostWakeup, catalog.ReleaseEffective, catalog.NoResidue}
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
@@ -101,9 +108,12 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if cfg.Work >= cfg.TTL {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
-	c := claims{expectedOrder(set.Strategy, set.Guard, faults), Expected(set.Strategy, set.Guard, faults)}
+	c := claims{order: expectedOrder(set.Strategy, set.Guard, faults), all: Expected(set.Strategy, set.Guard, faults)}
 	if c.all != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
-		c.all = catalog.Unsafe
+		c.all, c.blocks = catalog.Unsafe, true
+	}
+	for _, f := range faults {
+		c.blocks = c.blocks || mayBlock(set.Strategy, f)
 	}
 	return c
 }
@@ -148,7 +158,7 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 		p, _, _ := catalog.FindProperty(f.Property)
 		switch {
 		case v == "":
-		case v == catalog.Safe, p.Unbroken, unclaimedMode(set, f.Mode):
+		case v == catalog.Safe, p.Unbroken, unclaimedMode(set, f.Mode), slices.Contains(blocking, f.Property) && !c.blocks:
 			failures[i].Unclaimed = true
 		case v == catalog.Stuck:
 			failures[i].Unclaimed = f.Property == catalog.OneWinner
@@ -189,6 +199,18 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 // strategy no longer recognizes the lock as its own.
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
+}
+
+// mayBlock reports whether the fault may leave something behind for which other drivers wait.
+func mayBlock(s lock.Strategy, f catalog.Fault) bool {
+	switch v := Claimed(s, f); {
+	case v == catalog.Stuck, leavesBehind(s, f):
+		return true
+	case v == catalog.Safe:
+		return false
+	default: // a lock that a crash leaves behind may also stay after this fault
+		return s.Expected(catalog.Crash) == catalog.Stuck || f == catalog.Latency || f == catalog.Slow
+	}
 }
 
 // keepsLostGrant reports whether two faults together can leave a lock on the server. The first
