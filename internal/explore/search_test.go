@@ -1,9 +1,11 @@
 package explore_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"text/tabwriter"
@@ -118,6 +120,63 @@ func TestLockThatLocksNothing(t *testing.T) {
 		}
 		if !slices.Equal(broken, tt.broken) {
 			t.Errorf("excludes %s: it breaks %v, want %v", tt.excludes, broken, tt.broken)
+		}
+	}
+}
+
+// releasedTwice is setnx with a mistake that only a second release shows.
+type releasedTwice struct {
+	lock.Locker
+	again func(lock.Lease) error
+}
+
+type leaseReleasedTwice struct {
+	lock.Lease
+	again func(lock.Lease) error
+	ended bool
+}
+
+func (l releasedTwice) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	lease, err := l.Locker.Acquire(ctx, key)
+	return &leaseReleasedTwice{lease, l.again, false}, err
+}
+
+func (l *leaseReleasedTwice) Release(ctx context.Context) error {
+	if l.ended {
+		return l.again(l.Lease)
+	}
+	l.ended = true
+	return l.Lease.Release(ctx)
+}
+
+// TestSecondRelease checks that the search finds a second release that succeeds, or that frees the
+// next driver's lock. No driver releases its lock twice.
+func TestSecondRelease(t *testing.T) {
+	setnx, err := lock.Find("setnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		again func(lock.Env, lock.Lease) error
+		why   string
+	}{
+		"correct":  {func(_ lock.Env, l lock.Lease) error { return l.Release(context.Background()) }, ""},
+		"succeeds": {func(lock.Env, lock.Lease) error { return nil }, "returns <nil>"},
+		"frees":    {func(env lock.Env, l lock.Lease) error { env.Redis.FlushAll(context.Background()); return lock.ErrLost }, "changes the next driver's lock"},
+	} {
+		own := setnx
+		own.Name, own.New = "own", func(env lock.Env) (lock.Locker, error) {
+			l, err := setnx.New(env)
+			return releasedTwice{l, func(l lock.Lease) error { return tt.again(env, l) }}, err
+		}
+		cfg := explore.Config{Strategies: []string{"own"}, Own: []lock.Strategy{own}, Actors: 1}
+		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := results[0].Failures
+		if found := len(f) > 0; found != (tt.why != "") || found && (f[0].Property != catalog.AnswersAgree || !strings.Contains(f[0].Why, tt.why)) {
+			t.Errorf("%s: %+v", name, f)
 		}
 	}
 }

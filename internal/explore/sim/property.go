@@ -58,6 +58,9 @@ func (o *oracle) judge() {
 			o.judgeEvent(e.actor, e.Event)
 		}
 	}
+	if o.cluster.mistake != "" {
+		o.recordViolation(catalog.AnswersAgree, 0, "%s", o.cluster.mistake)
+	}
 	for _, a := range o.world.actors {
 		if !o.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s asks for the lock again and again, with too short a pause", a.name)
@@ -163,16 +166,19 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Release:
 		a.inTime = o.leases.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
-		// A lock with one of these failure modes may free another driver's lock instead.
-		blind := slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(o.cluster.Strategy.Breaks, id) })
 		answered := !a.releaseCut && !a.arrivedLate // otherwise, an earlier copy of the release may explain the result
-		if a.released && !blind && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
+		if a.released && !o.isBlind() && answered && len(a.goneOn) > len(o.cluster.nodes)-o.leases.quorum() {
 			o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had released its lock, but the lease was already gone", a.name)
 		}
 		if e.Code == history.LeaseLost && o.cluster.showsToken && o.keptLease(a) {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 		}
 	}
+// isBlind reports whether the lock has a failure mode in which a release frees another driver's lock.
+func (o *oracle) isBlind() bool {
+	return slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(o.cluster.Strategy.Breaks, id) })
+}
+
 }
 
 // isAlone reports whether no other driver has asked for the lock since the actor began.
@@ -640,52 +646,38 @@ const longestPause = 300 * time.Millisecond
 // judgeEnd checks that the lock is free after all actors have ended. A lock left behind by a failed
 // call may remain until it expires.
 func (o *oracle) judgeEnd() {
-	o.judgeCounters()
 	o.judgeReleases()
 	o.judgeListeners()
-	left := 0
+	told, left := false, 0
 	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && slices.ContainsFunc(a.leases, serverLease.isValid) }) {
 		o.judgeResidue()
-		told := false
-		if told, left = o.probeUntilTaken(); told {
-			o.judgeLimits()
-			o.judgeProcesses()
-			return
-		}
-		if left == 0 {
+		if told, left = o.probeUntilTaken(); !told && left == 0 {
 			o.judgeBusy()
 		}
 	}
-	for range probeTries {
-		time.Sleep(o.cluster.TTL)
-		o.world.timePassed()
-		told := false
-		if told, left = o.probeUntilTaken(); told {
-			o.judgeLimits()
-			o.judgeRemains()
-			o.judgeProcesses()
-			return
+	expired := !told
+	for i := 0; i < probeTries && !told; i++ {
+		o.leaseTimePasses()
+		told, left = o.probeUntilTaken()
+	}
+	switch {
+	case told:
+		o.judgeLimits()
+		if o.judgeProcesses(); !expired {
+			o.leaseTimePasses()
 		}
-	}
-	if left > 0 {
+		o.judgeRemains()
+	case left > 0:
 		o.recordViolation(catalog.StuckOrder, 0, "a new driver is told that the order is taken, but the ledger has only %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
-		return
+	default:
+		o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 	}
-	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters checks that all Redis keys expire. It skips third-party locks, because they may
-// keep a fencing counter on purpose.
-func (o *oracle) judgeCounters() {
-	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
-		return
-	}
-	for _, e := range o.world.entries() {
-		r, ok := o.world.node(e.node).lockServer.(*redisServer)
-		if ok && slices.Contains(o.cluster.residue, e.key) && r.redis.TTL(e.key) == 0 {
-			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
-		}
-	}
+// leaseTimePasses lets all leases expire that no one renews.
+func (o *oracle) leaseTimePasses() {
+	time.Sleep(o.cluster.TTL)
+	o.world.timePassed()
 }
 
 // judgeListeners checks that a grab leaves no session, subscription or watch behind.
@@ -725,14 +717,20 @@ func (o *oracle) leftByCut(e entry) bool {
 	})
 }
 
-// judgeRemains checks that no server stores a token after all leases have expired.
+// judgeRemains checks, after all leases have expired, that no server stores a token, and that all
+// Redis keys expire. Third-party locks may keep a fencing counter on purpose.
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
+	_, err := lock.Find(o.cluster.Strategy.Name)
 			o.recordViolation(catalog.NoResidue, 0, "all leases have expired, but %s still holds %s", e.node, e.line)
+		r, isRedis := o.world.node(e.node).lockServer.(*redisServer)
 		}
 	}
 }
+		if isRedis && err == nil && r.redis.TTL(e.key) == 0 {
+			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
+		}
 
 // probeTries is how many times judgeEnd retries its grab, waiting for one TTL before each retry.
 const probeTries = 3
