@@ -29,9 +29,12 @@ import (
 //   - redis-stock, answers-agree: a lost reply had lost the unit that was set aside, which is claimed as F42.
 //   - handoff, lease-exclusive: a release had queued the turn, so the driver itself had asked for nothing.
 //   - redlock, waits-as-told: a release of a driver that had ended was still on its way.
+//   - redsync, no-lost-wakeup: the requests of the waiter had failed, so it did not know that the lock was free.
+//   - redsync, waits-as-told: its library gives up after 32 tries.
+//   - watchdog, renews-own: the server's clock had ended the lease before its time was over.
 func TestFalseAlarms(t *testing.T) {
 	files, err := filepath.Glob("testdata/false-alarms/*.txt")
-	if err != nil || len(files) != 23 {
+	if err != nil || len(files) != 26 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, path := range files {

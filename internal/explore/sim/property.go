@@ -72,10 +72,11 @@ func (o *oracle) judge() {
 	if o.leases.tooLong != "" {
 		o.recordViolation(catalog.LossNotified, 0, "%s", o.leases.tooLong)
 	}
+	jumped := slices.ContainsFunc(o.cluster.nodes, func(n *node) bool { return n.ahead != 0 }) // a lease may have ended before its TTL
 	for _, a := range o.world.actors {
 		// The TTL has passed, and no server has lost data.
 		ranOut := len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded && !o.leases.countsTwice()
-		if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.causes.isDisturbed() {
+		if ranOut && o.cluster.renews && a.granted && !a.releasing && !a.dead && !o.stopped && !o.causes.isDisturbed() && !jumped {
 			o.recordViolation(catalog.RenewsOwn, 0, "%s's lease has expired, although nothing prevented its renewal", a.name)
 		}
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
@@ -124,15 +125,12 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		o.judgeClaim(a)
 	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // this outcome is about the order, not about the lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
-		waited, wait := o.world.elapsed()-a.begin, o.cluster.Wait
-		if o.cluster.Strategy.Promises.TriesOnce {
-			wait = 0
-		}
+		waited, wait := o.world.elapsed()-a.begin, o.wait()
 		hungUp := a.cancelled && !o.world.othersBegan(a) // no other driver has left a lock
 		if (o.isAlone(a) && !o.faulted || hungUp) && o.isUnimpeded(a) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver wanted it", a.name)
 		}
-		if waited < wait {
+		if most := o.cluster.Strategy.Promises.GivesUpAfter; waited < wait && (most == 0 || waited < most) {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, but should have waited for %s", a.name, waited.Round(time.Millisecond), wait)
 		}
 		o.judgePatience(a)
@@ -174,11 +172,11 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 		}
 	}
+}
+
 // isBlind reports whether the lock has a failure mode in which a release frees another driver's lock.
 func (o *oracle) isBlind() bool {
 	return slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(o.cluster.Strategy.Breaks, id) })
-}
-
 }
 
 // isAlone reports whether no other driver has asked for the lock since the actor began.
@@ -191,14 +189,18 @@ func (o *oracle) keptLease(a *actor) bool {
 	return !o.heldUp && !o.causes.isDisturbed() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
 }
 
+// wait returns how long an acquire may wait for the lock.
+func (o *oracle) wait() time.Duration {
+	if o.cluster.Strategy.Promises.TriesOnce {
+		return 0
+	}
+	return o.cluster.Wait
+}
+
 // judgePatience checks that an actor has not waited for longer than its wait time, even if it has
 // acquired the lock several times. It also checks this after data loss, which makes no call slower.
 func (o *oracle) judgePatience(a *actor) {
-	wait := o.cluster.Wait
-	if o.cluster.Strategy.Promises.TriesOnce {
-		wait = 0
-	}
-	waited := o.world.elapsed() - a.begin
+	waited, wait := o.world.elapsed()-a.begin, o.wait()
 	if !o.stopped && o.causes.shown&disturbances == 0 && waited > wait+o.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 		o.recordViolation(catalog.WaitsAsTold, 0, "%s waited for %s, but should have given up after %s", a.name, waited.Round(time.Millisecond), wait)
 	}
@@ -720,17 +722,17 @@ func (o *oracle) leftByCut(e entry) bool {
 // judgeRemains checks, after all leases have expired, that no server stores a token, and that all
 // Redis keys expire. Third-party locks may keep a fencing counter on purpose.
 func (o *oracle) judgeRemains() {
-	for _, e := range o.world.entries() {
-		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
 	_, err := lock.Find(o.cluster.Strategy.Name)
-			o.recordViolation(catalog.NoResidue, 0, "all leases have expired, but %s still holds %s", e.node, e.line)
+	for _, e := range o.world.entries() {
 		r, isRedis := o.world.node(e.node).lockServer.(*redisServer)
+		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
+			o.recordViolation(catalog.NoResidue, 0, "all leases have expired, but %s still holds %s", e.node, e.line)
 		}
-	}
-}
 		if isRedis && err == nil && r.redis.TTL(e.key) == 0 {
 			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
 		}
+	}
+}
 
 // probeTries is how many times judgeEnd retries its grab, waiting for one TTL before each retry.
 const probeTries = 3

@@ -71,6 +71,9 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.Begins:
 		return x.begin(a)
 	case schedule.Call, schedule.ReplyLost, schedule.SentTwice, schedule.ReplyLate, schedule.GivenUp:
+		if s.Kind != schedule.Call {
+			x.oracle.freeFor = 0 // a waiter whose request failed may have to try again
+		}
 		return x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
 		r, ok := n.lockServer.(*redisServer)

@@ -303,6 +303,9 @@ type Promises struct {
 	// not block other clients for long. The client releases such a lock as soon as another client
 	// waits for it.
 	LateUndone bool
+	// GivesUpAfter is how long an acquire waits at least, even if its client would wait longer. 0
+	// means that it never gives up early.
+	GivesUpAfter time.Duration
 	// TriesOnce means that an acquire never waits for the lock, but fails if the lock is not free.
 	TriesOnce bool
 }

@@ -33,6 +33,7 @@ var redsyncOne = lock.Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "retries after 50 to 250 ms",
 	Breaks:   []string{"F11", "F17", "F22", "F38", "F39", "F40"},
+	Promises: lock.Promises{GivesUpAfter: 31 * 50 * time.Millisecond}, // the shortest pauses between its 32 tries
 	Lease:    "WithExpiry (8 s by default). The library never extends the lease",
 	Fails: map[string]string{
 		"cancelled in the middle": handedOver,
@@ -47,6 +48,7 @@ const handedOver = "a caller that disconnects during the grant still gets the lo
 var redsync5ms = func() lock.Strategy {
 	s := redsyncOne
 	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync with one node; a try every 5 ms", "retries after 5 ms"
+	s.Promises.GivesUpAfter = 0 // it has enough tries
 	s.New = newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))
 	return s
 }()
