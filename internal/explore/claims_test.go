@@ -78,6 +78,33 @@ func TestMarkUnclaimed(t *testing.T) {
 	}
 }
 
+// TestClaimedByFewActors checks that a search with one actor expects no failure that takes two.
+func TestClaimedByFewActors(t *testing.T) {
+	for _, tt := range []struct {
+		strategy string
+		fault    catalog.Fault
+		actors   int
+		want     catalog.Verdict
+	}{
+		{"setnx", catalog.Pause, 1, ""},
+		{"setnx", catalog.Pause, 2, catalog.Unsafe},
+		{"setnx-nottl", catalog.Crash, 1, catalog.Stuck},
+		{"watchdog", catalog.Crash, 1, catalog.Safe},
+	} {
+		s, err := lock.Find(tt.strategy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := Config{Actors: tt.actors, Faults: []catalog.Fault{tt.fault}, FaultCount: 1}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := claimed(cfg, sim.Setting{Strategy: s, Guard: s.Guard}); got != tt.want {
+			t.Errorf("%s under %s with %d actors: %q, want %q", tt.strategy, tt.fault, tt.actors, got, tt.want)
+		}
+	}
+}
+
 // TestClaimedHidesNothing checks that an unclaimed failure is reported although a claimed failure of
 // the same property is shorter, in the same search and in an earlier part.
 func TestClaimedHidesNothing(t *testing.T) {

@@ -74,14 +74,14 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 }
 
 // claimed returns the verdict that the registry predicts for a search. It returns "" if the search
-// checks too few properties to find every expected failure.
+// checks too few properties, or has too few actors, to find every expected failure.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
 	v := claimsUnder(cfg, set, faults).all
-	if v != catalog.Safe && len(cfg.Properties) < len(Properties) {
+	if v != catalog.Safe && len(cfg.Properties) < len(Properties) || v == catalog.Unsafe && cfg.Actors == 1 {
 		return ""
 	}
 	return v

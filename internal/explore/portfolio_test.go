@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"context"
 	"maps"
 	"os"
 	"slices"
@@ -99,14 +100,19 @@ func TestPortfolioLimit(t *testing.T) {
 	}
 }
 
-// TestPortfolioCutOff checks that a first search whose time is over contradicts no claim.
-func TestPortfolioCutOff(t *testing.T) {
+// TestCutOff checks that a search whose time is over contradicts no claim, nor does the first search
+// of a portfolio.
+func TestCutOff(t *testing.T) {
 	cfg := explore.Config{Strategies: []string{"setnx-fenced"}, Preemptions: 2, FaultCount: 1, Seconds: 0.01, Faults: []catalog.Fault{catalog.Slow}}
-	results, err := explore.SearchPortfolio(t.Context(), bubbleOf(t), cfg, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := results[0]; r.Verdict != catalog.Unknown || r.Reason != explore.TimeOver || r.Expected != "" {
-		t.Errorf("verdict %s, because %q, expected %q", r.Verdict, r.Reason, r.Expected)
+	for name, search := range map[string]func(context.Context, explore.Bubble, explore.Config, explore.Watch) ([]explore.Result, error){
+		"one search": explore.Search, "a portfolio": explore.SearchPortfolio,
+	} {
+		results, err := search(t.Context(), bubbleOf(t), cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := results[0]; r.Verdict != catalog.Unknown || r.Reason != explore.TimeOver || r.Expected != "" {
+			t.Errorf("%s: verdict %s, because %q, expected %q", name, r.Verdict, r.Reason, r.Expected)
+		}
 	}
 }
