@@ -284,9 +284,9 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	c.node.lockServer.(latecomer).arrive(c)
 	value := c.actor.value
 	x.leases.update(c, nil)
-	if _, ok := c.node.leaseOf(c.actor.value); !ok {
+	if _, ok := c.node.leaseOf(c.actor.value); !ok || x.world.stores(value) {
 		x.gate.mu.Lock()
-		c.actor.value = value // the server does not store the late call's value, so the actor keeps its own
+		c.actor.value = value // the late call belongs to an earlier attempt, or its value is not stored, so the actor keeps its own
 		x.leases.findLeasesLocked(c.node)
 		x.gate.mu.Unlock()
 	}
