@@ -106,7 +106,7 @@ const (
 
 // settleFor returns how long the ledger must stay unchanged before the program counts its rows.
 func (au *auditor) settleFor(c *Cell) time.Duration {
-	return max(cmp.Or(au.cfg.Settle, max(au.cfg.lease(c), minSettle)), au.cfg.Target.Compensation)
+	return max(cmp.Or(au.cfg.Settle, max(c.lease(au.cfg.TTL), minSettle)), au.cfg.Target.Compensation)
 }
 
 // settleInterval returns a random pause between two ledger reads. If the pauses were regular, the reads
@@ -273,7 +273,7 @@ func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first i
 	reserved := func(id int64) bool {
 		return au.ledger && !au.fleet.Ours && !au.fleet.Known() && winners[id]+told[id] == 0
 	}
-	p.stuck, err = au.fleet.StuckOrders(ctx, first, c.Orders, au.cfg.lease(c), reserved, func(id, driver int64, outcome grab.Outcome) {
+	p.stuck, err = au.fleet.StuckOrders(ctx, first, c.Orders, c.lease(au.cfg.TTL), reserved, func(id, driver int64, outcome grab.Outcome) {
 		mu.Lock()
 		defer mu.Unlock()
 		probed++

@@ -184,10 +184,10 @@ func (m *measured) invalidate(err error, what string) {
 	}
 }
 
-// lease returns the lease duration that the instances report, or else the configured TTL.
-func (cfg Config) lease(c *Cell) time.Duration {
+// lease returns the lease duration that the instances report. If they report none, it returns ttl.
+func (c *Cell) lease(ttl time.Duration) time.Duration {
 	if c.LeaseMS == nil {
-		return cfg.TTL
+		return ttl
 	}
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }

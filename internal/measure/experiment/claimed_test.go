@@ -45,7 +45,7 @@ func TestOpenUntilIsCertain(t *testing.T) {
 				ledger := slowLedger{takes, map[int64]time.Time{1: began.Add(affected), 2: began.Add(contender)}}
 				in := &injection{
 					traits: traits{liveLedger: true}, cell: &Cell{}, responses: newResponses(),
-					w: &worker{cfg: Config{TTL: lease}, fleet: &fleet.Fleet{Ours: true}, orders: ledger, ledger: true},
+					ttl: lease, w: &worker{fleet: &fleet.Fleet{Ours: true}, orders: ledger, ledger: true},
 				}
 				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2}}, heldSince: began}
 				s := &strike{in: in, contests: []*contest{c}}

@@ -89,7 +89,7 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	}
 	for _, f := range failures {
 		timeline, ok := check.Explain(events[f.order], e.Ledger, check.Case{
-			Order: f.order, Property: f.property, Guard: c.Guard, Fault: c.Fault, Lease: w.cfg.lease(c),
+			Order: f.order, Property: f.property, Guard: c.Guard, Fault: c.Fault, Lease: c.lease(w.cfg.TTL),
 			Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks, Units: e.Units,
 		})
 		if ok {

@@ -45,7 +45,8 @@ type injection struct {
 	workload workload
 
 	prepared fault.Prepared
-	spare    int64 // an order that appears in no result; a request for it shows whether a service works
+	ttl      time.Duration // the TTL that the instances use now; longer while one of them restarts
+	spare    int64         // an order that appears in no result; a request for it shows whether a service works
 	began    time.Time
 
 	struck, other *fleet.Instance // the instance of the affected driver, which the fault usually hits, and the other instance
@@ -92,7 +93,7 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
-func (in *injection) lease() time.Duration { return in.w.cfg.lease(in.cell) }
+func (in *injection) lease() time.Duration { return in.cell.lease(in.ttl) }
 
 // strikeDrivers returns how many drivers compete for each order under a fault. Each additional unit
 // adds two drivers, so that there are enough to oversell the order even if some of them fail.
@@ -102,7 +103,7 @@ func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()
 // error.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
-		traits: w.cfg.subject().traits(), w: w, strategy: s, fault: f, cell: c,
+		traits: w.cfg.subject().traits(), w: w, strategy: s, fault: f, cell: c, ttl: w.cfg.TTL,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), responses: newResponses(),
 	}
@@ -267,8 +268,7 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 		ctx, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
 		in.first, in.began = first, time.Now()
-		sender := *in.w // a copy, because the strikes may change the settings
-		size := sender.cfg.Load
+		size := in.w.cfg.Load
 		size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers send several
 		var striking sync.WaitGroup
 		striking.Go(func() {
@@ -281,7 +281,7 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 				stop(err)
 			}
 		})
-		a, err := sender.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
+		a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 		striking.Wait()
 		return a, err
 	}
@@ -298,8 +298,7 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 // strikeAll injects the fault at every step of a request. Before each injection and after the last
 // one, it uses a new order to check that drivers can win without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
-	longest, err := in.strikeInVariations(ctx)
-	if err != nil {
+	if err := in.strikeInVariations(ctx); err != nil {
 		return err
 	}
 	for n := range in.prepared.Strikes {
@@ -314,8 +313,7 @@ func (in *injection) strikeAll(ctx context.Context) error {
 			}
 		}
 	}
-	in.w.cfg.TTL = longest // before the probes ask for an order, its lock must have expired
-	err = in.withoutFault(ctx)
+	err := in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the unused orders
 	return err
 }

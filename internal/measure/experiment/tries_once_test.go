@@ -75,7 +75,7 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := &injection{
-				traits: traits{unknownLock: tt.foreign}, w: &worker{cfg: Config{TTL: lease, Wait: tt.wait}, fleet: &fleet.Fleet{}},
+				traits: traits{unknownLock: tt.foreign}, ttl: lease, w: &worker{cfg: Config{Wait: tt.wait}, fleet: &fleet.Fleet{}},
 				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, responses: newResponses(),
 			}
 			c := &contest{

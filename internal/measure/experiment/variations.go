@@ -9,25 +9,24 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// strikeInVariations injects the fault in each variation. This comes before the usual injections, because
-// it restarts the instances with other settings. A restart ends everything that an instance still does for
-// an order, such as renewing a lock that it should have released. strikeInVariations returns the longest
-// TTL of a lock.
-func (in *injection) strikeInVariations(ctx context.Context) (longest time.Duration, err error) {
-	ttl, extra := in.w.cfg.TTL, 0
+// strikeInVariations injects the fault in each variation. This comes before the usual injections,
+// because it restarts the instances with other settings. A restart ends everything that an instance
+// still does for an order, such as renewing a lock that it should have released.
+func (in *injection) strikeInVariations(ctx context.Context) error {
+	varied := false
 	for _, p := range in.points {
 		for _, strike := range in.extraStrikes(p) {
-			extra++
+			varied = true
 			if err := strike(ctx, p); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
-	if longest = in.w.cfg.TTL; extra == 0 {
-		return longest, nil
+	if !varied {
+		return nil
 	}
-	in.w.cfg.TTL = ttl
-	return longest, in.equip(ctx, in.workload.setup)
+	in.ttl = in.w.cfg.TTL
+	return in.equip(ctx, in.workload.setup)
 }
 
 // equip restarts the instances at the same addresses if they do not have these settings yet.
@@ -62,18 +61,18 @@ func (in *injection) testsStart(p fault.Point) bool {
 func (in *injection) ttlOfRestart() time.Duration {
 	cfg := in.w.cfg
 	if cfg.Service == nil || !cfg.Service.Uses("ttl_ms") || cfg.Asked.TTL {
-		return cfg.TTL
+		return in.ttl
 	}
-	return max(cfg.TTL, restartTTL, 3*in.struck.StartTook)
+	return max(in.ttl, restartTTL, 3*in.struck.StartTook)
 }
 
 // strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
 // compete at the restarted instance before the paused driver's lease ends, because its start-up code
 // may have deleted the driver's lock.
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
+	in.ttl = in.ttlOfRestart()
 	u := in.workload.setup
-	in.w.cfg.TTL = in.ttlOfRestart()
-	u.TTL = in.w.cfg.TTL
+	u.TTL = in.ttl
 	if err := in.equip(ctx, u); err != nil {
 		return err
 	}
