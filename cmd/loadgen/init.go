@@ -131,15 +131,15 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			fmt.Fprintf(stdout, "wrote %s. To test your service with it, run: loadgen run -target-file %[1]s\n", s.out)
 			return nil
 		}
-		if tries == mostTries || !s.correct(stdout, found) {
+		if tries == maxTries || !s.correct(stdout, found) {
 			fmt.Fprintf(stdout, "wrote %s, but it still has the problem above: correct the file, then run: loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
 	}
 }
 
-// mostTries limits how often init tests the target file before it gives up.
-const mostTries = 8
+// maxTries limits how often init tests the target file before it gives up.
+const maxTries = 8
 
 // ask asks a question until the answer is valid, and stores the answer.
 func (s *initSettings) ask(w io.Writer, q question) {

@@ -54,9 +54,9 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents is the maximum number of events in a timeline. Twenty drivers that try once cause
+// maxEvents is the maximum number of events in a timeline. Twenty drivers that try once cause
 // about a third of that.
-const mostEvents = 480
+const maxEvents = 480
 
 // Step is one fact in a timeline.
 type Step struct {
@@ -113,7 +113,7 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 // kept selects the events to store, and returns how many it has left out. If there are too many, it
 // prefers events of the drivers in shown.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
-	left := mostEvents
+	left := maxEvents
 	acts := func(e history.Event) bool {
 		return slices.ContainsFunc(shown, func(s history.Event) bool { return actorOf(s) == actorOf(e) })
 	}
@@ -126,7 +126,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 		if !acts(e) {
 			left--
 		}
-		if acts(e) && len(events) < mostEvents || left >= 0 {
+		if acts(e) && len(events) < maxEvents || left >= 0 {
 			e.Strategy = ""
 			events = append(events, e)
 		} else {

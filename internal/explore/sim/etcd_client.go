@@ -123,13 +123,13 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is the capacity of a watch channel. No client leaves this many responses unread.
-const mostResponses = 64
+// maxResponses is the capacity of a watch channel. No client leaves this many responses unread.
+const maxResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the returned channel when ctx
 // ends.
 func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	watch := &etcdWatch{op: clientv3.OpWatch(key, opts...), responses: make(chan clientv3.WatchResponse, mostResponses)}
+	watch := &etcdWatch{op: clientv3.OpWatch(key, opts...), responses: make(chan clientv3.WatchResponse, maxResponses)}
 	standing := make(chan struct{})
 	stands := func() {
 		w.server.watch(watch)

@@ -52,15 +52,15 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices is the maximum number of time slices in which sales are counted.
-const mostSoldSlices = 48
+// maxSoldSlices is the maximum number of time slices in which sales are counted.
+const maxSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {
 	if len(sales) == 0 {
 		return nil
 	}
 	slice, last := time.Millisecond, max(slices.Max(sales), 0)
-	for last/slice >= mostSoldSlices {
+	for last/slice >= maxSoldSlices {
 		slice *= 2
 	}
 	o := &SoldOverTime{SliceMS: millis(slice), Sold: make([]int, last/slice+1)}

@@ -19,7 +19,7 @@ import (
 const (
 	lookEvery = 100 * time.Millisecond // how often to read the events and the ledger
 	keysEvery = 250 * time.Millisecond
-	mostKeys  = 24
+	maxKeys   = 24
 )
 
 // watch polls the events, the database and the Redis keys, and updates the pages, until ctx is
@@ -81,7 +81,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 	shown := []Key{}
 	for i := range l.redis {
 		s := &l.redis[i]
-		found, _, err := s.client.Scan(ctx, 0, "grab:*", 10*mostKeys).Result()
+		found, _, err := s.client.Scan(ctx, 0, "grab:*", 10*maxKeys).Result()
 		if err != nil {
 			continue // the server does not respond, so its keys are unknown
 		}
@@ -99,7 +99,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 				l.state.orders.key(k, at)
 				s.seen = append(s.seen, name)
 				k.Value = catalog.Shorten(strings.Join(k.holders, " "), 60)
-				if len(shown) < mostKeys {
+				if len(shown) < maxKeys {
 					shown = append(shown, k)
 				}
 			case errors.Is(err, errNoLock):

@@ -96,7 +96,7 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	return err
 }
 
-const longestComment = 100
+const maxComment = 100
 
 // comment returns the reason for the worst verdict and lists the other verdicts, or returns "" if
 // there is nothing to say.
@@ -108,5 +108,5 @@ func (r *cellRecord) comment() string {
 	if text == "" {
 		return ""
 	}
-	return "  # " + catalog.Shorten(strings.Join(strings.Fields(text), " "), longestComment)
+	return "  # " + catalog.Shorten(strings.Join(strings.Fields(text), " "), maxComment)
 }

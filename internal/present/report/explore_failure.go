@@ -14,11 +14,11 @@ import (
 
 // With these widths, the table for two actors is 120 characters wide.
 const (
-	actorLeast = 18
-	actorMost  = 28
-	storeMost  = 24
-	proseWidth = 110
-	stackMost  = 40 // maximum number of stack lines to show
+	minActorWidth = 18
+	maxActorWidth = 28
+	maxStoreWidth = 24
+	proseWidth    = 110
+	maxStackLines = 40
 )
 
 const lostMark = "▶"
@@ -81,7 +81,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 	if f.Stack != "" {
 		lines := strings.Split(f.Stack, "\n")
-		shown := lines[:min(len(lines), stackMost)]
+		shown := lines[:min(len(lines), maxStackLines)]
 		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
 		if left := len(lines) - len(shown); left > 0 {
 			fmt.Fprintf(b, "  and %s more: use -format json to see all\n", catalog.Plural(left, "line", "lines"))
@@ -112,7 +112,7 @@ func contradiction(f explore.Failure) string {
 func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
-		t.Headings = append(t.Headings, heading{Name: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), Left: true, least: actorLeast})
+		t.Headings = append(t.Headings, heading{Name: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), Left: true, least: minActorWidth})
 	}
 	for _, name := range []string{"in the stores", "believes", "holds"} {
 		t.Headings = append(t.Headings, heading{Name: name, Left: true})
@@ -134,13 +134,13 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	}
 	did := make([]field, len(actors))
 	if i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor }); i >= 0 {
-		did[i].Text = wrap(describeMoment(m), actorMost)
+		did[i].Text = wrap(describeMoment(m), maxActorWidth)
 	} else {
-		did[0] = field{Text: wrap(describeMoment(m), len(actors)*(actorLeast+2)-2), runsOn: true}
+		did[0] = field{Text: wrap(describeMoment(m), len(actors)*(minActorWidth+2)-2), runsOn: true}
 	}
 	store := ""
 	if n == 1 || !slices.Equal(m.Store, before.Store) {
-		store = catalog.Join(m.Store, "\n", func(text string) string { return wrap(text, storeMost) })
+		store = catalog.Join(m.Store, "\n", func(text string) string { return wrap(text, maxStoreWidth) })
 	}
 	return append(append(row, did...), field{Text: store},
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})

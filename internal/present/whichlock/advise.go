@@ -148,8 +148,8 @@ var serversOf = map[string]lock.Backend{
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised limits how many locks Advise recommends.
-const mostAdvised = 3
+// maxAdvised limits how many locks Advise recommends.
+const maxAdvised = 3
 
 // ErrAnswer means that an answer is not one of the possible answers.
 var ErrAnswer = errors.New("whichlock: no such answer")
@@ -180,7 +180,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	slices.SortStableFunc(fit, func(a, b Option) int {
 		return cmp.Or(cmp.Compare(a.fails(work), b.fails(work)), cmp.Compare(a.trips(), b.trips()))
 	})
-	return fit[:min(len(fit), mostAdvised)], nil
+	return fit[:min(len(fit), maxAdvised)], nil
 }
 
 // fails returns 1 if the lock cannot handle work of this length, and 0 otherwise. Advise sorts by

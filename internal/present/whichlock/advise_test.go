@@ -89,7 +89,7 @@ func TestAdviceKeepsOrders(t *testing.T) {
 			for _, work := range Questions[2].Answers {
 				for _, stack := range Questions[3].Answers {
 					fit, err := f.Advise([]string{rows.Name, runs.Name, work.Name, stack.Name})
-					if err != nil || len(fit) == 0 || len(fit) > mostAdvised {
+					if err != nil || len(fit) == 0 || len(fit) > maxAdvised {
 						t.Errorf("%s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
 					}
 					if rows.Name != "may" && slices.ContainsFunc(fit, func(o Option) bool { return len(o.Twice) > 0 }) {

@@ -127,8 +127,8 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 		return d.rows(ctx, tx, d.query, first, last, first, last)
 	}
 	var grabs []order.Grab
-	for end := first + int64(count); first < end; first += mostListed {
-		last := min(first+mostListed, end) - 1
+	for end := first + int64(count); first < end; first += maxListed {
+		last := min(first+maxListed, end) - 1
 		var marks []string
 		var ids []any
 		for id := first; id <= last; id++ {
@@ -143,9 +143,9 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed limits how many orders a query lists, because databases limit the number of
+// maxListed limits how many orders a query lists, because databases limit the number of
 // parameters.
-const mostListed = 500
+const maxListed = 500
 
 // rows runs the query and returns the winners that it finds. If a row's order is outside first to
 // last, it returns ErrQuery.

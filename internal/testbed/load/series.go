@@ -15,9 +15,9 @@ type OverTime struct {
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices limits the number of slices. If there are more, neighbouring slices are merged in
+// maxSlices limits the number of slices. If there are more, neighbouring slices are merged in
 // pairs.
-const mostSlices = 48
+const maxSlices = 48
 
 // Series collects latencies over time in constant memory, with two significant digits.
 type Series struct {
@@ -36,7 +36,7 @@ func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 // planned and the actual send time.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
-	for at/s.slice >= mostSlices {
+	for at/s.slice >= maxSlices {
 		s.halve()
 	}
 	i := int(at / s.slice)
