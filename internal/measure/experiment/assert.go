@@ -135,7 +135,7 @@ func (a Assert) Misses(run *Run) []string {
 		}
 		looked++
 		if actual, ok := a.holds(c); !ok {
-			misses = append(misses, fmt.Sprintf("%v: %s/%s: %s", a, c.Strategy, c.Fault, actual))
+			misses = append(misses, fmt.Sprintf("%v: %v: %s", a, c.Name(), actual))
 		}
 	}
 	if looked == 0 {

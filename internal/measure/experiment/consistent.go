@@ -14,7 +14,7 @@ import (
 func (r *Run) Contradiction() error {
 	for _, c := range r.Cells {
 		if err := cmp.Or(c.contradiction(), r.contradicts(c)); err != nil {
-			return fmt.Errorf("cell %s/%s: %w", c.Strategy, c.Fault, err)
+			return fmt.Errorf("cell %v: %w", c.Name(), err)
 		}
 	}
 	return nil

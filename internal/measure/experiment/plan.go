@@ -20,6 +20,9 @@ type CellName struct {
 // String formats the name as strategy/fault.
 func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 
+// Name returns the name of the test that had this result.
+func (c Cell) Name() CellName { return CellName{c.Strategy, c.Fault} }
+
 // Plan returns the names of all tests of a run, one strategy after another.
 func (cfg Config) Plan() []CellName {
 	return catalog.Map(cfg.specs(nil), func(s *cellSpec) CellName { return s.CellName })

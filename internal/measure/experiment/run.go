@@ -123,7 +123,7 @@ func (r *Run) finished(name CellName) *Cell {
 		return nil
 	}
 	for _, c := range r.Cells {
-		if c.Strategy == name.Strategy && c.Fault == name.Fault && !c.Interrupted {
+		if c.Name() == name && !c.Interrupted {
 			return &c
 		}
 	}

@@ -19,11 +19,12 @@ const (
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns, Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}, Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete})
 	c.Unlike = append(c.Unlike, slices.Concat(environments(old.Environment, now.Environment), configs(old.Config, now.Config))...)
-	pair(c, old.Cells, now.Cells, nameOf, func(a, b experiment.Cell) {
+	name := func(x experiment.Cell) string { return x.Name().String() }
+	pair(c, old.Cells, now.Cells, name, func(a, b experiment.Cell) {
 		c.Unlike = catalog.Distinct(append(c.Unlike, settings(a, b)...))
 		c.Cells++
 		if verdictText(a) != verdictText(b) {
-			c.Changes = append(c.Changes, Change{nameOf(a), verdictText(a), verdictText(b), b.Reason})
+			c.Changes = append(c.Changes, Change{name(a), verdictText(a), verdictText(b), b.Reason})
 		}
 		if a.Fault == catalog.NoFault {
 			c.Costs = append(c.Costs, costsOf(a, b)...)
@@ -150,10 +151,6 @@ func knownValues(x *float64) []float64 {
 		return nil
 	}
 	return []float64{*x}
-}
-
-func nameOf(c experiment.Cell) string {
-	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
 // verdictText returns the verdicts on the orders and on the lock as text.

@@ -61,7 +61,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 			if c.Result == NotRun {
 				continue
 			}
-			name := experiment.CellName{Strategy: c.Cell.Strategy, Fault: c.Cell.Fault}
+			name := c.Cell.Name()
 			at := slices.IndexFunc(records, func(r *cellRecord) bool { return r.name == name })
 			if at < 0 {
 				at, records = len(records), append(records, &cellRecord{name: name})

@@ -34,7 +34,7 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	var cases []Case
 	for i := range run.Cells {
 		c := &run.Cells[i]
-		name := experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}
+		name := c.Name()
 		result, why := judgeCase(*c)
 		if before, ok := baseline[name]; ok && result != NotRun {
 			result, why = compareCase(*c, before)

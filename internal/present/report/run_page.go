@@ -41,7 +41,7 @@ func (h Heat) Cell(name experiment.CellName) (any, bool) {
 		return nil, false
 	}
 	one := *h.Run
-	one.Cells = catalog.Filter(one.Cells, func(c experiment.Cell) bool { return c.Strategy == name.Strategy && c.Fault == name.Fault })
+	one.Cells = catalog.Filter(one.Cells, func(c experiment.Cell) bool { return c.Name() == name })
 	return newRunData(&one), len(one.Cells) > 0
 }
 
@@ -143,7 +143,7 @@ func (m heatMap) has(sign string) bool {
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 
 func newHeatCell(n int, c experiment.Cell) *heatCell {
-	h := &heatCell{ID: id(c), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + sentence(c)}
+	h := &heatCell{ID: c.Name().String(), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + sentence(c)}
 	if n, _ := decidingCount(c); n > 0 {
 		h.Order += strconv.Itoa(n)
 	}
@@ -160,9 +160,6 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	}
 	return h
 }
-
-// id returns a test's ID on the page. Links to the test contain it.
-func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
@@ -258,7 +255,7 @@ func (d *runData) mode(id string) {
 
 func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	data := cellData{
-		ID: id(c), Verdict: c.Verdict, Sentence: catalog.Capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
+		ID: c.Name().String(), Verdict: c.Verdict, Sentence: catalog.Capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
 		Over: c.OverTime, Command: command(run, c), Mode: mode(c),
 	}
 	if c.Sale != nil {

@@ -323,7 +323,7 @@ func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
 	}
-	return c.Strategy + "/" + string(c.Fault)
+	return c.Name().String()
 }
 
 // failures tells what happened to the failed requests, beginning with the most frequent kind of
