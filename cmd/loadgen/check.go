@@ -63,8 +63,7 @@ func (s *settings) checkPreflight(p experiment.Preflight) error {
 // refusal turns errors that the user can fix, such as a problem with the service, into usage
 // errors. It returns other errors unchanged.
 func (s *settings) refusal(err error) error {
-	problem := new(experiment.Problem)
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*experiment.Problem](err); ok {
 		return flags.Usage("%s", s.problem(*problem))
 	}
 	return refusal(err)

@@ -203,11 +203,11 @@ func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlie
 		tried = true
 		stop()
 	})
-	problem := new(experiment.Problem)
+	problem, ok := errors.AsType[*experiment.Problem](err)
 	switch {
 	case tried:
 		return found, nil
-	case errors.As(err, &problem):
+	case ok:
 		return &finding{*problem, run.problem(*problem), nil}, nil
 	case err != nil:
 		return nil, run.refusal(err)

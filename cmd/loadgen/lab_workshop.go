@@ -110,7 +110,7 @@ func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	var done stepDone
 	var err error
 	done.Outcome, err = doCommand(ctx, args[1:], stdout, stderr)
-	if refused := (workshop.RefusedError{}); errors.As(err, &refused) {
+	if refused, ok := errors.AsType[workshop.RefusedError](err); ok {
 		done.Refused, err = refused.Why, nil
 	}
 	switch {

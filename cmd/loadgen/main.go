@@ -151,7 +151,7 @@ func subcommand[S any](
 ) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		s, err := parse(args)
-		if wanted := (flags.HelpError{}); errors.As(err, &wanted) {
+		if wanted, ok := errors.AsType[flags.HelpError](err); ok {
 			help(stdout, wanted.Topic)
 			return nil
 		}

@@ -134,11 +134,10 @@ func (s *settings) describeTarget() error {
 		return nil
 	}
 	shape, open, err := s.spec.Compile()
+	if field, ok := errors.AsType[*target.FieldError](err); ok {
+		return fmt.Errorf("%s: %w", s.line.Name(field.Field), field.Err)
+	}
 	if err != nil {
-		field := new(target.FieldError)
-		if errors.As(err, &field) {
-			return fmt.Errorf("%s: %w", s.line.Name(field.Field), field.Err)
-		}
 		return err
 	}
 	if s.Target.Open = open; !s.spec.IsOwn() {

@@ -165,8 +165,7 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 		Outcome: Failed, Order: req.Order, Driver: req.Driver,
 		Instance: a.cfg.Instance, Strategy: cmp.Or(req.Strategy, a.Strategy()), Error: err.Error(),
 	}
-	var bad *requestError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*requestError](err); ok {
 		ans.Reason, ans.Status = bad.reason, bad.status
 	}
 	c.JSON(ans.Status, ans)
@@ -376,11 +375,10 @@ func readBody(c *gin.Context, v any) error {
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only with the tests' response recorder
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
 	_ = conn.SetReadDeadline(time.Time{}) // otherwise, the deadline would cancel the request
-	var tooLarge *http.MaxBytesError
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &requestError{http.StatusRequestTimeout, "bad_body", fmt.Sprintf("the body did not arrive within %v: send it at once", bodyTimeout)}
 	}
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &requestError{http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is too large: send at most %d bytes", maxBody)}
 	}
 	if err != nil {

@@ -77,8 +77,8 @@ func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
 
 func isBusy(err error) bool {
 	const busy, primary = 5, 0xff // the error code SQLITE_BUSY, and the mask for the primary part of a code
-	var e *gosqlite.Error
-	return errors.As(err, &e) && e.Code()&primary == busy
+	e, ok := errors.AsType[*gosqlite.Error](err)
+	return ok && e.Code()&primary == busy
 }
 
 func (c *queuedConn) pass() {

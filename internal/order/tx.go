@@ -100,8 +100,8 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 // isLockTimeout reports whether err means that another session kept the row locked. This is error
 // 1205 or, with NOWAIT, 3572.
 func isLockTimeout(err error) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (e.Number == 1205 || e.Number == 3572)
 }
 
 func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {

@@ -382,7 +382,7 @@ func (i inspector) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
 		err = i.recorder.checkReadable(t)
 	}
-	if problem := (*Problem)(nil); errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*Problem](err); ok {
 		p.Problems = append(p.Problems, *problem)
 	} else if err != nil {
 		p.Problems = append(p.Problems, Problem{"service", err.Error(), true})

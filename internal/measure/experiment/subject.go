@@ -151,8 +151,7 @@ func (in *injection) awaitGrab(ctx context.Context, at *fleet.Instance, within t
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() {
+	if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
 		return at.AwaitGrab(ctx, in.spare, within/2)
 	}
 	if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {

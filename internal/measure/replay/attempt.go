@@ -86,7 +86,7 @@ type move struct {
 
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, move{s, i, t.actors.named(s.Actor)})
-	if why := neverError(""); errors.As(err, &why) {
+	if why, ok := errors.AsType[neverError](err); ok {
 		if t.usesOwnStrategy() {
 			return t.cannot(i, "%s", why)
 		}

@@ -246,8 +246,8 @@ func (l *Lab) releaseHand(ctx context.Context) error {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {
 			continue
 		}
-		var gone *fleet.StatusError
-		if err := l.fleet.Instances[n].RemoveHold(ctx, handHold(who)); err != nil && !errors.As(err, &gone) && ctx.Err() == nil {
+		err := l.fleet.Instances[n].RemoveHold(ctx, handHold(who))
+		if _, gone := errors.AsType[*fleet.StatusError](err); err != nil && !gone && ctx.Err() == nil {
 			return err
 		}
 	}

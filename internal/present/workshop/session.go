@@ -538,7 +538,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path str
 		s.blank()
 	}
 	err = s.steps(ctx, e.Check, f, s.Out, true)
-	if refused := (RefusedError{}); errors.As(err, &refused) {
+	if refused, ok := errors.AsType[RefusedError](err); ok {
 		f["own.refused"] = refused.Why
 		s.print("", refused.Why)
 		s.blank()

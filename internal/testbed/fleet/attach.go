@@ -170,8 +170,8 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
-	if sent := (*url.Error)(nil); errors.As(err, &sent) {
-		if unknown := new(x509.UnknownAuthorityError); errors.As(err, unknown) {
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 			return fmt.Errorf("%w: target %s: %v: save its CA certificate in a file, and set the environment variable SSL_CERT_FILE to the path", ErrRefused, in.URL, err)
 		}
 		hint := cmp.Or(notHTTP(err), ": start it, or correct -targets. GET /healthz only shows whether the target runs, so any response will do")

@@ -171,7 +171,7 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 			continue // an instance that is down adds nothing to Epoch
 		}
 		families, err := f.scrape(ctx, in)
-		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {
+		if _, unsent := errors.AsType[*url.Error](err); err != nil && !f.Ours && !unsent {
 			return sum, ErrNoMetrics // the service may serve something else at this path
 		}
 		if err != nil {

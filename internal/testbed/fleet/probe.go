@@ -84,8 +84,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	for n := 0; ; n++ {
 		within, cancel := context.WithTimeout(ctx, lease+probeWaits)
 		outcome, err := f.probe(within, asked[n%len(asked)], id, driver)
-		var timeout net.Error
-		silent := errors.As(err, &timeout) && timeout.Timeout() && ctx.Err() == nil
+		timeout, ok := errors.AsType[net.Error](err)
+		silent := ok && timeout.Timeout() && ctx.Err() == nil
 		cancel()
 		if silent {
 			if unanswered++; unanswered == len(asked) {
@@ -119,8 +119,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 // describe the user's service incorrectly.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
-	var answer *StatusError
-	undecided := errors.As(err, &answer) && answer.Code == http.StatusAccepted
+	answer, ok := errors.AsType[*StatusError](err)
+	undecided := ok && answer.Code == http.StatusAccepted
 	if !errors.Is(err, errSilent) && !undecided && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
 		hint = "; if this answer means that another driver holds the lock, add it to -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}

@@ -223,8 +223,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	if root.plain, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
 		return root, fmt.Errorf("1:1: the file contains a value that JSON cannot represent: %w", err)
 	}
-	var invalid *jsonschema.ValidationError
-	if err := schema.Validate(root.plain); errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*jsonschema.ValidationError](schema.Validate(root.plain)); ok {
 		return root, explain(root, schema, invalid)
 	}
 	return root, nil

@@ -307,8 +307,7 @@ func (c *carrier) present() bool {
 // instead sends it to the client, closes the connections and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		_, _ = c.from.Write(refused.answer)
 		_ = c.from.Close()
 		c.cancel(ErrGone)
