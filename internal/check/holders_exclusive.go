@@ -21,7 +21,7 @@ func holdersExclusive(e Evidence) Verdict {
 	// cannot prove an overlap, so ignore it.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
-		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
+		holds = catalog.Filter(holds, func(h Hold) bool { return h.Closed })
 	}
 	overlaps := Overlaps(holds, e.Excludes)
 	switch {

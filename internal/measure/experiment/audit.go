@@ -301,7 +301,7 @@ func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence
 			winners[p.Order]++
 		}
 	}
-	winnerless := slices.DeleteFunc(slices.Clone(p.refused), func(id int64) bool { return winners[id] >= max(e.Units, 1) })
+	winnerless := catalog.Filter(p.refused, func(id int64) bool { return winners[id] < max(e.Units, 1) })
 	slices.Sort(winnerless)
 	return winnerless
 }

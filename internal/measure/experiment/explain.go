@@ -68,7 +68,7 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	if e.Record == nil || s.Excludes == catalog.NoExclusion {
 		return nil
 	}
-	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
+	return check.Overlaps(catalog.Filter(e.Record.Holds, func(h check.Hold) bool { return h.Order == id }), s.Excludes)
 }
 
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {

@@ -87,7 +87,7 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	}
 	for range freshDrivers { // a driver may get a connection that a fault has cut, so try several drivers
 		claimed := s.claimed(ctx)
-		again := slices.DeleteFunc(slices.Clone(s.contests), func(c *contest) bool { return slices.ContainsFunc(c.all(), claimed) })
+		again := catalog.Filter(s.contests, func(c *contest) bool { return !slices.ContainsFunc(c.all(), claimed) })
 		for _, c := range again {
 			s.sendFresh(c)
 		}

@@ -172,7 +172,7 @@ func (r *replayer) connect() (fleet.Setup, error) {
 // quorumNodes returns how many Redlock servers to start: at least 3, even if the schedule names
 // fewer.
 func (cfg Config) quorumNodes() int {
-	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
+	nodes := catalog.Filter(cfg.Schedule.Nodes, func(name string) bool { return name != "redis" })
 	return max(len(nodes), 3)
 }
 

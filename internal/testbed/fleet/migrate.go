@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/ledger"
 	"grablab/internal/testbed/target"
 )
@@ -34,7 +35,7 @@ func ParseMigration(text string) (m Migration, err error) {
 		return m, nil
 	}
 	ofInstances := []string{"port", "instance", "number", "ttl_ms", "work_ms"}
-	names := slices.DeleteFunc(slices.Clone(placeholders), func(name string) bool { return slices.Contains(ofInstances, name) })
+	names := catalog.Filter(placeholders, func(name string) bool { return !slices.Contains(ofInstances, name) })
 	if m.command, err = parseCommand(text, names); err == nil && m.command.words == nil {
 		err = errors.New("must be service, 'sql: STATEMENT', or a command, as in 'flyway -url=jdbc:mysql://{db_host}:{db_port}/{db_name} migrate'")
 	}

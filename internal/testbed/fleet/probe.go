@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/target"
@@ -79,7 +79,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
-	asked := slices.DeleteFunc(slices.Clone(f.Instances), func(in *Instance) bool { return in.killed })
+	asked := catalog.Filter(f.Instances, func(in *Instance) bool { return !in.killed })
 	unanswered := 0
 	for n := 0; ; n++ {
 		within, cancel := context.WithTimeout(ctx, lease+probeWaits)
