@@ -272,7 +272,7 @@ func (c *Cell) answers(a *accounting) {
 // count stores how much the instances' counters grew during the load. The figures stay nil if an
 // instance has no counters or has restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
-	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
+	if err != nil || before.Epoch != after.Epoch || c.Requests == 0 {
 		return
 	}
 	if commands := after.RedisCommands - before.RedisCommands; !math.IsNaN(commands) {

@@ -155,7 +155,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		}
 		if slices.ContainsFunc(behind, writes) {
 			all := withoutOthers(slices.Concat(calls, behind), others)
-			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return slices.Equal(sortedCalls(all), sortedCalls(o)) }) {
+			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return sameCalls(all, o) }) {
 				t = trailOf(all)
 				t.callsAfterAnswer = took
 				return t, nil
@@ -167,18 +167,18 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		}
 		calls, last = onTime(calls, late), onTime(last, late)
 		if n > 0 && deferred == nil && slices.ContainsFunc(calls, writes) {
-			if !slices.Equal(sortedCalls(calls), sortedCalls(last)) && others == nil {
+			if !sameCalls(calls, last) && others == nil {
 				if others, err = listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
 					return t, err
 				}
 			}
-			if slices.Equal(sortedCalls(withoutOthers(calls, others)), sortedCalls(withoutOthers(last, others))) {
+			if sameCalls(withoutOthers(calls, others), withoutOthers(last, others)) {
 				return trailOf(catalog.Filter(calls, func(c control.Call) bool { return slices.Contains(last, c) })), nil
 			}
 		}
 		before, last = last, calls
 	}
-	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
+	if deferred == nil && sameCalls(before, last) {
 		return trailOf(last), nil
 	}
 	if key := changingKey(before, last); key != "" {
@@ -191,7 +191,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 // response. deferred lists all calls of the requests that wrote after their responses.
 func differs(before, last []control.Call, deferred [][]control.Call) string {
 	switch n := len(deferred); {
-	case !slices.Equal(sortedCalls(before), sortedCalls(last)):
+	case !sameCalls(before, last):
 		return difference(before, last)
 	case n < 2:
 		return "only one of them wrote after its response"

@@ -186,9 +186,12 @@ func (t trail) renewOnce() {
 // equals reports whether both lists contain the same calls. It ignores their order, because
 // parallel calls to several servers have no fixed order.
 func (t trail) equals(o trail) bool {
-	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
+	return maps.EqualFunc(t.calls, o.calls, sameCalls) &&
 		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
 }
+
+// sameCalls reports whether both lists contain the same calls, in any order.
+func sameCalls(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }
 
 func sortedCalls(calls []control.Call) []control.Call {
 	return slices.SortedFunc(slices.Values(calls), func(a, b control.Call) int {
