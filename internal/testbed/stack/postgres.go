@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ type postgresPrograms struct{ server, install string }
 // findPostgres looks for the programs in PATH and in common package folders. If a program is
 // missing, its path is "".
 func findPostgres() postgresPrograms {
-	find := func(name string) string {
+	locate := func(name string) string {
 		if path := find(name); path != "" {
 			return path
 		}
@@ -34,7 +35,7 @@ func findPostgres() postgresPrograms {
 		}
 		return ""
 	}
-	return postgresPrograms{find("postgres"), find("initdb")}
+	return postgresPrograms{locate("postgres"), locate("initdb")}
 }
 
 // servePostgres starts a new PostgreSQL server. By default, the server syncs every commit to disk.
@@ -44,22 +45,17 @@ func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, 
 	if err != nil {
 		return "", "", fmt.Errorf("stack: db: %w", err)
 	}
-	command := func(exe string, args ...string) (string, []string) {
-		all := append(append(as[:len(as):len(as)], exe), args...)
-		return all[0], all[1:]
-	}
-	exe, args := command(prog.install, "-D", data, "-U", databaseName, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	if err := s.run(ctx, "db-install", exe, args); err != nil {
+	install := append(as, prog.install, "-D", data, "-U", databaseName, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if err := s.run(ctx, "db-install", install[0], install[1:]); err != nil {
 		return "", "", err
 	}
-	exe, _ = command(prog.server)
+	start := slices.Concat(as, []string{prog.server, "-D", data, "-h", "127.0.0.1", "-k", "", "-N", "500"})
 	addr, info, err := s.serve(ctx, server{
 		name: "db",
-		exe:  exe,
+		exe:  start[0],
 		quit: syscall.SIGQUIT, // ends the sessions too, and the next start recovers as after a crash
 		args: func(addr string) ([]string, error) {
-			_, args := command(prog.server, "-D", data, "-h", "127.0.0.1", "-p", portOf(addr), "-k", "", "-N", "500")
-			return args, nil
+			return slices.Concat(start[1:], []string{"-p", portOf(addr)}), nil
 		},
 		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
 			return askOwnPostgres(ctx, addr, data)
