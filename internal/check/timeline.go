@@ -113,27 +113,22 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 // kept selects the events to store, and returns how many it has left out. If there are too many, it
 // prefers events of the drivers in shown.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
-	left := maxEvents
 	acts := func(e history.Event) bool {
 		return slices.ContainsFunc(shown, func(s history.Event) bool { return actorOf(s) == actorOf(e) })
 	}
+	others := maxEvents - len(catalog.Filter(b.events, acts)) // how many events of other drivers fit
 	for _, e := range b.events {
-		if acts(e) {
-			left--
-		}
-	}
-	for _, e := range b.events {
+		fits := len(events) < maxEvents
 		if !acts(e) {
-			left--
+			others--
+			fits = others >= 0
 		}
-		if acts(e) && len(events) < maxEvents || left >= 0 {
+		if fits {
 			e.Strategy = ""
 			events = append(events, e)
-		} else {
-			further++
 		}
 	}
-	return events, further
+	return events, len(b.events) - len(events)
 }
 
 // builder collects an order's events and picks those that explain the failure.
@@ -250,10 +245,10 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	}
 	called, _ := b.lastBefore(e, e.Op, history.Invoke)
 	return slices.ContainsFunc(b.holds, func(h Hold) bool {
-		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
-			ended := b.Lease > 0 && v.From-h.From >= b.Lease
-			later := h.From < v.From && (v.From < called || ended) && v.From < e.T && e.T < v.To
-			return later && slices.Contains(who, v.actor()) && compareGroup(b.Excludes, h.Span, v.Span) == 0
+		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(next Hold) bool {
+			expired := b.Lease > 0 && next.From-h.From >= b.Lease
+			freed := h.From < next.From && (next.From < called || expired) && next.From < e.T && e.T < next.To
+			return freed && slices.Contains(who, next.actor()) && compareGroup(b.Excludes, h.Span, next.Span) == 0
 		})
 	})
 }
