@@ -76,12 +76,13 @@ type Shape struct {
 	AssumesGrabbed bool
 	// ReadsHeaders means that at least one rule examines a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies that prove that the service has written nothing.
-	sure Rule
+	// TryOnce is a query string that tells the service not to wait for the lock. It is empty if the
+	// service has no such option.
+	TryOnce string
 
-	fixed  http.Header // headers that are the same in every request
-	reads  bool        // whether a rule reads the body of the reply
-	probes string      // query string for a request that does not wait for the lock
+	wroteNothing Rule        // matches replies that prove that the service has written nothing
+	fixed        http.Header // headers that are the same in every request
+	readsBody    bool        // whether a rule reads the body of the reply
 }
 
 // Header is a header that every grab request contains.
@@ -104,7 +105,7 @@ var Plain = must(Spec{}.shape())
 // Own is grabsvc's shape. If grabsvc replies with status 503, it has certainly written nothing.
 var Own = func() *Shape {
 	s := *Plain
-	s.sure, s.probes = must(ParseRule("503")), "?wait=0"
+	s.wroteNothing, s.TryOnce = must(ParseRule("503")), "?wait=0"
 	return &s
 }()
 
@@ -130,8 +131,8 @@ func (s *Shape) prepare() {
 			s.fixed.Add(h.Name, h.Value.Fill(nil))
 		}
 	}
-	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy, s.sure} {
-		s.reads = s.reads || r.reads(fromJSON, fromXML, fromText)
+	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy, s.wroteNothing} {
+		s.readsBody = s.readsBody || r.reads(fromJSON, fromXML, fromText)
 		s.ReadsHeaders = s.ReadsHeaders || r.reads(fromHeader)
 	}
 }
@@ -157,10 +158,6 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 // Fixed returns a copy of the headers that are the same in every grab request.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns a query string that tells the service not to wait for the lock, or "" if the
-// service has no such option.
-func (s *Shape) TryOnce() string { return s.probes }
-
 // MaxBody limits how many bytes of a reply are read. Rules about the body do not match a longer
 // reply.
 const MaxBody = 16 << 10
@@ -179,7 +176,7 @@ type Meaning struct {
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
 	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
-	if s.reads && a.cut {
+	if s.readsBody && a.cut {
 		kind += fmt.Sprintf(" with a body cut at %d KiB", MaxBody>>10)
 	}
 	var found [3]grab.Outcome
@@ -198,7 +195,7 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	case status == http.StatusGatewayTimeout:
 		return Meaning{grab.Timeout, true, "http 504"}
 	}
-	refused := status >= 400 && status < 500 || s.sure.holds(a)
+	refused := status >= 400 && status < 500 || s.wroteNothing.holds(a)
 	return Meaning{grab.Failed, !refused, kind}
 }
 
