@@ -176,13 +176,14 @@ func (s *initSettings) ask(w io.Writer, q question) {
 // finding is the first problem that a test of the target file has shown.
 type finding struct {
 	experiment.Problem
-	at   string // the problem as text, with its place in the file
-	seen []experiment.SeenAnswer
+	text    string // the problem with its place in the file
+	answers []experiment.SeenAnswer
 }
 
 // try sends a few test requests with the settings in the target file, and returns nil if there is
-// no problem. If the service has several strategies, one is enough, because their responses have the same
-// form. Each try uses a new order, because the earlier tries have grabbed theirs.
+// no problem. If the service has several strategies, it tries only one of them, because their
+// responses have the same form. Each try uses a new order, because the earlier tries have grabbed
+// theirs.
 func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -217,9 +218,9 @@ func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlie
 
 // correct asks the user for better answers. It returns false if the user has changed nothing.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
-	fmt.Fprintf(w, "  ! %s\n", found.at)
+	fmt.Fprintf(w, "  ! %s\n", found.text)
 	before := fmt.Sprint(s.answers)
-	rules := tellApart(found.Key, found.seen)
+	rules := tellApart(found.Key, found.answers)
 	if len(rules) == 0 && !s.yes {
 		rules = map[string]string{found.Key: strings.Join(s.answers[found.Key], ",")}
 	}

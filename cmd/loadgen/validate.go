@@ -96,7 +96,7 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// faultsOf returns those of the faults that a given test uses.
+// faultsOf returns the faults that at least one of the tests uses.
 func faultsOf(faults []catalog.Fault, cells []experiment.CellName) []catalog.Fault {
 	return catalog.Filter(faults, func(f catalog.Fault) bool {
 		return slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
