@@ -13,6 +13,7 @@ import (
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/shard"
 	"grablab/internal/present/report"
+	"grablab/internal/service/version"
 	"grablab/internal/testbed/load"
 )
 
@@ -114,7 +115,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 			args = append(args, arg)
 		}
 	}
-	if here := experiment.NewEnvironment("").Commit; err == nil && run.Environment.Commit != here {
+	if here := version.Commit(); err == nil && run.Environment.Commit != here {
 		err = fmt.Errorf("loadgen commit %s ran this shard, but you run commit %s: merge with the same version", run.Environment.Commit, here)
 	}
 	return share, args, err
