@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -374,16 +373,8 @@ func (r *runner) close() error {
 // NewEnvironment describes this machine and this build. The caller must add the versions of the
 // servers.
 func NewEnvironment(stackKind string) Environment {
-	e := Environment{
+	return Environment{
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
-		Stack: stackKind, Vegeta: "unknown", Commit: version.Commit(),
+		Stack: stackKind, Vegeta: version.Of("github.com/tsenart/vegeta/v12"), Commit: version.Commit(),
 	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			if m.Path == "github.com/tsenart/vegeta/v12" {
-				e.Vegeta = m.Version
-			}
-		}
-	}
-	return e
 }

@@ -39,6 +39,19 @@ func Commit() string {
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
+// Of returns the version of a module that the program contains. A test binary has no build
+// information, so it contains only Unknown versions.
+func Of(module string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == module {
+				return m.Version
+			}
+		}
+	}
+	return Unknown
+}
+
 // stamped returns the commit from the build information, or "" if it contains none.
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/service/version"
 
 	"github.com/alicebob/miniredis/v2"
 )
@@ -30,6 +30,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 			return fmt.Errorf("%w: the embedded stack has no %s: use -stack local", ErrRefused, b.name)
 		}
 	}
+	mini := serverInfo{version: fmt.Sprintf("miniredis %s (embedded)", strings.TrimPrefix(version.Of("github.com/alicebob/miniredis/v2"), "v"))}
 	var addrs []string
 	var infos []serverInfo
 	for _, name := range redisNames(cfg) {
@@ -37,7 +38,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 		if err != nil {
 			return err
 		}
-		addrs, infos = append(addrs, addr), append(infos, serverInfo{version: miniVersion() + " (embedded)"})
+		addrs, infos = append(addrs, addr), append(infos, mini)
 	}
 	s.useRedis(cfg, addrs, infos)
 
@@ -66,17 +67,4 @@ func (s *Stack) mini(server string) *miniredis.Miniredis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.minis[server]
-}
-
-// miniVersion returns the name and version of miniredis. A test binary has no build information, so
-// the version is missing there.
-func miniVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			if m.Path == "github.com/alicebob/miniredis/v2" {
-				return "miniredis " + strings.TrimPrefix(m.Version, "v")
-			}
-		}
-	}
-	return "miniredis"
 }
