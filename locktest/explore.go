@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,9 +89,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	if cfg.FaultCount == 0 && len(cfg.Faults) > 0 {
 		cfg.FaultCount = 1
 	}
-	if cfg.Actors == 0 {
-		cfg.Actors = explore.DefaultActors // set it explicitly, so that the report shows the number
-	}
+	cfg.Actors = cmp.Or(cfg.Actors, explore.DefaultActors) // set it explicitly, so that the report shows the number
 	return cfg
 }
 
@@ -107,10 +106,7 @@ func work(t *testing.T, own lock.Strategy) {
 }
 
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
-	dir := b.Dir
-	if dir == "" {
-		dir = filepath.Join("testdata", "explore")
-	}
+	dir := cmp.Or(b.Dir, filepath.Join("testdata", "explore"))
 	for _, f := range failures {
 		file := filepath.Join(dir, fileName(f.Schedule.Strategy, f.Property)+".txt")
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -3,6 +3,7 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,11 +103,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext waits for the lock until ctx is done, or returns handoff.ErrBusy after Wait.
 func (m *Mutex) LockContext(ctx context.Context) error {
-	wait := m.Wait
-	if wait == 0 {
-		wait = math.MaxInt64
-	}
-	return m.acquire(ctx, wait)
+	return m.acquire(ctx, cmp.Or(m.Wait, math.MaxInt64))
 }
 
 // TryLock calls TryLockContext with context.Background().

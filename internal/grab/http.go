@@ -203,28 +203,25 @@ type OrdersView struct {
 }
 
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
-	var body struct {
-		Count int  `json:"count"`
-		Stock *int `json:"stock"`
-	}
+	body := struct {
+		Count int `json:"count"`
+		Stock int `json:"stock"`
+	}{Stock: 1}
 	if err := readBody(c, &body); err != nil {
 		return nil, err
 	}
 	if body.Count < 1 || body.Count > maxOrders {
 		return nil, badRequest("bad_body", "count must be from 1 to %d, as in {\"count\": 100}", maxOrders)
 	}
-	if body.Stock == nil {
-		body.Stock = new(1)
-	}
-	if *body.Stock < 1 || *body.Stock > order.MaxStock {
+	if body.Stock < 1 || body.Stock > order.MaxStock {
 		return nil, badRequest("bad_body", "stock must be from 1 to %d units, as in {\"count\": 100, \"stock\": 5}", order.MaxStock)
 	}
 	view := OrdersView{Count: body.Count}
-	if *body.Stock > 1 {
-		view.Stock = *body.Stock
+	if body.Stock > 1 {
+		view.Stock = body.Stock
 	}
 	var err error
-	view.FirstID, err = a.cfg.Orders.Create(ctx, body.Count, *body.Stock)
+	view.FirstID, err = a.cfg.Orders.Create(ctx, body.Count, body.Stock)
 	return view, err
 }
 

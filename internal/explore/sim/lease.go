@@ -257,20 +257,19 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 // holds reports whether an actor still has its lock by the servers' clocks. A releasing actor has
 // the lock as long as a majority of servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
-	stored := 0
-	for _, n := range l.cluster.nodes {
-		if _, ok := n.leaseOf(a.value); ok {
-			stored++
-		}
-	}
 	switch {
 	case !l.usesLeases():
 		return !a.releasing
-	case a.releasing && (!l.cluster.showsToken || stored < l.quorum()):
+	case a.releasing && (!l.cluster.showsToken || l.timesStored(a) < l.quorum()):
 		return false
 	default:
 		return l.leaseLeft(a) > 0
 	}
+}
+
+// timesStored returns how many servers store the actor's lease.
+func (l *leaseBook) timesStored(a *actor) int {
+	return len(catalog.Filter(l.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }))
 }
 
 // nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. If no lease

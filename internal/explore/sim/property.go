@@ -282,7 +282,7 @@ func (o *oracle) judgeGrant(a *actor) {
 func (o *oracle) judgeStored(a *actor) {
 	stored := len(a.leases) // without tokens, this only counts the servers that the holder has asked
 	if o.cluster.showsToken {
-		stored = len(catalog.Filter(o.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }))
+		stored = o.leases.timesStored(a)
 	}
 	expired := o.leases.leaseLeft(a) <= 0 && (len(a.leases) > 0 || o.world.queues())
 	gone := expired || a.freed != 0 || o.causes.dataLost

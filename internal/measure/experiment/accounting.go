@@ -257,9 +257,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 		f.refused++
 	}
 	if f.left == 0 {
-		if a.first == nil {
-			a.first = f
-		}
+		a.first = cmp.Or(a.first, f)
 		a.close(f)
 	}
 }

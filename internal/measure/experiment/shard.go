@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,7 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil
-	if m.invalid == "" {
-		m.invalid = fmt.Sprintf("shard %d of %d; loadgen merge judges all of them", s.Index, s.Count)
-	}
+	m.invalid = cmp.Or(m.invalid, fmt.Sprintf("shard %d of %d; loadgen merge judges all of them", s.Index, s.Count))
 }
 
 // replay counts the responses that several processes have recorded. If a file cannot be read, that

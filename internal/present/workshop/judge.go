@@ -98,11 +98,7 @@ func (q Question) Judge(words []string, f Facts) (Mark, error) {
 	return m, nil
 }
 
-func (a *answer) fail(err error) {
-	if a.err == nil {
-		a.err = err
-	}
-}
+func (a *answer) fail(err error) { a.err = cmp.Or(a.err, err) }
 
 // read parses the answer's first word. If the word is invalid, it records an error in the answer.
 func read[T any](a *answer, parse func(string) (T, error)) T {

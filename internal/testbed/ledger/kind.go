@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -72,9 +73,7 @@ func openMySQL(dsn string, _ bool) (*sql.DB, error) {
 		return nil, errDSN
 	}
 	cfg.MultiStatements, cfg.AllowAllFiles, cfg.Logger = false, false, silent
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	c, err := mysql.NewConnector(cfg)
 	if err != nil { // ParseDSN has checked cfg
 		return nil, errDSN

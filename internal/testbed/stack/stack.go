@@ -116,9 +116,7 @@ const (
 // Start starts the servers in cfg and waits until they respond. They run until Close is called,
 // even if ctx ends. If Start fails, it leaves no process and no file behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	start, ok := starts[cfg.Kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: unknown stack %q: use one of %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))

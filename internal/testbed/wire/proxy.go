@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -145,9 +146,7 @@ func (p *Proxy) serve(client net.Conn) {
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()
-	if l.proxy.unread == "" {
-		l.proxy.unread = why
-	}
+	l.proxy.unread = cmp.Or(l.proxy.unread, why)
 	l.proxy.mu.Unlock()
 	l.proxy.cfg.Say(why)
 }
