@@ -786,7 +786,8 @@ func (o *oracle) judgeProcesses() {
 	}
 }
 
-// grabsOn reports whether a new driver of an instance learns who has the order.
+// grabsOn reports whether a new driver can grab the order at an instance, or is told that the order
+// is taken.
 func (o *oracle) grabsOn(inst *instance) bool {
 	o.probes++
 	answer := inst.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: o.world.probe.driver + int64(o.probes-1), TryOnce: true})

@@ -19,8 +19,8 @@ type reducer struct {
 	quiet        bool    // whether the last step changed nothing that a property depends on
 	silent       bool    // whether the last step changed only its server
 	struck       *node   // the server that the last step's fault affected; nil if none
-	alternatives []*call // the calls that could have run instead of the last step
-	underway     []*call // the calls that could have arrived late instead of the last step
+	alternatives []*call // the waiting calls that the search could have chosen instead of the last step
+	underway     []*call // the calls that were in flight before the last step, so that one of them could have arrived instead
 }
 
 // commutes reports whether the call could have come before the last step with the same result. If

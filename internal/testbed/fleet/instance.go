@@ -195,7 +195,7 @@ func (in *Instance) reserve() bool {
 
 func (in *Instance) unreserve() {
 	if in.reserved != nil {
-		_ = in.reserved.Close() // nothing was sent through the socket
+		_ = in.reserved.Close() // an error is harmless, because nothing was sent through the socket
 		in.reserved = nil
 	}
 }
