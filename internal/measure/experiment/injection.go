@@ -165,19 +165,24 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
 		}
 	}
-	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each injection also needs an order without the fault
-	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
 	in.workload.setup = in.w.cfg.setup()
 	in.workload.setup.Control = true
 	in.workload.setup.Routes = in.routes()
-	in.workload.send = in.sending(in.strikeAll)
-
-	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
+	orders := len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each injection also needs an order without the fault
+	m = in.measure(ctx, orders, in.strikeAll)
 	if err := in.clear(ctx); err != nil {
 		in.w.dirty = true
 		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault could not be ended: %v", err))
 	}
 	return m, nil
+}
+
+// measure opens orders, and sends the drivers' requests for them while strike injects the fault.
+func (in *injection) measure(ctx context.Context, orders int, strike func(context.Context) error) measured {
+	in.cell.Orders = orders
+	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = orders, orders*in.w.cfg.Load.Drivers
+	in.workload.send = in.sending(strike)
+	return in.w.measure(ctx, in.strategy, in.cell, &in.workload)
 }
 
 func (in *injection) prepareFault(ctx context.Context) (err error) {

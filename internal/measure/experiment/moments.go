@@ -167,12 +167,8 @@ func (in *injection) strikeByTime(ctx context.Context, moments []time.Duration) 
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Affected: in.struck, Contender: in.other}); err != nil {
 		return m, err
 	}
-	in.cell.Orders = 2*momentTries*len(in.points) + 1
-	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
-	in.workload.setup = in.w.cfg.setup()
-	in.workload.send = in.sending(func(ctx context.Context) error { return in.strikeAtMoments(ctx, moments) })
-	in.workload.killed = in.fault.Course == fault.Killed
-	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
+	in.workload.setup, in.workload.killed = in.w.cfg.setup(), in.fault.Course == fault.Killed
+	return in.measure(ctx, 2*momentTries*len(in.points)+1, func(ctx context.Context) error { return in.strikeAtMoments(ctx, moments) }), nil
 }
 
 // strikeAtMoments injects the fault at each of the chosen times after the start of a request. If a
