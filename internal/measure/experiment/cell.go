@@ -262,8 +262,7 @@ func (c *Cell) answers(a *accounting) {
 	}
 	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
 	if c.Latency != nil {
-		ok := load.Held(c.Latency, c.LatencySent)
-		c.LoadHeld = &ok
+		c.LoadHeld = new(load.Held(c.Latency, c.LatencySent))
 		sent := a.requests - a.errors[load.Refused] - a.errors[load.Interrupted]
 		c.CompletedRPS = new(float64(sent) / *c.DurationS)
 	}

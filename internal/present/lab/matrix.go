@@ -87,8 +87,7 @@ func (m *matrix) fill(_ *http.Request, t Table) (any, error) {
 		defer release()
 		err := m.cfg.Fill(ctx, t, Filling{
 			Cell: func(folder string, run *experiment.Run) {
-				now := *run // copy, because run keeps changing
-				m.change(func() { m.folder, m.heat.Run = folder, &now })
+				m.change(func() { m.folder, m.heat.Run = folder, new(*run) }) // a copy, because run keeps changing
 			},
 			Progress: lines(m.state.showProgress),
 		})

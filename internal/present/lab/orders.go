@@ -390,8 +390,7 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
 		return nil
 	}
-	ms := float64(sorted[int(math.Ceil(share*n))-1].Microseconds()) / 1000
-	return &ms
+	return new(float64(sorted[int(math.Ceil(share*n))-1].Microseconds()) / 1000)
 }
 
 // unsettledOrders returns the range of orders whose state may still change. answered lists the

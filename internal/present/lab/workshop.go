@@ -173,8 +173,7 @@ func (l *lessons) lastJob() *Job {
 	if l.job == nil {
 		return nil
 	}
-	seen := l.job.look()
-	return &seen
+	return new(l.job.look())
 }
 
 // Lesson is a page request about an exercise. Each kind of request sets only the fields that it

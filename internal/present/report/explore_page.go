@@ -78,8 +78,7 @@ func (e Exploration) failure(f explore.Failure) section {
 	}
 	s.Table = stepTable(f.Schedule.Actors, f.Moments)
 	if len(f.Moments) > 0 {
-		drawn := diagram.OfSchedule(s.Title, f.Schedule.Actors, f.Schedule.Stock, f.Moments, describeMoment)
-		s.Drawing = &drawn
+		s.Drawing = new(diagram.OfSchedule(s.Title, f.Schedule.Actors, f.Schedule.Stock, f.Moments, describeMoment))
 	}
 	return s
 }

@@ -300,8 +300,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 			data.Drawing = &drawn
 		} else { // an older run has recorded only the steps
 			data.Explains += " Its events were not kept, so only the table shows its steps."
-			drawn := diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps})
-			data.Drawing = &drawn
+			data.Drawing = new(diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps}))
 		}
 	}
 	return data

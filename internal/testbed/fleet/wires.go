@@ -294,10 +294,9 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 // requests that it makes even while it handles no grabs.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
-		if in.wires == nil {
-			continue
+		if in.wires != nil {
+			in.wires.recognize(grab, idle)
 		}
-		in.wires.recognize(grab, idle)
 	}
 }
 
