@@ -227,6 +227,40 @@ func TestRepetitionsInEitherOrder(t *testing.T) {
 	}
 }
 
+// knownOfSome lists the figures that a merged cell has if at least one repetition has them.
+var knownOfSome = []string{
+	"Latency", "LatencySent", "CompletedRPS", "RedisCommandsPerRequest", "DBStatementsPerRequest", "BeliefGapMS", "LongestCompensationMS",
+}
+
+// TestFigureThatARepetitionLacks removes one figure at a time from one of three repetitions. The merged
+// figure is then unknown, or must be listed in knownOfSome.
+func TestFigureThatARepetitionLacks(t *testing.T) {
+	test := func(name string, of func(*Cell) reflect.Value) {
+		for at := range 3 {
+			var cells [3]Cell
+			for i := range cells {
+				cells[i], _ = twoCells()
+			}
+			of(&cells[at]).SetZero()
+			sum := cells[0].first().merge(cells[1]).merge(cells[2])
+			if known := !of(&sum).IsNil(); known != slices.Contains(knownOfSome, name) {
+				t.Errorf("repetition %d lacks %s: the merged figure is known: %v", at+1, name, known)
+			}
+		}
+	}
+	skip := append([]string{"Sale", "Timeline"}, kept...)
+	for i := range reflect.TypeFor[Cell]().NumField() {
+		if f := reflect.TypeFor[Cell]().Field(i); f.Type.Kind() == reflect.Pointer && !slices.Contains(skip, f.Name) {
+			test(f.Name, func(c *Cell) reflect.Value { return reflect.ValueOf(c).Elem().Field(i) })
+		}
+	}
+	for i := range reflect.TypeFor[Sale]().NumField() {
+		if f := reflect.TypeFor[Sale]().Field(i); f.Type.Kind() == reflect.Pointer && f.Name != "OverTime" { // it is the curve of the first
+			test(f.Name, func(c *Cell) reflect.Value { return reflect.ValueOf(c.Sale).Elem().Field(i) })
+		}
+	}
+}
+
 // fill sets every exported field to a value that depends on n.
 func fill(v reflect.Value, n int) {
 	switch v.Kind() {
