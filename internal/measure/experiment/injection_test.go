@@ -3,11 +3,14 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -309,6 +312,136 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
+}
+
+// TestFailedRecordingIsRepeated fails the dry run of a strategy twice. A failure must not be kept as an
+// empty list of calls, because no fault would then hit the strategy.
+func TestFailedRecordingIsRepeated(t *testing.T) {
+	all, tries := new(trails), 0
+	for n := range 5 {
+		got, err := all.get("setnx", func() (trail, error) {
+			if tries++; tries < 3 {
+				return trail{}, errors.New("no answer")
+			}
+			return trail{queued: tries}, nil
+		})
+		if failed := n < 2; (err != nil) != failed || !failed && got.queued != 3 || tries != min(n+1, 3) {
+			t.Errorf("use %d: %+v, %v after %d recordings", n+1, got, err, tries)
+		}
+	}
+}
+
+// TestCancelledStrikesAreNoHits cancels the injections of two orders in every sequence. The fault has hit
+// only the first order. The number of hits must be the number of orders that still count as hit.
+func TestCancelledStrikesAreNoHits(t *testing.T) {
+	for sequence := range 1 << 4 {
+		hit, missed := &contest{struck: true}, &contest{}
+		s := &strike{in: &injection{cell: &Cell{Struck: new(1)}}, contests: []*contest{hit, missed}}
+		first := ""
+		for n := range 4 {
+			c, why := s.contests[sequence>>n&1], fmt.Sprint("reason ", n)
+			if s.cancelStrike(c, why); c == hit && first == "" {
+				first = why
+			}
+			if left := len(catalog.Filter(s.contests, func(c *contest) bool { return c.struck })); *s.in.cell.Struck != left || hit.missed != first || missed.missed != "" {
+				t.Fatalf("%04b: %d hits, want %d; missed because of %q and %q, want %q", sequence, *s.in.cell.Struck, left, hit.missed, missed.missed, first)
+			}
+		}
+	}
+}
+
+// TestStrikesOfAPoint injects a fault at a point in each usual way and in some variations. Some injections
+// miss at first and are repeated. The point counts each way once, and is safe only if the last try of each
+// way hit.
+func TestStrikesOfAPoint(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 7))
+	for range 500 {
+		ways := 1 + r.IntN(3)
+		in := &injection{w: &worker{}, cell: &Cell{}, responses: newResponses(), prepared: fault.Prepared{Strikes: make([]fault.Strike, ways)}}
+		hits := 0
+		inject := func(v variation) {
+			for tries := 1 + r.IntN(strikeTries); tries > 0; tries-- {
+				c := &contest{point: fault.Point{Moment: "here"}, order: int64(len(in.contests) + 1), variation: v, repeated: tries > 1}
+				if c.struck = tries == 1 && r.IntN(4) > 0; c.struck {
+					hits++
+				}
+				c.contenders = []load.Request{{Order: c.order, Driver: 2}}
+				in.responses.got[c.contenders[0]] = response{outcome: grab.Taken}
+				in.contests = append(in.contests, c)
+			}
+		}
+		for range ways {
+			inject(usual)
+		}
+		for _, v := range []variation{affectedFirst, otherRestarts, inOutage, worksLong} {
+			if r.IntN(2) == 0 {
+				inject(v)
+				ways++
+			}
+		}
+		p := in.row("here", check.Evidence{}, nil)
+		want := map[bool]catalog.Verdict{true: catalog.Safe, false: catalog.Unknown}[hits == ways]
+		if p.Strikes != ways || p.Struck != hits || p.Verdict != want {
+			t.Fatalf("%d injections: hit %d of %d, %s; want %d of %d, %s", len(in.contests), p.Struck, p.Strikes, p.Verdict, hits, ways, want)
+		}
+	}
+}
+
+// TestHealOfAFailedStep lets a step of a fault fail after it has changed something. The change must be
+// undone. If the step cannot be injected at all, the injection does not count, but the test goes on.
+func TestHealOfAFailedStep(t *testing.T) {
+	for _, failed := range []error{nil, stack.ErrInUse, errors.New("no answer")} {
+		for _, changes := range []bool{false, true} {
+			healed := 0
+			s := &strike{in: &injection{w: &worker{}, cell: &Cell{Struck: new(1)}}, contests: []*contest{{struck: true}}}
+			err := applying(func(context.Context, time.Duration) (heal stack.Heal, _ error) {
+				if changes {
+					heal = func() error { healed++; return nil }
+				}
+				return heal, failed
+			})(s, t.Context())
+			if inUse := errors.Is(failed, stack.ErrInUse); s.contests[0].struck == inUse || (err != nil) != (failed != nil && !inUse) {
+				t.Errorf("fails with %v: struck %v, %v", failed, s.contests[0].struck, err)
+			}
+			if err := errors.Join(s.heal(t.Context()), s.heal(t.Context())); err != nil || (healed == 1) != changes {
+				t.Errorf("fails with %v, changes something: %v; healed %d times, %v", failed, changes, healed, err)
+			}
+		}
+	}
+}
+
+// TestAnsweredByDefinition stops a request, lets it continue and answers it at random times. It counts as
+// answered only if it has made no call for callsAfterAnswer, so that all its writes have arrived.
+func TestAnsweredByDefinition(t *testing.T) {
+	r, request := rand.New(rand.NewPCG(11, 12)), load.Request{Order: 1, Driver: 1}
+	synctest.Test(t, func(t *testing.T) {
+		for n := range 1000 {
+			rs := newResponses()
+			rs.callsAfterAnswer = time.Duration(r.IntN(3)) * 100 * time.Millisecond
+			var since time.Time // of its response, or of its last pause
+			answered, paused := false, false
+			for range 12 {
+				switch r.IntN(3) {
+				case 0:
+					if !answered {
+						answered, since = true, time.Now()
+						rs.add(request, response{outcome: grab.Grabbed, ended: since})
+					}
+				case 1:
+					if paused = !paused; !paused {
+						since = time.Now()
+					}
+					rs.setPaused(request, paused)
+				case 2:
+					time.Sleep(time.Duration(1+r.IntN(150)) * time.Millisecond)
+				}
+				want := answered && !paused && time.Since(since) >= rs.callsAfterAnswer
+				if got := rs.isAnswered(request); got != want || rs.isPending(request) == got {
+					t.Fatalf("case %d: answered %v, paused %v, for %v of %v: %v", n, answered, paused, time.Since(since), rs.callsAfterAnswer, got)
+				}
+			}
+		}
+	})
 }
 
 // Faults strike orders of two units in the same way. The same cells break, and each that is not
