@@ -3,6 +3,7 @@ package check_test
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -616,6 +617,68 @@ func TestBeliefs(t *testing.T) {
 				t.Errorf("got%s\nwant%s", got.String(), tt.want)
 			}
 		})
+	}
+}
+
+// TestHoldersByDefinition lets drivers of two instances acquire and release at random. A driver inside has
+// the lock until another driver acquires it. If each process has its own lock, only drivers of the same
+// instance take it away.
+func TestHoldersByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 16))
+	for n := range 1000 {
+		excludes := []catalog.Exclusion{catalog.Global, catalog.PerProcess}[n%2]
+		var script strings.Builder
+		var acquired []int       // the driver of each acquire so far
+		inside := map[int]int{}  // the acquire of each driver inside
+		leaves := map[int]bool{} // drivers whose release has not returned
+		var want []string
+		for at := range 14 {
+			driver, event := 1+r.IntN(5), "release invoke"
+			_, isInside := inside[driver]
+			switch {
+			case !isInside:
+				event = "acquire ok"
+				inside[driver], acquired = len(acquired), append(acquired, driver)
+			case leaves[driver]:
+				event = "release ok"
+				delete(inside, driver)
+				delete(leaves, driver)
+			default:
+				leaves[driver] = true
+			}
+			fmt.Fprintf(&script, "%d %c/%d %s\n", at, "AB"[driver%2], driver, event)
+			var holding, without []string
+			for i, d := range acquired {
+				if last, ok := inside[d]; !ok || last != i {
+					continue
+				}
+				lost := slices.ContainsFunc(acquired[i+1:], func(o int) bool { return excludes == catalog.Global || o%2 == d%2 })
+				switch name := fmt.Sprint("driver ", d); {
+				case !lost:
+					holding = append(holding, name)
+				case !leaves[d]:
+					without = append(without, name)
+				}
+			}
+			var facts []string
+			switch len(holding) {
+			case 0:
+			case 1:
+				facts = append(facts, holding[0]+" holds the lock")
+			default:
+				facts = append(facts, strings.Join(holding, " and ")+" each hold a lock")
+			}
+			if len(without) > 0 {
+				facts = append(facts, strings.Join(without, " and ")+" inside without the lock")
+			}
+			want = append(want, strings.Join(append(facts, "order open"), "; "))
+		}
+		events, ledger := played(t, script.String())
+		for i, s := range check.Steps(events, ledger, check.Case{Order: 2, Lease: time.Hour, Excludes: excludes}) {
+			if s.True != want[i] {
+				t.Fatalf("%s\nevent %d: %q, want %q", script.String(), i, s.True, want[i])
+			}
+		}
 	}
 }
 
