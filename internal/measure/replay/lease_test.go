@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +24,7 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/target"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -314,6 +318,53 @@ func TestClocksAddUp(t *testing.T) {
 			if got, least := a.leases.left(a.actors[0], 20), min(left["node-1"], left["node-2"]); got != least {
 				t.Fatalf("%v left on both servers, want %v", got, least)
 			}
+		}
+	}
+}
+
+// TestClockOfANewProcess kills an instance after some changes of its clock. The new process begins with the
+// right time, so only later changes count.
+func TestClockOfANewProcess(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	for changes := range 3 {
+		process := exec.Command("sleep", "60")
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer process.Wait()
+		defer process.Process.Kill()
+		f, err := fleet.Attach(t.Context(), target.Target{URLs: []string{server.URL, server.URL}, PIDs: slices.Repeat([]int{process.Process.Pid}, 2), FirstOrder: 1})
+		defer f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := withoutServers(0)
+		a.fleet, a.ahead, a.killed = f, map[int]time.Duration{}, map[int]bool{}
+		a.actors = a.assign()
+		var shown float64
+		f.Instances[0].Client = func(_ context.Context, _, path string, body, _ any) error {
+			to, err := json.Marshal(body)
+			if strings.Contains(string(to), "ahead_ms") {
+				_, err = fmt.Sscanf(string(to), `{"ahead_ms":%g}`, &shown)
+			}
+			return err
+		}
+		change := func(ms int) {
+			t.Helper()
+			if _, err := a.setClock(t.Context(), move{Step: schedule.Step{Instance: 1, Duration: time.Duration(ms) * time.Millisecond}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range changes {
+			change(70)
+		}
+		if _, err := a.kill(t.Context(), move{Step: schedule.Step{Instance: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		change(5)
+		if change(-2); shown != 3 {
+			t.Errorf("killed after %d changes: the clock of the new process is %g ms ahead, want 3", changes, shown)
 		}
 	}
 }
