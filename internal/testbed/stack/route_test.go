@@ -407,6 +407,26 @@ func TestARouteBearsOneFault(t *testing.T) {
 	}
 }
 
+// TestFaultOfAGroupIsAllOrNothing lets one of three routes refuse a fault, because it has another one
+// already. The fault must then be healed on the others.
+func TestFaultOfAGroupIsAllOrNothing(t *testing.T) {
+	s := stacktest.Local(t)
+	for busy := range 3 {
+		group := stack.Routes{openRoute(t, s, "redis"), openRoute(t, s, "redis"), openRoute(t, s, "redis")}
+		other := struck(t)(group[busy].Stall(stack.BothWays))
+		if heal, err := group.Each((*stack.Route).Refuse); err == nil || heal != nil {
+			t.Fatalf("route %d: %v, although it has a fault already", busy, err)
+		}
+		healed(t, other)
+		for _, r := range group {
+			c := dial(t, r.Addr)
+			c.say("PING")
+			c.hears("+PONG\r\n")
+		}
+		healed(t, struck(t)(group.Each((*stack.Route).Refuse)))
+	}
+}
+
 // Every server of the stack can be reached through a route, and only through it
 // by those who are given its addresses.
 func TestRoutesToEveryServer(t *testing.T) {
