@@ -51,12 +51,16 @@ func TestBadResultAnywhere(t *testing.T) {
 		}
 		return s
 	}
-	comparing := func() *settings {
+	comparing := func(with catalog.Verdict) *settings {
 		var before []target.Expectation
 		for _, name := range names {
-			before = append(before, target.Expectation{Strategy: name, Fault: catalog.NoFault, Verdict: catalog.Safe})
+			before = append(before, target.Expectation{Strategy: name, Fault: catalog.NoFault, Verdict: with})
 		}
 		return &settings{baseline: report.NewBaseline(before)}
+	}
+	both := func(s, other *settings) *settings {
+		s.asserts = other.asserts
+		return s
 	}
 	benched := func(res *lockbench.Result, err error) error {
 		s := newBenchSettings()
@@ -74,8 +78,14 @@ func TestBadResultAnywhere(t *testing.T) {
 		{"a claim about each cell", func(bad int, err error) error {
 			return runOf(asserting("none:double_grabs==0", "mutex:double_grabs==0", "setnx:double_grabs==0"), cells(bad, unsafe), err)
 		}, exitAssert, 0, true},
-		{"a baseline that was safe", func(bad int, err error) error { return runOf(comparing(), cells(bad, unsafe), err) }, exitAssert, 0, true},
-		{"a baseline that was known", func(bad int, err error) error { return runOf(comparing(), cells(bad, unknown), err) }, exitAssert, exitFailed, true},
+		{"a baseline that was safe", func(bad int, err error) error { return runOf(comparing(catalog.Safe), cells(bad, unsafe), err) }, exitAssert, 0, true},
+		{"a baseline that was known", func(bad int, err error) error { return runOf(comparing(catalog.Safe), cells(bad, unknown), err) }, exitAssert, exitFailed, true},
+		{"a claim that does not hold, and a baseline that is kept", func(bad int, err error) error {
+			return runOf(both(comparing(catalog.Unsafe), asserting("double_grabs==0")), cells(bad, unsafe), err)
+		}, exitAssert, 0, true},
+		{"a claim that holds, and a baseline that was safe", func(bad int, err error) error {
+			return runOf(both(comparing(catalog.Safe), asserting("double_grabs<=1")), cells(bad, unsafe), err)
+		}, exitAssert, 0, true},
 		{"cells that cannot be measured", func(bad int, err error) error { return runOf(new(settings), cells(bad, unknown), err) }, exitDone, exitFailed, true},
 		{"lost shards", func(bad int, _ error) error {
 			return incomplete(nil, make([]string, bits.OnesCount(uint(bad))), io.Discard)
