@@ -21,6 +21,7 @@ import (
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/target"
 )
 
 // slowedBy is the environment variable by which the workers of this test binary have a
@@ -326,19 +327,36 @@ func TestDifferences(t *testing.T) {
 		}
 	}
 	type config = experiment.RunConfig
+	var compared []string
 	for want, set := range map[string]func(c *config, first bool){
 		"scenario: a, now b": func(c *config, first bool) { c.Scenario = either(first, "a", "b") },
 		"orders: 1, now 2":   func(c *config, first bool) { c.Orders = either(first, 1, 2) },
 		"drivers: 1, now 2":  func(c *config, first bool) { c.Drivers = either(first, 1, 2) },
 		"rate: 1, now 2":     func(c *config, first bool) { c.Rate = either(first, 1.0, 2.0) },
 		"drivers of an order close together: true, now false": func(c *config, first bool) { c.Together = first },
-		"instances: 1, now 2": func(c *config, first bool) { c.Instances = either(first, 1, 2) },
+		"instances: 1, now 2":        func(c *config, first bool) { c.Instances = either(first, 1, 2) },
+		"units per order: 1, now 2":  func(c *config, first bool) { c.Stock = either(first, 0, 2) },
+		"units per driver: 3, now 1": func(c *config, first bool) { c.PerDriver = either(first, 3, 0) },
+		"rules: none, now {200 409 423}": func(c *config, first bool) {
+			c.Rules = either(first, nil, &target.Rules{Grabbed: "200", Taken: "409", Busy: "423"})
+		},
 	} {
 		var a, b config
 		set(&a, true)
 		set(&b, false)
 		if got := configs(a, b); !slices.Equal(got, []string{want}) {
 			t.Errorf("%q, want only %q", got, want)
+		}
+		for i := range reflect.TypeFor[config]().NumField() {
+			if name := reflect.TypeFor[config]().Field(i).Name; !reflect.DeepEqual(reflect.ValueOf(a).Field(i).Interface(), reflect.ValueOf(b).Field(i).Interface()) {
+				compared = append(compared, name)
+			}
+		}
+	}
+	compared = append(compared, "Seed", "Args", "Repeat", "Unreachable") // these do not determine what is measured, or other fields show their effect
+	for i := range reflect.TypeFor[config]().NumField() {
+		if name := reflect.TypeFor[config]().Field(i).Name; !slices.Contains(compared, name) {
+			t.Errorf("two runs with different %s are compared without a warning", name)
 		}
 	}
 }
@@ -352,6 +370,9 @@ func TestSettingsDiffer(t *testing.T) {
 		"work ms: 1, now 2":          func(c *experiment.Cell, first bool) { c.WorkMS = new(either(first, 1.0, 2.0)) },
 		"TTL ms: 1, now 2":           func(c *experiment.Cell, first bool) { c.TTLMS = new(either(first, 1.0, 2.0)) },
 		"wait ms: 1, now none":       func(c *experiment.Cell, first bool) { c.WaitMS = either(first, new(1.0), nil) },
+		"p99 limit ms: 1, now 2": func(c *experiment.Cell, first bool) {
+			c.Peak = &experiment.Peak{P99MS: either(first, 1.0, 2.0)}
+		},
 	} {
 		run := func(first bool) *experiment.Run {
 			a, b := cellOf("setnx", catalog.NoFault, catalog.Safe, "", 1), cellOf("setnx", catalog.Pause, catalog.Safe, "", 1)

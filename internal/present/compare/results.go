@@ -174,18 +174,26 @@ func configs(a, b experiment.RunConfig) []string {
 	return slices.Concat(
 		differ("scenario", a.Scenario, b.Scenario), differ("orders", a.Orders, b.Orders), differ("drivers", a.Drivers, b.Drivers),
 		differ("rate", a.Rate, b.Rate), differ("drivers of an order close together", a.Together, b.Together), differ("instances", a.Instances, b.Instances),
+		differ("units per order", max(a.Stock, 1), max(b.Stock, 1)), differ("units per driver", max(a.PerDriver, 1), max(b.PerDriver, 1)), differ("rules", valueOf(a.Rules), valueOf(b.Rules)),
 	)
 }
 
 // settings lists the settings in which two tests differ.
 func settings(a, b experiment.Cell) []string {
+	limit := func(c experiment.Cell) string {
+		if c.Peak == nil {
+			return ""
+		}
+		return fmt.Sprint(c.Peak.P99MS)
+	}
 	return slices.Concat(
-		differ("guard", a.Guard, b.Guard), differ("on-lost", a.OnLost, b.OnLost), differ("work ms", number(a.WorkMS), number(b.WorkMS)),
-		differ("TTL ms", number(a.TTLMS), number(b.TTLMS)), differ("wait ms", number(a.WaitMS), number(b.WaitMS)),
+		differ("guard", a.Guard, b.Guard), differ("on-lost", a.OnLost, b.OnLost), differ("work ms", valueOf(a.WorkMS), valueOf(b.WorkMS)),
+		differ("TTL ms", valueOf(a.TTLMS), valueOf(b.TTLMS)), differ("wait ms", valueOf(a.WaitMS), valueOf(b.WaitMS)), differ("p99 limit ms", limit(a), limit(b)),
 	)
 }
 
-func number(x *float64) string {
+// valueOf formats *x, or returns "" if x is nil.
+func valueOf[T any](x *T) string {
 	if x == nil {
 		return ""
 	}
