@@ -63,6 +63,10 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 		trusted := !e.Foreign && drained
 		rows, err = au.settle(ctx, c, a, first, rows, trusted)
 		m.invalidate(err, "the ledger did not settle")
+		if err == nil && !trusted && back == nil {
+			rows, err = au.probeLater(ctx, c, first, rows, &p)
+			m.invalidate(err, "the ledger could not be read again")
+		}
 		if back != nil && err == nil {
 			rows, err = back.settle(c, a, rows)
 			e.Told = a.told
@@ -252,8 +256,8 @@ func (au *auditor) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error
 
 // probes contains the results of the test requests after the load.
 type probes struct {
-	stuck   []int64 // orders whose probe got no clear response
-	refused []int64 // orders whose probe was answered "taken"
+	stuck   []int64      // orders whose probe got no clear response
+	refused []check.Pair // orders whose probe was answered "taken", and the last driver that asked
 	won     []check.Pair
 	lost    bool           // whether any probe was answered "taken" or "busy"
 	busy    map[int64]bool // orders for which every probe was answered "busy"
@@ -283,12 +287,30 @@ func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first i
 		case grab.Busy:
 			p.busy[id] = true
 		case grab.Taken:
-			p.refused = append(p.refused, id)
+			p.refused = append(p.refused, check.Pair{Order: id, Driver: driver})
 		case grab.Grabbed:
 			p.won = append(p.won, check.Pair{Order: id, Driver: driver})
 		}
 	})
 	return p, errors.Join(err, au.fleet.ReadEvents(func(history.Event) {}))
+}
+
+// probeLater probes one sold order again after the ledger has settled, and returns the rows. By
+// then, a lease has passed since the first probes. If a key with a TTL is the service's only protection,
+// the key has expired, so the service sells the order again.
+func (au *auditor) probeLater(ctx context.Context, c *Cell, first int64, rows []order.Grab, p *probes) ([]order.Grab, error) {
+	winners := check.RowsByOrder(rows)
+	i := slices.IndexFunc(p.refused, func(r check.Pair) bool { return winners[r.Order] >= max(au.cfg.units(), 1) })
+	if i < 0 {
+		return rows, nil
+	}
+	again := check.Pair{Order: p.refused[i].Order, Driver: p.refused[i].Driver + int64(c.Orders)}
+	within, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	if au.fleet.Wins(within, again.Order, again.Driver) {
+		p.won = append(p.won, again)
+	}
+	return au.readLedger(ctx, first, c.Orders)
 }
 
 // withoutWinner returns the orders that the service reports as taken although the ledger does not
@@ -301,7 +323,12 @@ func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence
 			winners[p.Order]++
 		}
 	}
-	winnerless := catalog.Filter(p.refused, func(id int64) bool { return winners[id] < max(e.Units, 1) })
+	var winnerless []int64
+	for _, r := range p.refused {
+		if winners[r.Order] < max(e.Units, 1) {
+			winnerless = append(winnerless, r.Order)
+		}
+	}
 	slices.Sort(winnerless)
 	return winnerless
 }

@@ -192,6 +192,24 @@ func forgets(s *shop) *shop {
 	return s
 }
 
+// forgetsLater returns a shop that forgets a winner some time after the order's first grab, as a shop
+// does whose only protection is a key with a TTL.
+func forgetsLater(after time.Duration) *shop {
+	s, began := &shop{}, map[int64]time.Time{}
+	s.before = func(_ http.ResponseWriter, order, _ int64) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if began[order].IsZero() {
+			began[order] = time.Now()
+		}
+		if time.Since(began[order]) > after {
+			delete(s.won, order)
+		}
+		return false
+	}
+	return s
+}
+
 // reserves returns a shop whose first driver of an order reserves it, and then fails.
 func reserves(order int64, long time.Duration) *shop {
 	var mu sync.Mutex
@@ -251,6 +269,8 @@ func TestServicesOfOthers(t *testing.T) {
 		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
 		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the responses"}},
 		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
+
+		{"forgets its winners when a key expires, by the ledger", forgetsLater(450 * time.Millisecond), target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once", "a new driver still won after all others had their responses"}},
 
 		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
 		{"fails behind its write, no lock", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: http 500"}},

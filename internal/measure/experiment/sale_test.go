@@ -292,7 +292,7 @@ func TestReadSale(t *testing.T) {
 // a service of others who was told that he has won makes up for one row.
 func TestWithoutWinner(t *testing.T) {
 	rows := []order.Grab{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}, {Order: 2, Driver: 1}}
-	p := probes{refused: []int64{4, 3, 2, 1}}
+	p := probes{refused: []check.Pair{{Order: 4}, {Order: 3}, {Order: 2}, {Order: 1}}}
 	for _, tt := range []struct {
 		foreign bool
 		told    []check.Pair
