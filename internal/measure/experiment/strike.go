@@ -11,6 +11,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/order"
+	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
@@ -167,6 +168,11 @@ func (s *strike) sendAffected(ctx context.Context) error {
 const serviceArrives = 10 * time.Second
 
 func (s *strike) releaseAffected(ctx context.Context) error {
+	if s.in.fault.Course == fault.Released {
+		if err := s.cancelAbandoned(ctx); err != nil {
+			return err
+		}
+	}
 	if s.in.prepared.Loses {
 		if err := s.holds.loseReplies(ctx, s.contests); err != nil {
 			return err
@@ -182,6 +188,21 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// cancelAbandoned discards the injection for orders whose stopped call can no longer be sent late,
+// because its client has closed the connection.
+func (s *strike) cancelAbandoned(ctx context.Context) error {
+	m, err := s.holds.heldCalls(ctx)
+	for _, c := range s.contests {
+		stopped := func(h control.Held) bool {
+			return h.State != control.Released && (s.in.w.fleet.Ours || !h.Cancelled)
+		}
+		if err == nil && !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
+			s.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: give the client a longer timeout, or the lock a shorter lease")
+		}
+	}
+	return err
 }
 
 // releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the

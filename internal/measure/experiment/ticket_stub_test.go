@@ -105,6 +105,9 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	if o.is("insistent") {
 		options.MaxRetries, options.MinRetryBackoff, options.MaxRetryBackoff = 1, 3*time.Second, 3*time.Second
 	}
+	if o.is("hasty") {
+		options.ReadTimeout = 300 * time.Millisecond
+	}
 	o.kv = redis.NewClient(&options)
 	if o.is("gives-up") {
 		*db += "?readTimeout=300ms"

@@ -400,6 +400,7 @@ func TestReleasesOfServices(t *testing.T) {
 		{"", catalog.LateRelease, catalog.Safe},
 		{"del", catalog.LateRelease, catalog.Unsafe},
 		{"guarded del", catalog.LateRelease, catalog.Safe},
+		{"del hasty", catalog.LateRelease, catalog.Unknown},
 		{"", catalog.Cancel, catalog.Safe},
 		{"cancelled", catalog.Cancel, catalog.Safe},
 		{"no-expiry cancelled", catalog.Cancel, catalog.Stuck},
@@ -413,12 +414,14 @@ func TestReleasesOfServices(t *testing.T) {
 				t.Skip("GRABLAB_PROVE=1 runs the right services")
 			}
 			cfg := ticketRun(t, tt.kind, target.Spec{}, tt.fault)
-			if tt.fault == catalog.RedisDown {
+			if tt.fault == catalog.RedisDown || strings.Contains(tt.kind, "hasty") {
 				strikeAt(t, &cfg, "before redis DEL ticket:* 1")
 			}
 			run := checkTickets(t, cfg, tt.want)
 			if why := run.Cells[0].Reason; strings.Contains(tt.kind, "exits") && !strings.Contains(why, "exited unexpectedly") {
 				t.Errorf("the reason does not tell that an instance ended: %s", why)
+			} else if strings.Contains(tt.kind, "hasty") && !strings.Contains(why, "lient gave up the delayed call") {
+				t.Errorf("the reason does not tell that the client gave up: %s", why)
 			}
 		})
 	}
