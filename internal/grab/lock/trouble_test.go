@@ -128,14 +128,20 @@ func TestTroubles(t *testing.T) {
 		onStage(t, strategy, func(s *stage) {
 			for _, phase := range troublePhases {
 				for _, tr := range troubles {
-					var outcomes []string
-					for n := 1; n <= mostTroubled && s.meetsTrouble(phase, n, tr); n++ {
-						outcomes = append(outcomes, strings.Join(s.outcome, ", "))
-						if got := outcomes[n-1]; !strings.Contains(got, "B has it after") || strings.Contains(got, "too") || strings.Contains(got, "keeps") {
-							t.Errorf("%s does not recover from trouble with request %d of %s, %s: %s", strategy, n, phase, tr.name, got)
+					outcomes := func() string {
+						var all []string
+						for n := 1; n <= mostTroubled && s.meetsTrouble(phase, n, tr); n++ {
+							all = append(all, strings.Join(s.outcome, ", "))
+							if got := all[n-1]; !strings.Contains(got, "B has it after") || strings.Contains(got, "too") || strings.Contains(got, "keeps") {
+								t.Errorf("%s does not recover from trouble with request %d of %s, %s: %s", strategy, n, phase, tr.name, got)
+							}
 						}
+						return fmt.Sprintf("%s, %s, %s: %s", strategy, phase, tr.name, strings.Join(all, " | "))
 					}
-					line := fmt.Sprintf("%s, %s, %s: %s", strategy, phase, tr.name, strings.Join(outcomes, " | "))
+					line := outcomes()
+					for again := 0; again < 2 && !slices.Contains(known, line); again++ {
+						line = outcomes() // on a busy machine, requests of the same instant may change their order
+					}
 					lines = append(lines, line)
 					parallel := strings.HasPrefix(strategy, "redlock") // sends requests in varying order
 					if !*updateEpisodes && !parallel && !slices.Contains(known, line) {
