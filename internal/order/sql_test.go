@@ -235,29 +235,32 @@ func TestSQLiteHasNoSessions(t *testing.T) {
 	}
 }
 
+// openSession creates an order and begins a session.
+func openSession(t *testing.T, s *order.SQL) (id int64, tx order.Tx) {
+	t.Helper()
+	id, err := s.Create(t.Context(), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tx, err = s.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return id, tx
+}
+
 // TestSessionLost kills a session that holds a lock: its claim must fail and
 // not go over another connection.
 func TestSessionLost(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{})
-	for name, lock := range map[string]func(order.Tx, int64) (bool, error){
-		"row":  func(tx order.Tx, id int64) (bool, error) { return tx.LockRow(t.Context(), id, 0) },
-		"name": func(tx order.Tx, id int64) (bool, error) { return tx.LockName(t.Context(), fmt.Sprint(id), 0) },
-	} {
+	for name, lock := range map[string]lockFunc{"row": byRow, "name": byName} {
 		t.Run(name, func(t *testing.T) {
-			id, err := s.Create(t.Context(), 1, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tx, err := s.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ok, err := lock(tx, id); !ok || err != nil {
+			id, tx := openSession(t, s)
+			if ok, err := lock(t.Context(), tx, id, 0); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 			killOthers(t, s)
 
-			err = tx.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "t"}, order.Naive)
+			err := tx.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "t"}, order.Naive)
 			if !errors.Is(err, order.ErrNotWritten) {
 				t.Error("claim:", err)
 			}
@@ -352,14 +355,7 @@ func TestLockedRowByEveryCode(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Second} {
 			lossy := &lossy{}
 			s := connect(t, mariaDSN(t), order.Options{Wrap: lossy.wrap})
-			id, err := s.Create(t.Context(), 1, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tx, err := s.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			id, tx := openSession(t, s)
 			lossy.answer = func(query string) error {
 				if strings.Contains(query, "FOR UPDATE") {
 					return &mysql.MySQLError{Number: code}
