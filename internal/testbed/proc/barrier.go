@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+
+	"grablab/internal/catalog"
 )
 
 // Barrier holds a child process back until Lift is called, and then lets it become its real
@@ -29,7 +31,7 @@ func (b *Barrier) Command(path string, args, env []string) *exec.Cmd {
 	env = append(os.Environ(), env...)
 	argv := append([]string{path}, args...)
 	// Some shells drop variables with other names, such as spring.redis.host. env sets them again.
-	if others := slices.DeleteFunc(slices.Clone(env), shellName.MatchString); len(others) > 0 {
+	if others := catalog.Filter(env, func(v string) bool { return !shellName.MatchString(v) }); len(others) > 0 {
 		argv = slices.Concat([]string{"env"}, others, argv)
 	}
 	cmd := exec.Command("sh", append([]string{"-c", hold, "sh"}, argv...)...)
