@@ -300,7 +300,7 @@ func (au *auditor) probeAll(ctx context.Context, c *Cell, a *accounting, first i
 // the key has expired, so the service sells the order again.
 func (au *auditor) probeLater(ctx context.Context, c *Cell, first int64, rows []order.Grab, p *probes) ([]order.Grab, error) {
 	winners := check.RowsByOrder(rows)
-	i := slices.IndexFunc(p.refused, func(r check.Pair) bool { return winners[r.Order] >= max(au.cfg.units(), 1) })
+	i := slices.IndexFunc(p.refused, func(r check.Pair) bool { return winners[r.Order] >= au.cfg.units() })
 	if i < 0 {
 		return rows, nil
 	}

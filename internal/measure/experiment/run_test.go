@@ -52,7 +52,7 @@ func blankCell(s *cellSpec) Cell {
 func namesOf(cells []Cell) string {
 	var names []string
 	for _, c := range cells {
-		names = append(names, CellName{c.Strategy, c.Fault}.String())
+		names = append(names, c.Name().String())
 	}
 	return strings.Join(names, " ")
 }
@@ -238,8 +238,8 @@ func TestBudgetTotal(t *testing.T) {
 		t.Errorf("ran %s, want %s", got, want)
 	}
 	for _, c := range r.run.Cells {
-		left := !slices.Contains(began, CellName{c.Strategy, c.Fault}.String())
-		if left != (c.Verdict == catalog.Unknown && c.Interrupted && c.Reason == "not run, because -budget-total 1h0m0s ran out") || left == (r.run.finished(CellName{c.Strategy, c.Fault}) != nil) {
+		left := !slices.Contains(began, c.Name().String())
+		if left != (c.Verdict == catalog.Unknown && c.Interrupted && c.Reason == "not run, because -budget-total 1h0m0s ran out") || left == (r.run.finished(c.Name()) != nil) {
 			t.Errorf("%s/%s: %s, %q", c.Strategy, c.Fault, c.Verdict, c.Reason)
 		}
 	}

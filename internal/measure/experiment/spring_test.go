@@ -78,7 +78,7 @@ func TestSpringService(t *testing.T) {
 		cfg.Only[0]: catalog.Unsafe, cfg.Only[1]: catalog.Unsafe, cfg.Only[2]: catalog.Safe, cfg.Only[3]: catalog.Unsafe,
 	}
 	for _, c := range run.Cells {
-		name := CellName{c.Strategy, c.Fault}
+		name := c.Name()
 		if want := wants[name]; c.Verdict != want || c.CountedFrom != fromLedger {
 			t.Errorf("%s: %s (%s), counted from the %s, want %s", name, c.Verdict, c.Reason, c.CountedFrom, want)
 		}

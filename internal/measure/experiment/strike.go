@@ -48,7 +48,7 @@ var courses = map[fault.Course][]step{
 	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).keepCompeting, (*strike).heal, (*strike).releaseContenders},
 	fault.Never:      {(*strike).leaveAffected, (*strike).sendContenders},
 	fault.Killed:     {(*strike).sendContenders},
-	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).sendThird, (*strike).releaseContenders},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).cancelAbandoned, (*strike).releaseAffected, (*strike).sendThird, (*strike).releaseContenders},
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
 }
 
@@ -168,11 +168,6 @@ func (s *strike) sendAffected(ctx context.Context) error {
 const serviceArrives = 10 * time.Second
 
 func (s *strike) releaseAffected(ctx context.Context) error {
-	if s.in.fault.Course == fault.Released {
-		if err := s.cancelAbandoned(ctx); err != nil {
-			return err
-		}
-	}
 	if s.in.prepared.Loses {
 		if err := s.holds.loseReplies(ctx, s.contests); err != nil {
 			return err
@@ -194,15 +189,18 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 // because its client has closed the connection.
 func (s *strike) cancelAbandoned(ctx context.Context) error {
 	m, err := s.holds.heldCalls(ctx)
+	if err != nil {
+		return err
+	}
+	stopped := func(h control.Held) bool {
+		return h.State != control.Released && (s.in.w.fleet.Ours || !h.Cancelled)
+	}
 	for _, c := range s.contests {
-		stopped := func(h control.Held) bool {
-			return h.State != control.Released && (s.in.w.fleet.Ours || !h.Cancelled)
-		}
-		if err == nil && !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
+		if !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
 			s.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: give the client a longer timeout, or the lock a shorter lease")
 		}
 	}
-	return err
+	return nil
 }
 
 // releaseDriver removes all breakpoints that stop the affected driver, or the driver that has the
