@@ -335,10 +335,10 @@ func TestClockOfANewProcess(t *testing.T) {
 		defer process.Wait()
 		defer process.Process.Kill()
 		f, err := fleet.Attach(t.Context(), target.Target{URLs: []string{server.URL, server.URL}, PIDs: slices.Repeat([]int{process.Process.Pid}, 2), FirstOrder: 1})
-		defer f.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer f.Close()
 		a := withoutServers(0)
 		a.fleet, a.ahead, a.killed = f, map[int]time.Duration{}, map[int]bool{}
 		a.actors = a.assign()
