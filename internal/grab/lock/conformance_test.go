@@ -47,7 +47,7 @@ func servers(tb testing.TB) (nodes conformtest.Nodes) {
 // all strategies run on both.
 func TestConformance(t *testing.T) {
 	few := []string{"setnx"}
-	most := []string{"none", "mutex", "setnx", "watchdog", "redlock", "watchdog-fenced", "setnx-fenced", "handoff"}
+	most := []string{"none", "mutex", "setnx", "watchdog", "redlock", "setnx-fenced", "handoff"}
 	if os.Getenv("GRABLAB_PROVE") == "1" {
 		few, most = lock.Names(), lock.Names()
 	}

@@ -137,6 +137,14 @@ func openApart(t *testing.T, cfg Config) *worker {
 // proving is set for make prove, which has the time for all that a test may look at.
 var proving = os.Getenv("GRABLAB_PROVE") == "1"
 
+// long skips a test that takes long, unless the time is there.
+func long(t *testing.T) {
+	t.Helper()
+	if !proving {
+		t.Skip("GRABLAB_PROVE is not 1: it takes long")
+	}
+}
+
 // Every fault strikes and is healed: one cell each, of a strategy that it breaks, so
 // that one which does nothing fails here. Afterwards an ordinary cell goes well.
 func TestFaults(t *testing.T) {
@@ -150,8 +158,8 @@ func TestFaults(t *testing.T) {
 			{"setnx-expire", catalog.Crash},
 			{"setnx-fenced", catalog.RedisRestart}, // its lock lets two in, its order is safe
 			{"setnx-expire", catalog.RedisDown},
-			{"setnx", catalog.RedisFull},
 		}, []CellName{
+			{"setnx", catalog.RedisFull},
 			{"setnx-nottl", catalog.Hang},
 			{"setnx", catalog.FailoverSplit},
 			{"setnx-getset", catalog.ClientClock},
@@ -160,10 +168,10 @@ func TestFaults(t *testing.T) {
 			{"setnx-fence-write", catalog.PartitionDB},
 			{"setnx", catalog.NodeClock},
 			{"setnx-nottl-no-cleanup", catalog.ReplyLost},
-			{"setnx", catalog.SlowDB},
 			{"setnx-getdel", catalog.LateRelease},
-			{"setnx-nottl-no-cleanup", catalog.Cancel},
 		}, []CellName{
+			{"setnx", catalog.SlowDB},
+			{"setnx-nottl-no-cleanup", catalog.Cancel},
 			{"watchdog", catalog.Partition},
 			{"setnx-del", catalog.Latency},
 		}},

@@ -110,9 +110,9 @@ func TestPythonService(t *testing.T) {
 // the read to the write if its process is paused, and only there; a crash and a lost reply
 // do no harm to it. What cannot be done to it is said.
 func TestPythonFaults(t *testing.T) {
-	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Amnesia, catalog.ReplyLost}
+	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Amnesia}
 	if proving {
-		faults = append(faults, catalog.Crash)
+		faults = append(faults, catalog.ReplyLost, catalog.Crash)
 	}
 	cfg := pythonRun(t, "--redis {redis}", []string{"setnx"}, faults...)
 	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })

@@ -43,11 +43,15 @@ func small(t *testing.T, names ...string) Config {
 
 // few stand for all: within a process, in one Redis and in several, polling and
 // notified, ours and not.
-var few = []string{"mutex", "setnx", "watchdog", "redlock", "redsync-5ms", "redislock", "redislock-5ms"}
+var few = []string{"mutex", "setnx", "watchdog", "redlock", "redislock", "redsync-5ms", "redislock-5ms"}
 
 // A few locks in every case, and one that does nothing.
 func TestRun(t *testing.T) {
-	cfg := small(t, append(few, "none")...)
+	few := few
+	if os.Getenv("GRABLAB_PROVE") != "1" {
+		few = few[:5]
+	}
+	cfg := small(t, append(slices.Clone(few), "none")...)
 	saved := 0
 	r, err := Run(t.Context(), cfg, func(*Result) error { saved++; return nil })
 	stacktest.Check(t, err)
@@ -70,7 +74,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s %s: %d overlaps", row.Strategy, row.Case, *row.Violations)
 		}
 	}
-	for _, name := range append(few, Floor) {
+	for _, name := range append(slices.Clone(few), Floor) {
 		for _, c := range Cases {
 			row, ok := rows[[2]string{name, c.Name}]
 			if !ok && name == "redlock" && c.Name == "many_keys" {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -286,29 +287,24 @@ func TestTextSaysEverything(t *testing.T) {
 }
 
 // schema returns the schema of bench.json, which refers to the environment in that of run.json.
-func schema(t *testing.T) *jsonschema.Schema {
-	t.Helper()
+var schema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	own, err := os.ReadFile("bench.schema.json")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for name, text := range map[string]string{"bench.schema.json": string(own), "run.schema.json": experiment.RunSchema} {
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if err := c.AddResource(name, doc); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	s, err := c.Compile("bench.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
+	return c.Compile("bench.schema.json")
+})
 
 // fits says whether a result, changed as JSON, is one by the schema.
 func fits(t *testing.T, r *Result, change func(map[string]any)) error {
@@ -330,7 +326,11 @@ func fits(t *testing.T, r *Result, change func(map[string]any)) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return schema(t).Validate(changed)
+	s, err := schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Validate(changed)
 }
 
 // Every field of the Go types stands in the schema, demanded, and null where,
