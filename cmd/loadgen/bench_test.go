@@ -34,7 +34,7 @@ func startable(t *testing.T) {
 
 func TestBench(t *testing.T) {
 	startable(t)
-	cmd := loadgen(t, "bench", "-strategies", "setnx,none", "-rounds", "2", "-slice", "60ms", "-seed", "7", "-format", "json")
+	cmd := loadgen(t, "bench", "-strategies", "setnx,none", "-cases", "uncontended,waves", "-rounds", "2", "-slice", "60ms", "-seed", "7", "-format", "json")
 	code, stdout, stderr := output(t, cmd)
 	if code != int(exitDone) {
 		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
@@ -53,7 +53,7 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &res); err != nil {
 		t.Fatal(err)
 	}
-	if !res.Complete || res.Rounds != 2 || len(res.Rows) != 3*len(lockbench.Cases) {
+	if !res.Complete || res.Rounds != 2 || len(res.Rows) != 3*2 {
 		t.Errorf("%s", stdout)
 	}
 	lines := 0
