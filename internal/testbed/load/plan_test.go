@@ -20,27 +20,33 @@ func drain(p *Plan) []Request {
 	return all
 }
 
+// TestPlanSendsEveryDriverAtEveryOrderBackToBack checks plans with even and odd numbers of drivers and
+// targets. The targets take turns, even where the drivers of an order begin.
 func TestPlanSendsEveryDriverAtEveryOrderBackToBack(t *testing.T) {
-	targets := []string{"http://a", "http://b"}
-	requests := drain(NewPlan(targets, 101, 7, 4, 1))
-	if len(requests) != 28 {
-		t.Fatalf("%d requests, want 28", len(requests))
-	}
-	seen := map[[2]int64]bool{}
-	for i, s := range requests {
-		if s.Target != targets[i%2] {
-			t.Errorf("request %d goes to %s", i, s.Target)
+	const orders = 7
+	for _, targets := range [][]string{{"http://a"}, {"http://a", "http://b"}, {"http://a", "http://b", "http://c"}} {
+		for drivers := 1; drivers <= 5; drivers++ {
+			requests := drain(NewPlan(targets, 101, orders, drivers, 1))
+			if len(requests) != orders*drivers {
+				t.Fatalf("%d drivers: %d requests, want %d", drivers, len(requests), orders*drivers)
+			}
+			seen := map[[2]int64]bool{}
+			for i, s := range requests {
+				if s.Target != targets[i%len(targets)] {
+					t.Errorf("%d drivers, %d targets: request %d goes to %s", drivers, len(targets), i, s.Target)
+				}
+				if s.Order != requests[i/drivers*drivers].Order {
+					t.Errorf("%d drivers: request %d: order %d stands among the drivers of order %d", drivers, i, s.Order, requests[i/drivers*drivers].Order)
+				}
+				if s.Order < 101 || s.Order >= 101+orders || s.Driver < 1 || s.Driver > int64(drivers) {
+					t.Errorf("%d drivers: request %d: order %d, driver %d", drivers, i, s.Order, s.Driver)
+				}
+				seen[[2]int64{s.Order, s.Driver}] = true
+			}
+			if len(seen) != orders*drivers {
+				t.Errorf("%d drivers: %d different pairs of order and driver, want %d", drivers, len(seen), orders*drivers)
+			}
 		}
-		if s.Order != requests[i/4*4].Order {
-			t.Errorf("request %d: order %d stands among the drivers of order %d", i, s.Order, requests[i/4*4].Order)
-		}
-		if s.Order < 101 || s.Order > 107 || s.Driver < 1 || s.Driver > 4 {
-			t.Errorf("request %d: order %d, driver %d", i, s.Order, s.Driver)
-		}
-		seen[[2]int64{s.Order, s.Driver}] = true
-	}
-	if len(seen) != 28 {
-		t.Errorf("%d different pairs of order and driver, want 28", len(seen))
 	}
 }
 
