@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -534,4 +535,23 @@ func FuzzFile(f *testing.F) {
 		}
 		_, _ = parseExpectations(text)
 	})
+}
+
+// TestResultOfEachOutcome answers a request for a result with every status. A status is a result exactly if
+// it means that the driver won, lost or was refused for now.
+func TestResultOfEachOutcome(t *testing.T) {
+	shape, _, err := Spec{Grabbed: "200", Taken: "409,410", Busy: "423", Later: "202,425 -> /results/{order}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status := 100; status < 600; status++ {
+		m := shape.Meaning(status, nil, nil)
+		told := slices.Contains([]int{200, 409, 410, 423}, status)
+		if told != slices.Contains([]grab.Outcome{grab.Grabbed, grab.Taken, grab.Busy}, m.Outcome) || shape.IsResult(status, nil, nil) != told {
+			t.Errorf("%d means %+v, and is a result: %v", status, m, shape.IsResult(status, nil, nil))
+		}
+		if _, undecided, err := shape.ResultURL(7, 42, status, nil, nil); err != nil || undecided != (status == 202 || status == 425) {
+			t.Errorf("%d is undecided: %v, %v", status, undecided, err)
+		}
+	}
 }
