@@ -319,3 +319,29 @@ func TestMySQLFile(t *testing.T) {
 		t.Errorf("requests %q", found)
 	}
 }
+
+// TestEveryMySQLCommand sends every command of the MySQL protocol. According to the protocol's
+// specification, exactly three commands get no reply. The proxy refuses commands that it does not know,
+// because it could not match replies to requests any more.
+func TestEveryMySQLCommand(t *testing.T) {
+	withoutReply := []byte{0x01, 0x18, 0x19} // quit, send long data, close statement
+	withReply := []byte{
+		0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0c, 0x0d, 0x0e, // use database to ping; 0x0b is internal to the server
+		0x11, 0x16, 0x17, 0xfa, // change user, prepare, execute, and execute for many rows
+		0x1a, 0x1b, 0x1c, 0x1f, // reset statement, set option, fetch, and reset connection
+	}
+	for n := range 256 {
+		up, _ := scanMySQL(&session{})
+		m, err := up.(*mysqlRequests).command(append([]byte{byte(n)}, "SELECT 1"...))
+		want := noMessage
+		switch {
+		case slices.Contains(withoutReply, byte(n)):
+			want = tells
+		case slices.Contains(withReply, byte(n)):
+			want = asks
+		}
+		if (err == nil) != (want != noMessage) || err == nil && m.kind != want {
+			t.Errorf("command %#x: kind %d, want %d: %v", n, m.kind, want, err)
+		}
+	}
+}
