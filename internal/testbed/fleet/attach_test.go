@@ -7,9 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -241,5 +243,34 @@ func TestAttachToListed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "-targets "+source+registry+says) {
 			t.Errorf("%s: %v, want …%s…", source, err, says)
 		}
+	}
+}
+
+// TestKilledTargetStaysKilled sends random signals to a process of the user. Once it has been killed, it does
+// not count as running any more, even if later signals still reach it or fail.
+func TestKilledTargetStaysKilled(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	for _, reaped := range []bool{false, true} {
+		process := exec.Command("sleep", "60")
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Attach(t.Context(), target.Target{URLs: []string{server.URL}, PIDs: []int{process.Process.Pid}, FirstOrder: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		in := f.Instances[0]
+		for n, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGKILL, syscall.SIGCONT, syscall.SIGKILL, syscall.SIGSTOP} {
+			err := in.Signal(sig)
+			if reaped && sig == syscall.SIGKILL {
+				process.Wait()
+			}
+			if killed := n >= 2; in.alive() == killed {
+				t.Errorf("after signal %d (%v), reaped %v: runs %v, %v", n, sig, reaped, in.alive(), err)
+			}
+		}
+		process.Wait()
 	}
 }
