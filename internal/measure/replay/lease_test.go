@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -24,6 +25,7 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 
 	"github.com/redis/go-redis/v9"
@@ -365,6 +367,50 @@ func TestClockOfANewProcess(t *testing.T) {
 		change(5)
 		if change(-2); shown != 3 {
 			t.Errorf("killed after %d changes: the clock of the new process is %g ms ahead, want 3", changes, shown)
+		}
+	}
+}
+
+// TestDownAndUp takes two servers down and up again at random. Each time, a server must be unreachable for
+// all instances exactly while it is down.
+func TestDownAndUp(t *testing.T) {
+	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	a := withoutServers(0)
+	a.routes, a.down = map[string]stack.Routes{}, map[string]stack.Heal{}
+	servers, down := []string{"redlock-1", "redlock-2"}, map[string]bool{}
+	for _, server := range servers {
+		for _, in := range a.fleet.Instances {
+			route, err := s.Route(in.ID, server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.routes[server] = append(a.routes[server], route)
+		}
+	}
+	r := rand.New(rand.NewPCG(12, 13))
+	for range 40 {
+		do := (*attempt).bringUp
+		server := servers[r.IntN(2)]
+		if down[server] = r.IntN(2) == 0; down[server] {
+			do = (*attempt).takeDown
+		}
+		if _, err := do(a, t.Context(), move{Step: schedule.Step{Target: server}}); err != nil {
+			t.Fatal(err)
+		}
+		for server, routes := range a.routes {
+			for _, route := range routes {
+				conn, err := net.Dial("tcp", route.Addr)
+				if err == nil {
+					conn.Close()
+				}
+				if (err != nil) != down[server] {
+					t.Fatalf("%s is down: %v; %s: %v", server, down[server], route.From, err)
+				}
+			}
 		}
 	}
 }
