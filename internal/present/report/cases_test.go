@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,29 @@ func TestGitHub(t *testing.T) {
 	for line := range strings.Lines(annotations.String()) {
 		if !strings.HasPrefix(line, "::error title=") && !strings.HasPrefix(line, "::warning title=rlock/pause::") {
 			t.Errorf("not a workflow command: %q", line)
+		}
+	}
+}
+
+// TestEachResultHasItsDetails writes one case of each result. Only a case that failed or has no verdict shows
+// its details in the summary, and only such a case is annotated.
+func TestEachResultHasItsDetails(t *testing.T) {
+	r, cases := ciRun(t)
+	cell := r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Timeline != nil })]
+	details, err := report.Case{Cell: &cell}.Details()
+	if err != nil || details == "" {
+		t.Fatalf("details %q, %v", details, err)
+	}
+	for _, c := range cases {
+		c = report.Case{Name: "the case", Result: c.Result, Cell: &cell}
+		wants := c.Result == report.Failed || c.Result == report.Unknown
+		var summary, annotations strings.Builder
+		if err := errors.Join(report.StepSummary(&summary, r, []report.Case{c}), report.Annotations(&annotations, []report.Case{c})); err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(details, "\n")
+		if strings.Contains(summary.String(), first) != wants || (annotations.Len() > 0) != wants {
+			t.Errorf("%s: the summary is %q, and the annotation %q", c.Result, summary.String(), annotations.String())
 		}
 	}
 }
