@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -130,6 +131,28 @@ func TestBadResultAnywhere(t *testing.T) {
 				}
 				if got := conclude(tt.conclude(bad, end), io.Discard); got != int(want) {
 					t.Errorf("%s: bad results %03b, ends with %v: exit %d, want %d", tt.name, bad, end, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestLostShards ends a merge with each kind of error. If responses are lost, that is worse than an assertion
+// that does not hold, and every loss is named. Other errors come before it.
+func TestLostShards(t *testing.T) {
+	for _, err := range []error{nil, exitAssert, exitFailed, io.ErrUnexpectedEOF, context.Canceled, flags.Usage("no such flag")} {
+		for n, lost := range [][]string{nil, {"shard 1"}, {"shard 1", "shard 3"}} {
+			var stderr strings.Builder
+			want, tells := conclude(err, io.Discard), 0
+			if n > 0 && (err == nil || err == exitAssert) {
+				want, tells = int(exitFailed), n
+			}
+			if got := conclude(incomplete(err, lost, &stderr), io.Discard); got != want {
+				t.Errorf("%v, and %d shards lost: exit %d, want %d", err, n, got, want)
+			}
+			for i, shard := range lost {
+				if strings.Contains(stderr.String(), shard) != (i < tells) {
+					t.Errorf("%v, and %d shards lost: %q", err, n, stderr.String())
 				}
 			}
 		}
