@@ -2,17 +2,20 @@ package experiment
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/target"
 )
 
@@ -67,6 +70,7 @@ func TestWorst(t *testing.T) {
 		{Span: check.Span{Order: 7, Driver: 1, From: 1, To: 9}}, {Span: check.Span{Order: 7, Driver: 2, From: 5, To: 10}},
 	}}}
 	sold := check.Evidence{Units: 2, Ledger: check.Rows([]check.Pair{{Order: 5, Driver: 1}, {Order: 5, Driver: 2}, {Order: 6, Driver: 1}, {Order: 6, Driver: 2}, {Order: 6, Driver: 3}})}
+	refused := check.Evidence{Record: &check.Record{NearMisses: map[int64]int{4: 1, 5: 1}}}
 	stuck := overlap
 	stuck.Stuck = []int64{9, 8}
 	setnx, err := lock.Find("setnx")
@@ -87,11 +91,73 @@ func TestWorst(t *testing.T) {
 		{"a double-grab before all", Cell{DoubleGrabs: new(1), Overlaps: new(1), StuckOrders: new(2)}, double, nil, failed{5, catalog.OneWinner}},
 		{"a stuck order before an overlap", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(Yes)}, stuck, nil, failed{8, catalog.StuckOrder}},
 		{"the first point", Cell{DoubleGrabs: new(0)}, stuck, []failed{{3, catalog.HoldersExclusive}, {9, catalog.StuckOrder}, {8, catalog.StuckOrder}}, failed{9, catalog.StuckOrder}},
+		{"a refused write among points without one", Cell{DoubleGrabs: new(0)}, refused, []failed{{3, catalog.HoldersExclusive}, {4, catalog.HoldersExclusive}}, failed{4, lateWrite}},
+		{"no refused write", Cell{DoubleGrabs: new(0)}, refused, []failed{{3, catalog.HoldersExclusive}}, failed{}},
+		{"no record", Cell{DoubleGrabs: new(0)}, check.Evidence{}, []failed{{3, catalog.HoldersExclusive}}, failed{}},
 		{"an overlap that was not to be", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(Yes)}, overlap, nil, failed{7, catalog.HoldersExclusive}},
 		{"an overlap that was to be expected", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(No)}, overlap, nil, failed{}},
 	} {
 		if got := worstOf(&tt.cell, setnx, tt.e, tt.of); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestPointByDefinition compares the figures and the verdict of a point with their definitions, for random
+// orders of two points. Every order of a point counts, and no other one.
+func TestPointByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 1))
+	for range 2000 {
+		units := 1 + r.IntN(2)
+		in := &injection{w: &worker{cfg: Config{Stock: units}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{}, responses: newResponses()}
+		e := check.Evidence{Units: units, Record: &check.Record{NearMisses: map[int64]int{}}}
+		type figures struct{ struck, double, left, stuck, overlaps, misses int }
+		of := map[string]*figures{"here": {}, "there": {}}
+		for id := range int64(r.IntN(6)) {
+			c := &contest{point: fault.Point{Moment: []string{"here", "there"}[r.IntN(2)]}, order: id, struck: true}
+			c.contenders = []load.Request{{Order: id, Driver: 2}, {Order: id, Driver: 3}}
+			for _, contender := range c.contenders {
+				in.responses.got[contender] = response{outcome: grab.Taken}
+			}
+			in.contests = append(in.contests, c)
+			rows := max(0, units-1+r.IntN(3)-r.IntN(2)*r.IntN(3))
+			for driver := range rows {
+				e.Ledger = append(e.Ledger, order.Grab{Order: id, Driver: int64(driver)})
+			}
+			want := of[c.point.Moment]
+			want.struck++
+			want.double += max(0, rows-units)
+			want.left += max(0, units-rows)
+			if r.IntN(8) == 0 {
+				e.Stuck = append(e.Stuck, id)
+				want.stuck++
+			}
+			holds := r.IntN(3)
+			for n := range holds {
+				e.Record.Holds = append(e.Record.Holds, check.Hold{Span: check.Span{Order: id, Driver: int64(n), From: 1, To: 3}})
+			}
+			want.overlaps += max(0, holds-1)
+			e.Record.NearMisses[id] = r.IntN(3)
+			want.misses += e.Record.NearMisses[id]
+		}
+		for name, want := range of {
+			p := in.row(name, e, nil)
+			got := figures{p.Struck, value(p.DoubleGrabs), value(p.Unsold), value(p.StuckOrders), value(p.Overlaps), value(p.NearMisses)}
+			verdict := catalog.Safe
+			switch {
+			case want.double > 0:
+				verdict = catalog.Unsafe
+			case want.stuck > 0:
+				verdict = catalog.Stuck
+			case want.struck == 0 || units > 1 && want.left > 0:
+				verdict = catalog.Unknown
+			}
+			if units == 1 { // an order of one unit may stay open
+				want.left = 0
+			}
+			if got != *want || p.Verdict != verdict || (p.Unsold != nil) != (units > 1) {
+				t.Fatalf("%s, %d units: %s, %+v; want %s, %+v", name, units, p.Verdict, got, verdict, *want)
+			}
 		}
 	}
 }
