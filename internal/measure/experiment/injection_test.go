@@ -418,6 +418,134 @@ func TestHealOfAFailedStep(t *testing.T) {
 	}
 }
 
+// TestAwaitsEveryDriver answers the drivers of two orders at random times, or never. A wait must end with the
+// last response that it is for, or with the timeout. It must not wait for a driver that hangs.
+func TestAwaitsEveryDriver(t *testing.T) {
+	const timeout = 3 * time.Second
+	r := rand.New(rand.NewPCG(12, 7))
+	synctest.Test(t, func(t *testing.T) {
+		for range 500 {
+			in := &injection{w: &worker{cfg: Config{Load: Load{Timeout: timeout}}}, responses: newResponses()}
+			s := &strike{in: in}
+			var want struct{ all, others time.Duration }
+			began := time.Now()
+			for id := range int64(2) {
+				driver := func(n int64) load.Request { return load.Request{Order: id, Driver: n} }
+				holder, waiter := driver(5), driver(6)
+				c := &contest{affected: driver(1), lateDriver: driver(2), contenders: []load.Request{driver(3), driver(4)}, holder: &holder, waiter: &waiter, lastDrivers: []load.Request{driver(7)}}
+				c.hangs = r.IntN(2) == 0
+				s.contests = append(s.contests, c)
+				for n := range int64(7) {
+					request, after := driver(n+1), time.Duration(r.IntN(40))*pollInterval
+					if r.IntN(40) == 0 {
+						after = timeout
+					} else if !(c.hangs && request == c.affected) {
+						time.AfterFunc(after, func() { in.responses.add(request, response{ended: time.Now()}) })
+					}
+					switch {
+					case c.hangs && request == c.affected:
+					case n+1 == 7:
+						want.all = max(want.all, after)
+					default:
+						want.all, want.others = max(want.all, after), max(want.others, after)
+					}
+				}
+			}
+			for _, wait := range []struct {
+				of   func(*strike, context.Context) error
+				want time.Duration
+			}{{(*strike).awaitOthers, want.others}, {(*strike).awaitAnswers, max(want.others, want.all)}} {
+				err := wait.of(s, t.Context())
+				if took := time.Since(began); err != nil || took < wait.want || wait.want < timeout && took > wait.want+pollInterval {
+					t.Fatalf("waited for %v, want %v: %v", took, wait.want, err)
+				}
+			}
+			time.Sleep(2 * timeout) // for the responses that were to come later
+		}
+	})
+}
+
+// TestAwaitsFailedRelease lets an affected driver get its response during an outage. The outage goes on until
+// then only if the driver was stopped before its release, so that the release fails.
+func TestAwaitsFailedRelease(t *testing.T) {
+	const answered = time.Second
+	synctest.Test(t, func(t *testing.T) {
+		for bits := range 1 << 5 {
+			has := func(n int) bool { return bits>>n&1 != 0 }
+			in := &injection{traits: traits{reconnects: has(0)}, fault: fault.Fault{Lasts: has(1)}, responses: newResponses()}
+			c := &contest{struck: has(2), point: fault.Point{Part: tap.Claim}, affected: load.Request{Driver: 1}}
+			if c.point.After = !has(3); has(4) {
+				c.point.Part = tap.Release
+			}
+			s := &strike{in: in, contests: []*contest{{}, c}}
+			began := time.Now()
+			time.AfterFunc(answered, func() { in.responses.add(c.affected, response{ended: time.Now()}) })
+			if err := s.awaitFailedRelease(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began) >= answered; waited != (bits == 1<<5-1) {
+				t.Errorf("reconnects %v, lasts %v, struck %v, before the call %v, release %v: waited %v", has(0), has(1), has(2), has(3), has(4), waited)
+			}
+			time.Sleep(answered)
+		}
+	})
+}
+
+// TestAffectedDriverWritesFirst lets the affected driver write early, late or never. Where it must write
+// before the contenders to show a failure, the injection counts only if it has.
+func TestAffectedDriverWritesFirst(t *testing.T) {
+	const lease = 3 * time.Second
+	at := func(phase tap.Phase, after bool) fault.Point {
+		return fault.Point{Point: control.Point{Phase: phase, N: 1, After: after}}
+	}
+	waiting := at(tap.Read, true)
+	waiting.Role = fault.Waiting
+	for _, tt := range []struct {
+		name   string
+		v      variation
+		guard  order.Guard
+		course fault.Course
+		point  fault.Point
+		must   bool
+	}{
+		{"any point", usual, order.FenceWrite, fault.AfterHeal, at(tap.Acquire, true), false},
+		{"the variation", affectedFirst, order.Guarded, fault.AtOnce, at(tap.Acquire, true), true},
+		{"after its read", usual, order.FenceWrite, fault.AfterHeal, at(tap.Read, true), true},
+		{"before its read", usual, order.FenceWrite, fault.AfterHeal, at(tap.Read, false), false},
+		{"before its write", usual, order.FenceWrite, fault.AfterHeal, at(tap.Claim, false), true},
+		{"after its write", usual, order.FenceWrite, fault.AfterHeal, at(tap.Claim, true), false},
+		{"as a waiting driver", usual, order.FenceWrite, fault.AfterHeal, waiting, false},
+		{"under another guard", usual, order.Guarded, fault.AfterHeal, at(tap.Read, true), false},
+		{"during the fault", usual, order.FenceWrite, fault.BeforeHeal, at(tap.Read, true), false},
+	} {
+		for _, wrote := range []time.Duration{0, lease / 4, lease} {
+			for _, answered := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					nothing := func(context.Context, string, string, any, any) error { return nil }
+					in := &injection{
+						traits: traits{liveLedger: true, tellsDrivers: true}, cell: &Cell{Struck: new(1), Guard: tt.guard}, responses: newResponses(), ttl: lease, fault: fault.Fault{Course: tt.course},
+						struck: &fleet.Instance{Client: nothing}, other: &fleet.Instance{Client: nothing},
+					}
+					c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2}}, variation: tt.v, point: tt.point, struck: true}
+					written := map[int64]time.Time{1: time.Now().Add(wrote)}
+					if answered {
+						delete(written, 1)
+						time.AfterFunc(wrote, func() { in.responses.add(c.affected, response{ended: time.Now()}) })
+					}
+					in.w = &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{0, written}, ledger: true}
+					if err := newStrike(in, c).releaseContenders(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if want := !tt.must || wrote < lease*2/3; c.struck != want {
+						t.Errorf("%s, wrote after %v (answered: %v): counts %v, want %v (%s)", tt.name, wrote, answered, c.struck, want, c.missed)
+					}
+					time.Sleep(lease)
+				})
+			}
+		}
+	}
+}
+
 // TestAnsweredByDefinition stops a request, lets it continue and answers it at random times. It counts as
 // answered only if it has made no call for callsAfterAnswer, so that all its writes have arrived.
 func TestAnsweredByDefinition(t *testing.T) {
