@@ -152,6 +152,24 @@ func TestFailuresByKind(t *testing.T) {
 	}
 }
 
+// TestCompletedRequests counts requests with every outcome. Those that no instance received, or whose
+// response the end of the load cut off, are not completed.
+func TestCompletedRequests(t *testing.T) {
+	for kind, completes := range map[string]bool{
+		load.Interrupted: false, load.Refused: false, load.Timeout: true, load.Reset: true, load.Other: true, "http 500": true,
+	} {
+		a := newAccounting(2, nil, target.Own)
+		a.requests, a.errors[kind] = 10, 4
+		a.scheduled.Add(time.Millisecond)
+		a.sent.Add(time.Millisecond)
+		c := Cell{DurationS: new(2.0)}
+		c.answers(a)
+		if want := map[bool]float64{true: 5, false: 3}[completes]; value(c.CompletedRPS) != want {
+			t.Errorf("4 of 10 requests in 2 s ended with %s: %v completed per second, want %v", kind, value(c.CompletedRPS), want)
+		}
+	}
+}
+
 func TestInterruptedAttackEndsAtOnceAndKeepsItsAccounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var answered sync.WaitGroup
