@@ -10,6 +10,7 @@ import (
 
 	"grablab/internal/order"
 	"grablab/internal/testbed/ledger"
+	"grablab/internal/testbed/target"
 )
 
 // TestRowsOutOfPlace adds one row to a ledger, before and after good rows, with every order around the range
@@ -130,6 +131,26 @@ func TestExecIsOneTransaction(t *testing.T) {
 		}
 		if want := map[bool]string{true: "1,2,3"}[fails == 3]; (err == nil) != (fails == 3) || ids.String != want {
 			t.Errorf("statement %d fails: %v, and the table has %q", fails+1, err, ids.String)
+		}
+	}
+}
+
+// TestHintNeedsAList reads an order that the service does not have. Only a query with {orders} may have compared a
+// number with a text, so only its error explains how to convert the column.
+func TestHintNeedsAList(t *testing.T) {
+	shape, _, err := target.Spec{Path: "/{order_uuid}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn, db := databases["sqlite"](t)
+	execute(t, db, "CREATE TABLE wins (order_id, driver_id INTEGER)")
+	for _, id := range []string{"6", "'six'"} {
+		execute(t, db, "DELETE FROM wins; INSERT INTO wins VALUES ("+id+", 8)")
+		for where, list := range map[string]bool{"1 = 1 OR '' IN ({orders})": true, "? <= ? OR 1 = 1": false} {
+			_, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE "+where, shape)
+			if err == nil || strings.Contains(err.Error(), "numeric column") != (list && id == "6") {
+				t.Errorf("order %s, WHERE %s: %v", id, where, err)
+			}
 		}
 	}
 }
