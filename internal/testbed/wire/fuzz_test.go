@@ -302,6 +302,16 @@ func FuzzPostgresReplies(f *testing.F) {
 func TestGreeting(t *testing.T) {
 	hello := []byte("\x0a8.0\x00\x01\x00\x00\x0012345678\x00\xff\xff\x21\x02\x00\xff\xff\x15")
 	s := &mysqlReplies{session: new(session)}
+	for n := 1; n < len(hello)-1; n++ { // the last byte is not needed
+		if err := s.greet(slices.Clone(hello[:n])); err == nil {
+			t.Errorf("a greeting of %d bytes is accepted", n)
+		}
+	}
+	for version := range 256 {
+		if err := s.greet(append([]byte{byte(version)}, hello[1:]...)); (err == nil) != (version == 10 || version == isError) {
+			t.Errorf("handshake version %d: %v", version, err)
+		}
+	}
 	want := slices.Clone(hello)
 	lower := bytes.IndexByte(hello, 0) + 14
 	binary.LittleEndian.PutUint16(want[lower:], 0xffff&^(clientSSL|clientCompress))
