@@ -98,6 +98,10 @@ func TestAttach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	users, _, err := target.Spec{Path: "/buy/{order}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
 	listed := map[string]string{"GET /strategies": `["a",{"name":"b","available":false}]`}
 	for _, tc := range []struct {
 		name    string
@@ -109,6 +113,8 @@ func TestAttach(t *testing.T) {
 		refused string
 	}{
 		{"nothing but the grab", nil, target.Target{FirstOrder: 1}, true, target.Plain, nil, ""},
+		{"a shape of the user", nil, target.Target{FirstOrder: 1, Shape: users}, true, users, nil, ""},
+		{"a shape of the user for grabsvc", map[string]string{"GET /strategies": `[{"name":"none","available":true}]`, "GET /healthz": grabsvc}, target.Target{Shape: users}, false, users, []Strategy{{"none", true}}, ""},
 		{"a page for every call", map[string]string{"GET /strategies": "<html>", "GET /strategy": "<html>", "GET /healthz": "OK"}, target.Target{FirstOrder: 1}, true, target.Plain, nil, ""},
 		{"a list of something else", map[string]string{"GET /strategies": `[{"id":1}]`}, target.Target{FirstOrder: 1}, true, target.Plain, nil, ""},
 		{"a list", listed, target.Target{}, false, target.Plain, []Strategy{{"a", true}, {"b", false}}, ""},
