@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
@@ -510,6 +512,54 @@ func TestEveryKindIsPlayedOrRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestServerThatAStrategyLacks plays each kind of step at a server that the strategy does not use. Such a step is
+// impossible, so another strategy than the schedule's can leave it out.
+func TestServerThatAStrategyLacks(t *testing.T) {
+	for kind := range kinds {
+		a := withoutServers(1)
+		_, err := a.do(t.Context(), move{Step: schedule.Step{Kind: kind, Target: "redlock-1"}})
+		if why, ok := errors.AsType[neverError](err); !ok || !strings.Contains(string(why), "no server redlock-1") {
+			t.Errorf("kind %d: %v", kind, err)
+		}
+	}
+}
+
+// TestAwaitsAllActors lets actors stop at a call, end or stop their process at random times. A step must wait
+// until this is true of every actor that has begun, but no longer than it may.
+func TestAwaitsAllActors(t *testing.T) {
+	const within = time.Second
+	r := rand.New(rand.NewPCG(12, 32))
+	synctest.Test(t, func(t *testing.T) {
+		for range 300 {
+			a := withoutServers(0)
+			began, want := time.Now(), time.Duration(0)
+			for i, p := range a.actors {
+				stops := time.Duration(r.IntN(200)) * pollInterval
+				p.begun, p.stopped = r.IntN(4) > 0, r.IntN(4) == 0
+				if ends := r.IntN(4) == 0; ends {
+					time.AfterFunc(stops, func() { close(p.ended) })
+				}
+				if p.begun && !p.stopped {
+					want = max(want, min(stops, within))
+				}
+				a.fleet.Instances[i].Client = func(_ context.Context, _, _ string, _, answer any) error {
+					if time.Since(began) < stops {
+						return nil
+					}
+					return json.Unmarshal(fmt.Appendf(nil, `{"held":[{"driver":%d,"state":%q}]}`, p.driver, control.Waiting), answer)
+				}
+			}
+			if err := a.awaitAll(t.Context(), within); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < want || took > want+pollInterval {
+				t.Fatalf("waited for %v, want %v", took, want)
+			}
+			time.Sleep(2 * within)
+		}
+	})
 }
 
 // TestAttemptsOfOneDriver checks which attempts of one driver an instance cannot tell apart.
