@@ -203,7 +203,10 @@ func TestEveryStepIsTold(t *testing.T) {
 			t.Errorf("step %d (%s) is not told in\n%s", i+1, f.Moments[i].Step, &text)
 		}
 	}
-	allowed := regexp.MustCompile(`^(sequenceDiagram|    (title|participant|rect|end\b|Note over|(A|B|S\d)(->>|-->>|-x|-\))(A|B|S\d): )[^;<>]*)$`)
+	allowed := regexp.MustCompile(`^(sequenceDiagram|    (title|participant|rect|end\b|Note over|(A|B|S\d)(->>|-->>|-x|-\))(A|B|S\d): )[^;<>%]*)$`)
+	if shown := strings.NewReplacer("#35;", "#", "#59;", ";", "#lt;", "<", "#gt;", ">", "#37;", "%").Replace(drawn.String()); !strings.Contains(shown, `EVAL if a; then <b> # 100% "end"`) {
+		t.Errorf("the diagram shows another call: %s", shown)
+	}
 	for line := range strings.Lines(strings.NewReplacer("#35;", "", "#59;", "", "#lt;", "", "#gt;", "", "#37;", "").Replace(drawn.String())) {
 		if line = strings.TrimSuffix(line, "\n"); !allowed.MatchString(line) || strings.Contains(line, "#") {
 			t.Errorf("no line of a sequence diagram: %q", line)
