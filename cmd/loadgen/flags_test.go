@@ -15,6 +15,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -652,5 +653,41 @@ func TestHelp(t *testing.T) {
 	}
 	if _, err := parseRun([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h is %v", err)
+	}
+}
+
+// TestNamesKeepTheirOrder names strategies of a service, of which some stand for several. The run tests them in
+// this order, without repetition of a word.
+func TestNamesKeepTheirOrder(t *testing.T) {
+	meaning := map[string][]string{"core": core, "peers": catalog.Map(lock.Peers, nameOf), "mine": {"mine"}, "other": {"other"}}
+	for _, words := range [][]string{{"mine", "core"}, {"core", "mine"}, {"peers", "mine", "core"}, {"mine", "peers", "other"}, {"core", "core", "peers"}} {
+		s := &settings{strategyWords: words}
+		s.Target.URLs = []string{"http://h:1"}
+		if err := s.chooseNames(); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, word := range catalog.Distinct(words) {
+			want = append(want, meaning[word]...)
+		}
+		if !slices.Equal(s.Target.Strategies, want) {
+			t.Errorf("%q stands for %q, want %q", words, s.Target.Strategies, want)
+		}
+	}
+}
+
+// TestBenchNames checks that the word ours stands for the locks of this project, peers for all others, and all
+// for both.
+func TestBenchNames(t *testing.T) {
+	for word, belongs := range map[string]func(lockbench.Subject) bool{
+		"ours": func(c lockbench.Subject) bool { return !c.Peer }, "peers": func(c lockbench.Subject) bool { return c.Peer },
+		"all": func(lockbench.Subject) bool { return true }, "setnx": func(c lockbench.Subject) bool { return c.Name == "setnx" },
+	} {
+		name := func(c lockbench.Subject) string { return c.Name }
+		got, err := parseSubjects(word)
+		want := catalog.Map(catalog.Filter(lockbench.Subjects(), belongs), name)
+		if err != nil || len(want) == 0 || !slices.Equal(catalog.Map(got, name), want) {
+			t.Errorf("%s: %q, want %q: %v", word, catalog.Map(got, name), want, err)
+		}
 	}
 }
