@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/check"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fleet"
 )
@@ -66,6 +67,35 @@ func TestSettleForgetsNoDeletion(t *testing.T) {
 			}
 			if want := fmt.Sprintf("%d row", deleted); (err != nil) != (deleted > 0) || err != nil && !strings.HasPrefix(err.Error(), want) {
 				t.Fatalf("%q: %v, want %d deleted rows", names, err, deleted)
+			}
+		}
+	})
+}
+
+// TestSettleAwaitsPromisedRows lets the row of a driver appear at various times after the load. If the driver was
+// told that it won, the ledger must be read until promisedRows. Otherwise, it must be read until it has not
+// changed for the time to settle.
+func TestSettleAwaitsPromisedRows(t *testing.T) {
+	const settle, atOnce = time.Second, 100 * time.Millisecond // a read comes at the latest atOnce after the one before
+	synctest.Test(t, func(t *testing.T) {
+		for _, promised := range []bool{false, true} {
+			for after := time.Duration(0); after < promisedRows+time.Second; after += atOnce {
+				limit, a := settle, &accounting{}
+				if promised {
+					limit, a.told = promisedRows, []check.Pair{{Order: 1, Driver: 7}}
+				}
+				if after > limit-atOnce && after < limit+atOnce {
+					continue
+				}
+				au := &auditor{
+					cfg: Config{Settle: settle}, fleet: &fleet.Fleet{Foreign: true}, ledger: true,
+					orders:   slowLedger{0, map[int64]time.Time{7: time.Now().Add(after)}},
+					progress: &workerProgress{progress: newProgress(Config{})},
+				}
+				rows, err := au.settle(t.Context(), &Cell{Orders: 1}, a, 1, nil, false)
+				if seen := len(rows) == 1; err != nil || seen != (after < limit) {
+					t.Errorf("promised %v, written after %v: seen %v, %v", promised, after, seen, err)
+				}
 			}
 		}
 	})
