@@ -342,6 +342,25 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestFilesOfResponses checks that each repetition of each test has a file of its own. The name of the first one
+// has no suffix, because a merge looks for this name.
+func TestFilesOfResponses(t *testing.T) {
+	names := map[string]bool{}
+	for _, strategy := range []string{"setnx", "setnx-2", "a/b"} {
+		for _, f := range []catalog.Fault{catalog.NoFault, catalog.Pause} {
+			c := &Cell{Strategy: strategy, Fault: f}
+			for n := range 12 {
+				w := worker{repetition: n + 1}
+				name := AnswersFile(c, w.suffix())
+				if names[name] || strings.Contains(name, "/") || n == 0 && name != AnswersFile(c, "") {
+					t.Errorf("repetition %d of %s under %s: %s", n+1, strategy, f, name)
+				}
+				names[name] = true
+			}
+		}
+	}
+}
+
 // In events.jsonl the events of a cell follow the one that names it, and a run
 // that is resumed goes on there.
 func TestJournal(t *testing.T) {
