@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
@@ -270,6 +272,36 @@ func TestUnusedRedis(t *testing.T) {
 		}
 		if got := (Config{Service: &s}).unusedRedis(f); (got != "") != tt.hint {
 			t.Errorf("%s under %s: %q", tt.command, tt.fault, got)
+		}
+	}
+}
+
+// TestFirstDriverThatLoses answers the first driver of an order in every way but a win. Each problem quotes the
+// response first, and names the setting to correct. Only if the service may not know the driver does the
+// problem say so at its end.
+func TestFirstDriverThatLoses(t *testing.T) {
+	const says, known = "the first driver of a fresh order was answered with HTTP 7", ". It may not know this driver"
+	keys := map[int]string{404: "path", 405: "method", 401: "header", 403: "header", 202: "later"}
+	mayNotKnow := []int{401, 403, 404}
+	for status := 100; status < 600; status++ {
+		for outcome, key := range map[grab.Outcome]string{grab.Taken: "orders", grab.Busy: "busy", grab.Failed: ""} {
+			hints := outcome == grab.Failed && status >= 400 && status < 500 && (keys[status] == "" || slices.Contains(mayNotKnow, status))
+			if key == "" {
+				switch key = keys[status]; {
+				case key != "":
+				case status < 400:
+					key = "grabbed"
+				case status < 500:
+					key = "body"
+				default:
+					key = "service"
+				}
+			}
+			var p Preflight
+			p.addLoser(reply{status: status, outcome: outcome, text: "HTTP 7"}, "orders", "service", known)
+			if got := p.Problems[0]; got.Key != key || !strings.HasPrefix(got.Text, says) || strings.HasSuffix(got.Text, known) != hints {
+				t.Errorf("%d, %s: %s: %s; want %s, and a hint: %v", status, outcome, got.Key, got.Text, key, hints)
+			}
 		}
 	}
 }
