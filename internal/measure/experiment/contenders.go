@@ -87,7 +87,7 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 // sendLate sends one more request for every order once all servers are reachable again. The
 // response shows whether the order can still be won.
 func (s *strike) sendLate(ctx context.Context) error {
-	err := s.in.w.cfg.subject().awaitAble(ctx, s.in, s.in.other)
+	err := s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, s.in.other)
 	for _, c := range s.contests {
 		s.in.bursts.Send([]load.Request{c.lateDriver})
 	}

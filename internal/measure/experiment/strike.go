@@ -77,7 +77,7 @@ func (s *strike) do(ctx context.Context, steps ...step) error {
 // withoutFault lets all drivers compete without a fault, as soon as both instances can reach their
 // servers.
 func (s *strike) withoutFault(ctx context.Context) error {
-	if err := s.in.w.cfg.subject().awaitAble(ctx, s.in, s.in.struck, s.in.other); err != nil {
+	if err := s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, s.in.struck, s.in.other); err != nil {
 		return err
 	}
 	for _, c := range s.contests {

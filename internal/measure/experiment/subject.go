@@ -38,9 +38,9 @@ type subject interface {
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
 	// awaitAble waits for a limited time until the instances work again. To find out, it sends test
-	// requests for the order in.spare, which is not part of any result. If an instance still fails after
+	// requests for the order spare, which is not part of any result. If an instance still fails after
 	// that time, its responses will show it.
-	awaitAble(ctx context.Context, in *injection, instances ...*fleet.Instance) error
+	awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) error
 }
 
 // traits describes what the program can observe and control in the instances under test.
@@ -101,7 +101,7 @@ func (o ourInstances) strike(ctx context.Context, in *injection) (m measured, er
 	return in.strikeAtPoints(ctx)
 }
 
-func (o ourInstances) awaitAble(ctx context.Context, _ *injection, instances ...*fleet.Instance) error {
+func (o ourInstances) awaitAble(ctx context.Context, _ int64, instances ...*fleet.Instance) error {
 	return until(ctx, arrivalTimeout, func() (bool, error) {
 		return !slices.ContainsFunc(instances, func(in *fleet.Instance) bool { return !reachesAll(ctx, in) }), nil
 	})
@@ -135,9 +135,9 @@ func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
 
 func (f foreignSubject) excuse(of fault.Fault) string { return of.NotForeign }
 
-func (f foreignSubject) awaitAble(ctx context.Context, in *injection, instances ...*fleet.Instance) error {
-	for _, at := range instances {
-		if err := in.awaitGrab(ctx, at, serviceArrives); ctx.Err() != nil {
+func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances ...*fleet.Instance) error {
+	for _, in := range instances {
+		if err := in.AwaitGrab(ctx, spare, serviceArrives); ctx.Err() != nil {
 			return err
 		}
 	}
