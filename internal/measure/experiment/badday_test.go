@@ -100,6 +100,7 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 
 // An instance that has died is started again for the next cell.
 func TestInstanceThatDies(t *testing.T) {
+	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.TTL = 3 * time.Second // for so long the dead one's orders are stuck
 	l := open(t, cfg)

@@ -246,6 +246,7 @@ const wins = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND 
 
 // Whatever a service does, it is not called safe unless it is.
 func TestServicesOfOthers(t *testing.T) {
+	t.Parallel()
 	rules := target.Spec{Grabbed: "json:.code==0", Taken: "json:.code==1"}
 	for _, tc := range []struct {
 		name    string

@@ -90,6 +90,7 @@ func decide(t *testing.T, cfg *Config) *Run {
 }
 
 func TestExecute(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) { testExecute(t, kind) })
 	}
@@ -170,6 +171,7 @@ func checkRaw(t *testing.T, dir string, c Cell) {
 }
 
 func TestInterruptedRunKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx", "mutex")
 	cfg.Orders, cfg.Rate = 1000, 100 // minutes
 	ctx, cancel := context.WithCancel(t.Context())

@@ -148,6 +148,7 @@ func long(t *testing.T) {
 // Every fault strikes and is healed: one cell each, of a strategy that it breaks, so
 // that one which does nothing fails here. Afterwards an ordinary cell goes well.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		needs      lock.Backend
 		cells, too []CellName // too: those that take longer, under GRABLAB_PROVE alone
@@ -213,6 +214,7 @@ func TestFaults(t *testing.T) {
 
 // A Cluster and a master with Sentinels are struck and whole again.
 func TestFaultsOfTopologies(t *testing.T) {
+	t.Parallel()
 	for topology, cells := range map[catalog.Topology][]CellName{
 		catalog.RedisCluster:  {{"handoff", catalog.SlotMoves}},
 		catalog.RedisSentinel: {{"setnx", catalog.MasterKilled}},

@@ -206,6 +206,7 @@ func needing(t *testing.T, shop string) string {
 
 // What cannot be struck as it is asked for is refused, with what to do.
 func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)

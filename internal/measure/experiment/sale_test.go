@@ -136,6 +136,7 @@ func TestOneUnitOnly(t *testing.T) {
 // the other, it sells too much and loses updates. A lock or a conditional update sells
 // what there is, one to a driver.
 func TestSale(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) {
 			if kind == stack.Embedded && !proving {

@@ -110,6 +110,7 @@ func TestPythonService(t *testing.T) {
 // the read to the write if its process is paused, and only there; a crash and a lost reply
 // do no harm to it. What cannot be done to it is said.
 func TestPythonFaults(t *testing.T) {
+	t.Parallel()
 	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Amnesia}
 	if proving {
 		faults = append(faults, catalog.ReplyLost, catalog.Crash)

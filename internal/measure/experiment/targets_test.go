@@ -58,6 +58,7 @@ func always(status int) func(*http.Request, bool) int {
 }
 
 func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
+	t.Parallel()
 	var failingPort string
 	grabbed200 := func(c *Config) { // the user has said that status 200 means a win
 		var err error
@@ -149,6 +150,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 // Who served is told by URL and address, whatever names stand in the answers: one service is
 // never two instances, and two are never one.
 func TestNamesInAnswersDoNotCount(t *testing.T) {
+	t.Parallel()
 	names := map[string]func(n int, r *http.Request) string{
 		"no name":                func(int, *http.Request) string { return "" },
 		"the same name":          func(int, *http.Request) string { return "shop" },

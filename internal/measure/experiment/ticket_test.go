@@ -160,6 +160,7 @@ func TestMigrations(t *testing.T) {
 // What a target file can say, for right and for wrong services under no fault, pause and crash. A
 // wrong service has a lock without a fence, and is unsafe only if a pause lasts longer than the lock.
 func TestTickets(t *testing.T) {
+	t.Parallel()
 	named := func(open string) target.Spec {
 		return target.Spec{Path: "/tickets/{order_uuid}/grab", Body: new(`{"driver":"{driver_uuid}"}`), OpenOrders: []string{open}}
 	}
@@ -206,6 +207,7 @@ func TestTickets(t *testing.T) {
 // A service may answer before it writes. Faults strike after the answer too. There, a pause outlives a
 // lock that expires. A crash loses a write that was promised, unless a worker makes up for it later.
 func TestWritesAfterTheAnswer(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		kind, why string
 		fault     catalog.Fault
@@ -230,6 +232,7 @@ func TestWritesAfterTheAnswer(t *testing.T) {
 // A service that never tells the result may be wrong by its ledger, but it is not safe. The reason says
 // how to let the program ask for the result.
 func TestAnswersWithoutResult(t *testing.T) {
+	t.Parallel()
 	for kind, want := range map[string][]catalog.Verdict{"none later": {catalog.Unsafe}, "guarded later": {catalog.Unknown, catalog.Unknown}} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -259,6 +262,7 @@ func TestRequestsForAResultAreNoCalls(t *testing.T) {
 // A service may give up a request before the program lets its calls continue. It goes on with the grab or
 // does not, and its writes decide.
 func TestServiceWithAShortTimeout(t *testing.T) {
+	t.Parallel()
 	for kind, want := range map[string]catalog.Verdict{"times-out": catalog.Unsafe, "guarded times-out": catalog.Safe} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -278,6 +282,7 @@ var laterResults = target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.stat
 // If the worker of another instance writes, the proxies see no write. The reason says what they saw, and
 // how to test such a service. That way leads to a verdict.
 func TestWorkerOfAnotherInstance(t *testing.T) {
+	t.Parallel()
 	t.Run("started by the run", func(t *testing.T) {
 		t.Parallel()
 		c := checkTickets(t, ticketRun(t, "guarded one-writer", laterResults, catalog.Pause), catalog.Unknown).Cells[0]
@@ -382,6 +387,7 @@ func callsOf(t *testing.T, cfg Config) string {
 // A background task may write to the same table as a grab, during the grab or after it. These writes are
 // no part of the grab, and the grab's own writes are no part of the task.
 func TestWritesOfATaskAreNoCalls(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"guarded resets", "guarded resets slow"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -399,6 +405,7 @@ func TestWritesOfATaskAreNoCalls(t *testing.T) {
 
 // The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
 func TestReleasesOfServices(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		kind  string
 		fault catalog.Fault
@@ -534,6 +541,7 @@ func TestOverwrittenWinner(t *testing.T) {
 // A restart of the database takes the lock of a session away from a driver at work. A driver who works
 // long enough then writes in a new session.
 func TestLockOfAnotherSession(t *testing.T) {
+	t.Parallel()
 	for kind, want := range map[string]catalog.Verdict{"lock-session": catalog.Unsafe, "guarded lock-session": catalog.Safe} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -597,6 +605,7 @@ func TestFenceOfAService(t *testing.T) {
 // A pause between the record of the winner and the step that closes the order lets a second driver win,
 // although the first one is in the ledger already.
 func TestPauseAfterTheRecord(t *testing.T) {
+	t.Parallel()
 	for kind, point := range map[string]string{
 		"two-steps": "before mysql UPDATE tickets 1",
 		"in-redis":  "before redis SET closed:* 1",

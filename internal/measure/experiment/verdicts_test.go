@@ -398,6 +398,7 @@ func retryingProxy(n int) func(*testing.T, http.Handler) string {
 }
 
 func TestNoWrongSafe(t *testing.T) {
+	t.Parallel()
 	const doubling = "SELECT w.order_id, w.driver_id FROM wins w JOIN (SELECT 1 AS n UNION ALL SELECT 2) twice WHERE w.order_id BETWEEN ? AND ?"
 	const safe, unsafe, unknown, stuck = catalog.Safe, catalog.Unsafe, catalog.Unknown, catalog.Stuck
 	const ok, taken, busy = http.StatusOK, http.StatusConflict, http.StatusLocked
