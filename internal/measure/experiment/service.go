@@ -136,31 +136,55 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // and a service may release it before or after its response. If a request writes after its response,
 // the two equal requests need not be in a row, because other instances may have handled those between
 // them.
-func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
+func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
+	return findTrail(func(n int64) (request, error) {
+		return r.listCalls(ctx, in, first+n)
+	}, func(n int64) ([]control.Call, error) {
+		return listWithoutGrab(ctx, in, first+n, minSettle)
+	})
+}
+
+// request contains the remote calls that the service made for a request.
+type request struct {
+	calls, behind []control.Call // before and after its response
+	listened      time.Duration  // how long the program recorded calls after the response
+}
+
+// findTrail finds two equal requests for listTrail. next sends the nth request, and idle returns the
+// calls that the instance makes without a request.
+func findTrail(next func(n int64) (request, error), idle func(n int64) ([]control.Call, error)) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
+	var longest time.Duration
 	late := map[tap.Phase]bool{} // calls that a request may still make after its response
 	for n := range int64(dryRuns) {
-		calls, behind, took, err := r.listCalls(ctx, in, first+n)
+		req, err := next(n)
 		if err != nil {
 			return t, err
 		}
+		calls, behind := req.calls, req.behind
 		if slices.ContainsFunc(behind, writes) {
 			if others == nil {
-				if others, err = listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
+				if others, err = idle(n); err != nil {
 					return t, err
 				}
 			}
 			behind = withoutOthers(behind, others) // a background task may write to the same table at any time
 		}
-		if slices.ContainsFunc(behind, writes) {
+		wrote := slices.ContainsFunc(behind, writes)
+		if wrote {
+			longest = max(longest, req.listened)
+		}
+		if wrote || deferred != nil { // a write that races with the response may also come before it
 			all := withoutOthers(slices.Concat(calls, behind), others)
 			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return sameCalls(all, o) }) {
 				t = trailOf(all)
-				t.callsAfterAnswer = took
+				t.callsAfterAnswer = longest
 				return t, nil
 			}
-			deferred = append(deferred, all)
+			if wrote {
+				deferred = append(deferred, all)
+			}
 		}
 		for _, c := range behind {
 			late[c.Phase] = true
@@ -168,7 +192,7 @@ func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64
 		calls, last = onTime(calls, late), onTime(last, late)
 		if n > 0 && deferred == nil && slices.ContainsFunc(calls, writes) {
 			if !sameCalls(calls, last) && others == nil {
-				if others, err = listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
+				if others, err = idle(n); err != nil {
 					return t, err
 				}
 			}
@@ -239,23 +263,23 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 
 // listCalls sends one request, and returns the remote calls that the service makes before and after
 // its response. It stops when the service has written the winner and is quiet, or after a timeout.
-// took is how long it listened after the response.
-func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
+func (r recorder) listCalls(ctx context.Context, in *fleet.Instance, order int64) (req request, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
 	if err := g.start(ctx); err != nil {
-		return nil, nil, 0, err
+		return req, err
 	}
 	if err := g.result(); err != nil {
-		return nil, nil, 0, err
+		return req, err
 	}
 	answered, limit := time.Now(), cmp.Or(r.cfg.Settle, minSettle)
-	calls, behind, err = g.listedFor(ctx, quietFor)
-	for more := behind; err == nil && time.Since(answered) < limit && (len(more) > 0 || !slices.ContainsFunc(slices.Concat(calls, behind), writes)); {
+	req.calls, req.behind, err = g.listedFor(ctx, quietFor)
+	for more := req.behind; err == nil && time.Since(answered) < limit && (len(more) > 0 || !slices.ContainsFunc(slices.Concat(req.calls, req.behind), writes)); {
 		_, more, err = g.listedFor(ctx, quietFor)
-		behind = append(behind, more...)
+		req.behind = append(req.behind, more...)
 	}
-	return calls, behind, time.Since(answered), err
+	req.listened = time.Since(answered)
+	return req, err
 }
 
 // holdInWork stops a request before its work, and records the calls that a background task makes

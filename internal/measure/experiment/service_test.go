@@ -273,6 +273,39 @@ func TestChangesAfter(t *testing.T) {
 	}
 }
 
+// A request may write after its response, or shortly before it if the two race with each other.
+func TestFindTrail(t *testing.T) {
+	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: tap.DB} }
+	read, update, insert := call("mysql SELECT orders"), call("mysql UPDATE orders"), call("mysql INSERT wins")
+	before := request{calls: []control.Call{read, update, insert}, listened: quietFor}
+	after := request{calls: []control.Call{read, update}, behind: []control.Call{insert}, listened: minSettle}
+	elsewhere := request{calls: []control.Call{read, update}, listened: minSettle} // another instance wrote
+	for name, tt := range map[string]struct {
+		requests [dryRuns]request
+		long     time.Duration // how long a request may make calls after its response; -1: the trail is unknown
+	}{
+		"always before":        {[dryRuns]request{before, before}, 0},
+		"always after":         {[dryRuns]request{after, after}, minSettle},
+		"once after":           {[dryRuns]request{after, before}, minSettle},
+		"after, between":       {[dryRuns]request{before, after, before}, minSettle},
+		"by another, between":  {[dryRuns]request{after, elsewhere, elsewhere, after}, minSettle},
+		"by another, but once": {[dryRuns]request{after, elsewhere, elsewhere, elsewhere, elsewhere, elsewhere}, -1},
+	} {
+		next := func(n int64) (req request, err error) {
+			req = tt.requests[n]
+			req.calls = slices.Clone(req.calls) // findTrail removes late calls in place
+			return req, nil
+		}
+		got, err := findTrail(next, func(int64) ([]control.Call, error) { return nil, nil })
+		if err != nil {
+			got.callsAfterAnswer = -1
+		}
+		if want := "mysql SELECT orders, mysql UPDATE orders, mysql INSERT wins"; got.callsAfterAnswer != tt.long || err == nil && callNames(got.calls[fault.Alone]) != want {
+			t.Errorf("%s: %s, %v, %v; want %v", name, callNames(got.calls[fault.Alone]), got.callsAfterAnswer, err, tt.long)
+		}
+	}
+}
+
 // A worker that waits for its next job after a grab does so for another grab.
 func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 	var calls []control.Call
