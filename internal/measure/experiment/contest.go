@@ -48,7 +48,7 @@ type contest struct {
 	missed         string    // why the injection does not count, for example because the affected driver never reached the chosen step
 	hangs          bool      // whether the affected driver will never get a response
 	endedInTime    bool      // whether the affected driver wrote or got a response before its lease ended
-	answeredAt     time.Time
+	answeredAt     time.Time // when the affected driver got its response before it reached the chosen step; zero if it did not
 	openUntil      time.Time // latest time at which the affected driver is known not to have written yet
 
 	// These fields record what has happened to the drivers that the fault does not hit.

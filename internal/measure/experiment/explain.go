@@ -184,7 +184,11 @@ func (in *injection) judgePoints(m *measured) {
 	case onlyIn(worksLong):
 		m.note += fmt.Sprintf("; the database restarted while one driver was at work, and another driver won. After work of %v, the first one wrote through a new connection: keep the lock and the write on the same connection, or let the write check that the order is still open", longWork)
 	case onlyIn(otherRestarts):
-		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", in.other.Name(), in.struck.Name())
+		running, restarted := in.other, in.struck
+		if doubled[0].affected.Target == in.struck.URL {
+			running, restarted = restarted, running
+		}
+		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", running.Name(), restarted.Name())
 	}
 	for _, p := range in.points {
 		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))

@@ -162,6 +162,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 		}
 		again += len(in.extraStrikes(p))
 		if in.testsStart(p) {
+			again++ // the instances may swap roles
 			in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 2*in.ttlOfRestart())
 		}
 	}

@@ -63,6 +63,7 @@ import (
 //	patient     waits a minute for that lock
 //	fails-open  grabs without the lock if Redis fails
 //	one-writer  puts grabs into a queue in Redis, from which only the other instance takes them
+//	queued      puts grabs into a queue in Redis, which only instance 1 reads, and waits for the result
 //	gives-up    waits only 300 ms for a response of the database
 //	times-out   answers 503 to a grab that takes longer than half a second, and goes on with it
 //	in-column   records the winner in a column of the ticket, and then closes the ticket
@@ -92,7 +93,7 @@ const (
 func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	f := flag.NewFlagSet(ticketCommand, flag.ExitOnError)
 	port, kv, db := f.String("port", "", ""), f.String("redis", "", ""), f.String("db", "", "")
-	ttl, work := f.Int("ttl", 1000, ""), f.Int("work", 0, "")
+	ttl, work, number := f.Int("ttl", 1000, ""), f.Int("work", 0, ""), f.Int("number", 0, "")
 	o := &ticketOffice{results: map[string]string{}}
 	f.StringVar(&o.kind, "kind", "", "")
 	create := f.Bool("create", false, "")
@@ -146,6 +147,9 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	if o.is("one-writer") {
 		go o.lead()
 	}
+	if o.is("queued") && *number == 1 {
+		go o.serveQueue()
+	}
 	if o.is("resets") {
 		go func() {
 			for ; ; time.Sleep(250 * time.Millisecond) {
@@ -187,6 +191,17 @@ func (o *ticketOffice) lead() {
 		for _, job := range o.kv.BRPop(ctx, time.Second, "jobs").Val() {
 			if id, driver, ok := strings.Cut(job, " "); ok {
 				o.kv.Set(ctx, "/results/"+id+"/"+driver, map[int]string{http.StatusOK: "won", http.StatusConflict: "lost"}[o.grab(ctx, id, driver)], 0)
+			}
+		}
+	}
+}
+
+// serveQueue makes the grabs in the queue, several at a time.
+func (o *ticketOffice) serveQueue() {
+	for ctx := context.Background(); ; {
+		for _, job := range o.kv.BRPop(ctx, time.Second, "jobs").Val() {
+			if id, driver, ok := strings.Cut(job, " "); ok {
+				go func() { o.kv.LPush(ctx, "reply:"+id+":"+driver, o.grab(ctx, id, driver)) }()
 			}
 		}
 	}
@@ -256,6 +271,15 @@ func (o *ticketOffice) serveGrab(w http.ResponseWriter, r *http.Request) {
 		o.kv.SetNX(r.Context(), "front", o.port, 0)
 		o.kv.LPush(r.Context(), "jobs", id+" "+driver)
 		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	if o.is("queued") {
+		o.kv.LPush(r.Context(), "jobs", id+" "+driver)
+		status := http.StatusServiceUnavailable
+		if reply := o.kv.BLPop(r.Context(), 20*time.Second, "reply:"+id+":"+driver).Val(); len(reply) == 2 {
+			status, _ = strconv.Atoi(reply[1])
+		}
+		w.WriteHeader(status)
 		return
 	}
 	if o.is("later") {

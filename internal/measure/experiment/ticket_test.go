@@ -29,7 +29,7 @@ func ticketService(t *testing.T, kind, ttl string) fleet.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := fleet.ParseService(exe + " " + ticketCommand + " -port {port} -redis {redis} -db {db} -ttl " + ttl + " -work {work_ms} -kind '" + kind + "'")
+	s, err := fleet.ParseService(exe + " " + ticketCommand + " -port {port} -redis {redis} -db {db} -ttl " + ttl + " -work {work_ms} -number {number} -kind '" + kind + "'")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +462,8 @@ func TestMissedStrikesAreRepeated(t *testing.T) {
 }
 
 // Code that runs when an instance starts may break the lock of a driver at the other instance. If the
-// instance starts so slowly that this lock may have expired, the verdict is unknown.
+// instance starts so slowly that this lock may have expired, the verdict is unknown. If only instance 1
+// does the work, instance 2 is the one that starts.
 func TestCrashTestsTheStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -472,6 +473,7 @@ func TestCrashTestsTheStart(t *testing.T) {
 	}{
 		{"", "{ttl_ms}", "", catalog.Safe, true},
 		{"clears", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and restarted", catalog.Unsafe, false},
+		{"clears queued", "{ttl_ms}", "stopped at instance 1 while instance 2 was killed and restarted", catalog.Unsafe, false},
 		{"none", "{ttl_ms}", "", catalog.Unsafe, false}, // wrong without a crash too
 		{"clears boots-late", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and restarted", catalog.Unsafe, true},
 		{"clears boots-late", "1000", "pass {ttl_ms} to the service", catalog.Unknown, false},

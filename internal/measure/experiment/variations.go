@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"grablab/internal/grab/lock"
@@ -69,6 +70,10 @@ func (in *injection) ttlOfRestart() time.Duration {
 // strikeAtOther pauses a driver at one instance, and restarts the other instance. Contenders then
 // compete at the restarted instance before the paused driver's lease ends, because its start-up code
 // may have deleted the driver's lock.
+//
+// The dry runs used in.struck, and often only the first instance has start-up code, so the driver is
+// paused at in.other. If it does not reach the step there, for example because only in.struck reads a
+// queue, the instances swap roles.
 func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	in.ttl = in.ttlOfRestart()
 	u := in.workload.setup
@@ -76,12 +81,28 @@ func (in *injection) strikeAtOther(ctx context.Context, p fault.Point) error {
 	if err := in.equip(ctx, u); err != nil {
 		return err
 	}
-	f := in.fault
+	f, began := in.fault, len(in.contests)
 	in.fault.Course, in.fault.ContendFor, in.fault.Severs = fault.AfterHeal, 0.3, true // like a fault that restarts a server
-	in.struck, in.other = in.other, in.struck
-	defer func() { in.fault, in.struck, in.other = f, in.other, in.struck }()
-	return in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+	defer func() { in.fault = f }()
+	in.swapInstances()
+	err := in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+	in.swapInstances()
+	if last := in.contests[len(in.contests)-1]; err != nil || last.struck || last.answeredAt.IsZero() {
+		return err
+	}
+	for _, c := range in.contests[began:] {
+		c.repeated = true
+	}
+	in.swapInstances() // prepareFault chooses the instance to kill
+	err = in.prepareFault(ctx)
+	in.swapInstances()
+	if err == nil {
+		err = in.strikeUntilHit(ctx, []fault.Point{p}, 0, otherRestarts)
+	}
+	return errors.Join(err, in.prepareFault(ctx))
 }
+
+func (in *injection) swapInstances() { in.struck, in.other = in.other, in.struck }
 
 // longWork is how long drivers work after a database restart in an additional injection. Connection
 // pools such as HikariCP do not check a connection that was idle for less than 500 ms. With shorter
