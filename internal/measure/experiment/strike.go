@@ -45,7 +45,7 @@ var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
 	fault.InOutage:   {(*strike).sendContenders, (*strike).awaitContenders, (*strike).awaitFailedTries, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitWrites, (*strike).heal},
-	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).keepCompeting, (*strike).heal, (*strike).releaseContenders},
+	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).cancelUnawaited, (*strike).awaitFailedRelease, (*strike).keepCompeting, (*strike).heal, (*strike).releaseContenders},
 	fault.Never:      {(*strike).leaveAffected, (*strike).sendContenders},
 	fault.Killed:     {(*strike).sendContenders},
 	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).cancelAbandoned, (*strike).releaseAffected, (*strike).sendThird, (*strike).releaseContenders},
@@ -198,6 +198,22 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	for _, c := range s.contests {
 		if !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
 			s.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: give the client a longer timeout, or the lock a shorter lease")
+		}
+	}
+	return nil
+}
+
+// cancelUnawaited discards the injection for orders whose client gave up the call before its delayed
+// reply arrived. A client that gives up well before the lease ends never accepts a late reply, so its
+// injection counts.
+func (s *strike) cancelUnawaited(context.Context) error {
+	lease := s.in.lease()
+	arrives := time.Duration(s.in.fault.RepliesAfter * float64(lease))
+	for _, c := range s.contests {
+		a, answered := s.in.responses.of(c.affected)
+		waited := a.ended.Sub(c.heldSince)
+		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < arrives {
+			s.cancelStrike(c, "the client gave up the call before its delayed reply arrived: give the client a longer timeout, or the lock a shorter lease")
 		}
 	}
 	return nil

@@ -90,3 +90,38 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		})
 	}
 }
+
+// A delayed reply that the client did not await shows nothing, unless no such reply can be accepted
+// after the lease has ended.
+func TestCancelUnawaited(t *testing.T) {
+	const lease = time.Second
+	latency, err := fault.Find(catalog.Latency)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		fault   fault.Fault
+		waited  time.Duration // how long the client waited for the reply; 0: it still waits
+		ours    bool
+		cancels bool
+	}{
+		{name: "long before the lease ends", fault: latency, waited: lease / 2},
+		{name: "as the lease ends", fault: latency, waited: lease, cancels: true},
+		{name: "just before the reply", fault: latency, waited: lease * 11 / 10, cancels: true},
+		{name: "after the reply", fault: latency, waited: lease * 5 / 4},
+		{name: "not at all", fault: latency},
+		{name: "without a delayed reply", waited: lease},
+		{name: "a lock of our own gives up", fault: latency, waited: lease, ours: true},
+	} {
+		began := time.Now()
+		c := &contest{affected: load.Request{Driver: 1}, heldSince: began, struck: true}
+		in := &injection{traits: traits{reconnects: !tt.ours}, ttl: lease, fault: tt.fault, cell: &Cell{Struck: new(1)}, responses: newResponses()}
+		if tt.waited > 0 {
+			in.responses.add(c.affected, response{grab.Failed, began, began.Add(tt.waited)})
+		}
+		if err := newStrike(in, c).cancelUnawaited(t.Context()); err != nil || c.struck == tt.cancels || (*in.cell.Struck == 0) != tt.cancels {
+			t.Errorf("%s: struck %v, %d, %v", tt.name, c.struck, *in.cell.Struck, err)
+		}
+	}
+}

@@ -43,9 +43,12 @@ type Fault struct {
 	// HoldContenders means that the contenders must not write before the affected driver has
 	// written.
 	HoldContenders bool
-	On             Ground
-	Severs         bool // whether both instances lose their connections and need time to reconnect
-	Once           bool // whether the fault must be prepared again before it can be injected again
+	// RepliesAfter is the time, in leases, after which the first delayed reply arrives. It is 0 if the
+	// fault delays no replies.
+	RepliesAfter float64
+	On           Ground
+	Severs       bool // whether both instances lose their connections and need time to reconnect
+	Once         bool // whether the fault must be prepared again before it can be injected again
 	// NotForeign explains why the fault cannot be injected into a user's service. It is empty if it
 	// can.
 	NotForeign string

@@ -16,9 +16,10 @@ var latency = Fault{
 	Hits:           lock.Redis | lock.RedisQuorum,
 	Reach:          grants,
 	Course:         AtOnce,
-	TTL:            2 * time.Second,
+	TTL:            time.Second, // shorter than the timeouts of most clients, which would otherwise give up the reply
 	ContendFor:     1.5,
 	HoldContenders: true,
+	RepliesAfter:   1.15,
 	On:             OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
