@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/load"
 )
@@ -42,6 +44,7 @@ func (a approach) run(ctx context.Context, contests []*contest, within time.Dura
 	for _, c := range contests {
 		if !c.struck {
 			c.missed = a.whereItWas(c, m)
+			c.forwarded = a.wasForwarded(c, m)
 		}
 		if c.holder != nil && !a.sent[c] { // the first driver never got the lock, so the fault missed this order
 			a.bursts.Send([]load.Request{c.affected})
@@ -64,6 +67,14 @@ func (a approach) whereItWas(c *contest, m heldCalls) string {
 		return "the grab had ended " + last
 	}
 	return "the grab was waiting " + last
+}
+
+// wasForwarded reports whether the driver won or was refused although its instance made no calls but
+// reads of the database.
+func (a approach) wasForwarded(c *contest, m heldCalls) bool {
+	answer, _ := a.responses.of(c.affected)
+	changes := func(h control.Held) bool { return h.Target != tap.DB || writes(h.Call) || locks(h.Call) }
+	return a.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], changes)
 }
 
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a

@@ -203,6 +203,8 @@ func (in *injection) whyMissed() string {
 		case c.struck || c.repeated || c.missed == "":
 		case in.trail.callsAfterAnswer > 0: // a worker of another instance may have done the work
 			return ". " + catalog.Capital(c.missed) + ". " + ownQueue
+		case c.forwarded:
+			return ". " + catalog.Capital(c.missed) + ", and its instance wrote nothing. " + oneLeads
 		default:
 			return ". " + catalog.Capital(c.missed)
 		}

@@ -397,6 +397,38 @@ func TestStrikesOfAPoint(t *testing.T) {
 	}
 }
 
+// TestForwardedGrabs checks that the reason gives the advice about leaders only if the instance that the
+// fault should hit forwarded or refused the grab.
+func TestForwardedGrabs(t *testing.T) {
+	db := func(names ...tap.Phase) []control.Held {
+		return catalog.Map(names, func(n tap.Phase) control.Held { return control.Held{Call: control.Call{Phase: n, Target: tap.DB}} })
+	}
+	for name, tt := range map[string]struct {
+		calls   []control.Held
+		outcome grab.Outcome // empty: no response
+		leads   bool
+	}{
+		"forwards":               {db("mysql SELECT leaders", "mysql COMMIT"), grab.Grabbed, true},
+		"refuses without a call": {nil, grab.Busy, true},
+		"writes":                 {db("mysql SELECT leaders", "mysql UPDATE orders"), grab.Grabbed, false},
+		"locks in the database":  {db("mysql SELECT GET_LOCK"), grab.Grabbed, false},
+		"locks in Redis":         {[]control.Held{{Call: control.Call{Phase: "redis SET grab:* PX NX", Target: "redis"}}}, grab.Grabbed, false},
+		"fails":                  {nil, grab.Failed, false},
+		"does not respond":       {nil, "", false},
+	} {
+		in := &injection{responses: newResponses()}
+		c := &contest{affected: load.Request{Order: 1}, missed: "the grab had ended"}
+		if tt.outcome != "" {
+			in.responses.got[c.affected] = response{outcome: tt.outcome}
+		}
+		c.forwarded = approach{responses: in.responses}.wasForwarded(c, heldCalls{struck: map[string][]control.Held{holdName(callsHold, c): tt.calls}})
+		in.contests = []*contest{c}
+		if why := in.whyMissed(); strings.HasSuffix(why, oneLeads) != tt.leads {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
 // TestHealOfAFailedStep lets a step of a fault fail after it has changed something. The change must be
 // undone. If the step cannot be injected at all, the injection does not count, but the test goes on.
 func TestHealOfAFailedStep(t *testing.T) {

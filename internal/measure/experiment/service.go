@@ -465,7 +465,7 @@ func (r recorder) checkReadable(t trail) error {
 	}
 	if t.claim == nil {
 		return fmt.Errorf("the proxies saw no grab write to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
-			"If a worker writes later, set settle to the longest time between the response and the write. "+ownQueue,
+			"If a worker writes later, set settle to the longest time between the response and the write. "+oneLeads+". "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
 	if t.callsAfterAnswer > 0 && r.cfg.Target.Database.Query == "" {
@@ -479,6 +479,9 @@ func (r recorder) checkReadable(t trail) error {
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}. " +
 	"Otherwise, or if another process writes, start the instances yourself, and name them with -targets and -target-pid. The faults then hit the second one, so put the instance that writes there. " +
 	"If the order's number decides which instance writes, test only orders of the first one, for example with path: /orders/{order}0/grab"
+
+// oneLeads is the advice for services in which one instance does the work of the others.
+const oneLeads = "If one instance leads, and the others forward to it or refuse, let instance 1 lead during the test, with {number}"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call of the
 // service.
