@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ import (
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -574,6 +576,101 @@ func TestAttemptsOfOneDriver(t *testing.T) {
 		}
 		if err := (Config{Schedule: s, Strategy: lock.Strategy{Name: "setnx"}}).check(); (err != nil) != refused {
 			t.Errorf("%s: %v, want refused: %v", actors, err, refused)
+		}
+	}
+}
+
+// TestServerThatCannotBeRead lets a call continue while its server cannot be read before the call, after it, or
+// at all. Without both readings, it is unknown what the call changed, so the step fails.
+func TestServerThatCannotBeRead(t *testing.T) {
+	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(store.Migrate(t.Context()), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, fails := range []string{"", "before", "after", schedule.DB} {
+		server := miniredis.RunT(t)
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+		defer client.Close()
+		a := withoutServers(0)
+		a.servers["redis"], a.store, a.clock = client, store, history.Clock()
+		p, step := a.actors[0], schedule.Step{Actor: "A", Kind: schedule.Call, Phase: "acquire", N: 1, Target: "redis"}
+		if p.begun = true; fails == schedule.DB {
+			step.Target = schedule.DB
+		}
+		if fails == "before" {
+			server.SetError("LOADING")
+		}
+		p.in.Client = func(_ context.Context, _, path string, _, answer any) error {
+			if !strings.HasSuffix(path, "/release") {
+				return json.Unmarshal(fmt.Appendf(nil, `{"held":[{"order":7,"driver":1,"phase":"acquire","n":1,"target":%q,"state":"waiting"}]}`, step.Target), answer)
+			}
+			if err := server.Set("lock:{7}", "A"); fails == "after" {
+				server.SetError("LOADING")
+			} else if err != nil {
+				t.Error(err)
+			}
+			return nil
+		}
+		_, err := a.do(t.Context(), move{Step: step, actor: p})
+		if grants := len(a.leases.grants); (err != nil) != (fails != "") || grants > 0 && fails != "" || grants == 0 && fails == "" {
+			t.Errorf("fails %s: %d leases, %v", cmp.Or(fails, "never"), grants, err)
+		}
+	}
+}
+
+// TestStuckByDefinition probes orders with every number of rows. An order is stuck if a new driver gets no
+// answer, or is told that the order was taken although a unit has no row.
+func TestStuckByDefinition(t *testing.T) {
+	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	status := 0
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.NotFound(w, r)
+			return
+		}
+		w.WriteHeader(status)
+	}))
+	defer service.Close()
+	f, err := fleet.Attach(t.Context(), target.Target{URLs: []string{service.URL}, FirstOrder: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.Instances[0].Client = func(context.Context, string, string, any, any) error { return nil }
+	for stock := range 3 {
+		units := max(stock, 1)
+		for rows := range units + 1 {
+			first, err := store.Create(t.Context(), 1, units)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range rows {
+				c := order.Claim{Order: first, Driver: int64(n + 1), Token: fmt.Sprint("t", n), PerDriver: 9}
+				if stock > 1 {
+					c.Stock = int64(stock)
+				}
+				if err := store.Claim(t.Context(), c, order.Naive); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for outcome, want := range map[int]bool{http.StatusOK: false, http.StatusConflict: rows < units, http.StatusLocked: true} {
+				a := withoutServers(0)
+				a.fleet, a.store, a.order, a.Schedule.Stock, a.Schedule.TTL = f, store, first, stock, 10*time.Millisecond
+				status = outcome
+				if broken, why, err := a.stuck(t.Context(), check.Evidence{}); err != nil || broken != want {
+					t.Errorf("%d of %d units have a row, and a probe gets %d: stuck %v, %s, %v", rows, units, outcome, broken, why, err)
+				}
+			}
 		}
 	}
 }
