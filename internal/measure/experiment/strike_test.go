@@ -1,0 +1,303 @@
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+)
+
+// pointAt returns a point of a driver at a phase.
+func pointAt(role fault.Role, phase tap.Phase, after bool) fault.Point {
+	return fault.Point{Role: role, Point: control.Point{Phase: phase, N: 1, After: after}}
+}
+
+// TestExtraInjections lists the faults that are injected once more in each variation. All of these injections
+// need a service whose driver is stopped at its work.
+func TestExtraInjections(t *testing.T) {
+	service, err := fleet.ParseService("x {port} {work_ms}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inWork, elsewhere := pointAt(fault.Alone, tap.Read, true), pointAt(fault.Alone, tap.Read, true)
+	inWork.Part, elsewhere.Part = fault.Work, tap.Read
+	for needs, outages := range map[lock.Backend][]catalog.Fault{
+		lock.Redis: {catalog.RedisDown}, lock.RedisQuorum: {catalog.RedisDownMost}, lock.Redis | lock.RedisQuorum: nil, lock.SQLLocks: nil,
+	} {
+		for _, f := range fault.Faults {
+			if !f.HitsAny(needs) {
+				continue
+			}
+			for bits := range 1 << 6 {
+				has := func(n int) bool { return bits>>n&1 != 0 }
+				in := &injection{
+					traits: traits{reconnects: has(0), unknownLock: has(1)}, fault: f, strategy: lock.Strategy{Needs: needs, Excludes: catalog.Global},
+					w: &worker{cfg: Config{Service: &service, Work: injectionWork, Asked: Asked{Work: has(2)}}}, trail: trail{claim: &beforeClaim},
+				}
+				p := inWork
+				if has(3) {
+					p = elsewhere
+				}
+				if has(4) {
+					in.trail.claim = nil
+				}
+				if has(5) {
+					in.w.cfg.Work = longWork
+				}
+				reconnects := has(0) && !has(3)
+				for _, v := range []struct {
+					name      string
+					got, want bool
+				}{
+					{"start of the other instance", in.testsStart(p), reconnects && f.Name == catalog.Crash},
+					{"long work", in.testsLongWork(p), reconnects && f.Name == catalog.DBRestart && !has(2) && !has(5)},
+					{"outage", in.testsOutage(p), reconnects && slices.Contains(outages, f.Name)},
+					{"both orders", in.bothOrders(p), has(1) && !has(3) && !has(4) && (f.Name == catalog.Slow || f.Name == catalog.Pause)},
+				} {
+					if v.got != v.want {
+						t.Errorf("%s, backends %b, settings %06b: %s %v, want %v", f.Name, needs, bits, v.name, v.got, v.want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBreakpointsOfAnOrder lists the breakpoints of different injections: the instance, the kind, the drivers and
+// the place.
+func TestBreakpointsOfAnOrder(t *testing.T) {
+	struck, other := &fleet.Instance{ID: "struck", URL: "http://struck"}, &fleet.Instance{ID: "other", URL: "http://other"}
+	background := pointAt(fault.Alone, tap.Renew, false)
+	background.Background = true
+	for _, tt := range []struct {
+		name     string
+		point    fault.Point
+		holder   bool
+		unknown  bool // whether the program cannot tell drivers apart
+		queued   int
+		v        variation
+		course   fault.Course
+		guard    order.Guard
+		contends bool // whether the fault stops contenders
+		want     string
+	}{
+		{name: "usual", point: pointAt(fault.Alone, tap.Acquire, true), want: "struck calls 1; struck point 1 after acquire 1"},
+		{name: "waiting for a lock that is polled", point: pointAt(fault.Waiting, tap.Acquire, true), holder: true,
+			want: "struck calls 1; struck point 1 after acquire 1; other before 4 before read 1; struck retry 1 before acquire 2"},
+		{name: "waiting in a queue", point: pointAt(fault.Waiting, tap.Acquire, true), holder: true, queued: 2,
+			want: "struck calls 1; struck point 1 after acquire 1; other before 4 before read 1"},
+		{name: "handing over", point: pointAt(fault.HandingOver, tap.Release, false),
+			want: "struck calls 1; struck refusal 1 before claim 1; struck point 1 before release 1; struck work 1 before claim 1"},
+		{name: "a renewal", point: background, want: "struck calls 1; struck point 1 before renew 1; struck work 1 after read"},
+		{name: "a release before the fault ends", point: pointAt(fault.Alone, tap.Acquire, true), course: fault.BeforeHeal,
+			want: "struck calls 1; struck point 1 after acquire 1; struck release 1 before release 1"},
+		{name: "contenders stop", point: pointAt(fault.Alone, tap.Acquire, true), contends: true,
+			want: "struck calls 1; struck point 1 after acquire 1; other contender 2 before claim 1; struck contender 3 before claim 1"},
+		{name: "contenders stop, who are unknown", point: pointAt(fault.Alone, tap.Acquire, true), contends: true, unknown: true,
+			want: "struck calls 1; struck point 1 after acquire 1; other contender 0 before claim 1"},
+		{name: "the affected driver is first", point: pointAt(fault.Alone, tap.Acquire, true), v: affectedFirst,
+			want: "struck calls 1; struck point 1 after acquire 1; other contender 2 before claim 1; struck contender 3 before claim 1"},
+		{name: "the driver is second", point: pointAt(fault.Alone, tap.Release, false), course: fault.Released, contends: true,
+			want: "struck calls 1; struck refusal 1 before claim 1; struck point 1 before release 1; other contender 2 before claim 1"},
+		{name: "fencing tokens", point: pointAt(fault.Alone, tap.Acquire, true), guard: order.FenceWrite, course: fault.AtOnce,
+			want: "struck calls 1; struck point 1 after acquire 1; other contender 2 before claim 1; struck contender 3 before claim 1"},
+		{name: "fencing tokens, and the driver hangs", point: pointAt(fault.Alone, tap.Acquire, true), guard: order.FenceWrite, course: fault.Never,
+			want: "struck calls 1; struck point 1 after acquire 1"},
+		{name: "fencing tokens of a waiting driver", point: pointAt(fault.Waiting, tap.Acquire, true), guard: order.FenceWrite,
+			want: "struck calls 1; struck point 1 after acquire 1"},
+	} {
+		request := func(driver int64, in *fleet.Instance) load.Request {
+			return load.Request{Target: in.URL, Order: 7, Driver: driver}
+		}
+		c := &contest{order: 7, point: tt.point, variation: tt.v, affected: request(1, struck), contenders: []load.Request{request(2, other), request(3, struck)}}
+		if tt.holder {
+			holder := request(4, other)
+			c.holder = &holder
+		}
+		trail := ourTrail(nil)
+		trail.queued = tt.queued
+		b := breakpoints{struck, other, trail, fault.Fault{Course: tt.course, HoldContenders: tt.contends}, tt.guard, !tt.unknown}
+		names := map[string]bool{}
+		got := catalog.Join(b.of(c), "; ", func(h hold) string {
+			names[h.in.ID+h.name(c)] = true
+			return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", h.in.ID, h.kind, strings.Trim(fmt.Sprint(h.Drivers), "[]"), placeOf(h)))
+		})
+		if got != tt.want || len(names) != len(b.of(c)) {
+			t.Errorf("%s:\n%s, want\n%s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func placeOf(h hold) string {
+	if h.At == (control.Point{}) {
+		return ""
+	}
+	return h.At.String()
+}
+
+// TestBreakpointsAreRemoved ends an injection under each course. Only calls of a process that hangs stay stopped.
+func TestBreakpointsAreRemoved(t *testing.T) {
+	for course := fault.AfterHeal; course <= fault.HungUp; course++ {
+		removed := map[string]int{}
+		instance := func(name string) *fleet.Instance {
+			return &fleet.Instance{Client: func(_ context.Context, method, _ string, _, answer any) error {
+				if method == "DELETE" {
+					removed[name]++
+					return nil
+				}
+				return json.Unmarshal([]byte(`{"holds":{"a":[],"b":[]}}`), answer)
+			}}
+		}
+		b := breakpoints{struck: instance("struck"), other: instance("other"), fault: fault.Fault{Course: course}}
+		want := map[bool]int{true: 0, false: 2}[course == fault.Never]
+		if err := b.clear(t.Context()); err != nil || removed["other"] != 2 || removed["struck"] != want {
+			t.Errorf("course %d: removed %v, want 2 and %d: %v", course, removed, want, err)
+		}
+	}
+}
+
+// TestStepsWaitForDrivers lets the drivers of two orders write, release and get their responses at random times.
+// Each step must end as soon as it has seen what it waits for, or when its time is over.
+func TestStepsWaitForDrivers(t *testing.T) {
+	const lease, never = 2 * time.Second, time.Hour
+	r := rand.New(rand.NewPCG(12, 244))
+	synctest.Test(t, func(t *testing.T) {
+		for range 300 {
+			began := time.Now()
+			at := func() time.Duration {
+				if r.IntN(5) == 0 {
+					return never
+				}
+				return time.Duration(r.IntN(300)) * pollInterval
+			}
+			released := map[int64]time.Duration{}
+			struck := &fleet.Instance{Client: func(_ context.Context, _, _ string, _, answer any) error {
+				held := map[string][]control.Held{}
+				for id, after := range released {
+					if time.Since(began) >= after {
+						held[fmt.Sprintf("release-%d", id)] = make([]control.Held, 1)
+					}
+				}
+				body, err := json.Marshal(map[string]any{"holds": held})
+				if err != nil {
+					return err
+				}
+				return json.Unmarshal(body, answer)
+			}}
+			in := &injection{
+				traits: traits{liveLedger: true}, cell: &Cell{}, responses: newResponses(), ttl: lease,
+				fault: fault.Fault{ContendFor: 0.75, Lasts: r.IntN(4) == 0}, struck: struck, other: &fleet.Instance{URL: "http://other", Client: struck.Client},
+			}
+			written := map[int64]time.Time{}
+			in.w = &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{0, written}, ledger: true}
+			s := newStrike(in)
+			var answered, wrote, releases, all time.Duration
+			answers := func(request load.Request) time.Duration {
+				after := at()
+				if after < never {
+					time.AfterFunc(after, func() { in.responses.add(request, response{ended: time.Now()}) })
+				}
+				return after
+			}
+			c := &contest{order: 1, affected: load.Request{Order: 1, Driver: 1}, contenders: []load.Request{{Order: 1, Driver: 2}, {Order: 1, Driver: 3}}}
+			s.contests = []*contest{c}
+			s.holds.struck, s.holds.other = in.struck, in.other
+			answered, wrote, releases = answers(c.affected), at(), at()
+			released[1], written[1] = releases, began.Add(wrote)
+			all = max(answered, answers(c.contenders[0]), answers(c.contenders[1]))
+
+			var step func(*strike, context.Context) error
+			var want time.Duration
+			name := ""
+			switch r.IntN(4) {
+			case 0:
+				name, step = "writes", (*strike).awaitWrites
+				want = min(answered, wrote, arrivalTimeout)
+				want = min(max(want, answered), want+3*simultaneous)
+			case 1:
+				name, step, want = "releases", (*strike).awaitReleases, min(answered, releases, lease)
+			case 2:
+				name, step, want = "quiet", (*strike).awaitQuiet, in.lease()*3/4
+				if !in.fault.Lasts {
+					want = min(want, all)
+				}
+			default:
+				name, step, want = "hang-up", (*strike).hangUp, min(answered, arrivalTimeout)+simultaneous
+				in.bursts = load.NewBursts()
+				in.cell.Struck, c.struck = new(1), true
+			}
+			err := step(s, t.Context())
+			if took := time.Since(began); err != nil || took < want || took > want+2*pollInterval {
+				t.Fatalf("%s: answered after %v, wrote after %v, released after %v, all answered after %v: waited for %v, want %v: %v", name, answered, wrote, releases, all, took, want, err)
+			}
+			if name == "hang-up" && c.struck != (answered < arrivalTimeout) {
+				t.Fatalf("answered %v after its client hung up: counts %v", answered, c.struck)
+			}
+			time.Sleep(lease + arrivalTimeout)
+		}
+	})
+}
+
+// TestContendersMayWrite checks when stopped contenders may continue. Usually, they wait for the affected driver.
+// If a late release was injected, they wait for the drivers that came after the second one.
+func TestContendersMayWrite(t *testing.T) {
+	for units := 1; units <= 2; units++ {
+		for bits := range 1 << 4 {
+			wrote := func(r load.Request) bool { return bits>>(r.Driver-1)&1 != 0 }
+			c := &contest{affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}, {Driver: 3}, {Driver: 4}}}
+			for course := fault.AfterHeal; course <= fault.HungUp; course++ {
+				s := &strike{in: &injection{w: &worker{cfg: Config{Stock: units}}, responses: newResponses(), fault: fault.Fault{Course: course}}}
+				want := bits&1 != 0
+				if course == fault.Released {
+					want = bits>>2&1+bits>>3&1 >= units
+				}
+				if got := s.mayFreeContenders(c, wrote); got != want {
+					t.Errorf("%d units, course %d, drivers %04b wrote: %v, want %v", units, course, bits, got, want)
+				}
+				s.in.responses.add(c.affected, response{})
+				if got := s.mayFreeContenders(c, wrote); got != (want || course != fault.Released) {
+					t.Errorf("%d units, course %d, drivers %04b wrote, and the affected one is answered: %v", units, course, bits, got)
+				}
+			}
+		}
+	}
+}
+
+// TestContendersCompeteLongEnough checks how long contenders compete. If both orders of the writes are tested, the
+// contenders have twice the time in the first injection.
+func TestContendersCompeteLongEnough(t *testing.T) {
+	inWork := pointAt(fault.Alone, tap.Read, true)
+	inWork.Part = fault.Work
+	for _, unknown := range []bool{false, true} {
+		for _, v := range []variation{usual, affectedFirst} {
+			for _, p := range []fault.Point{inWork, pointAt(fault.Alone, tap.Claim, false)} {
+				in := &injection{
+					traits: traits{unknownLock: unknown}, cell: &Cell{}, ttl: 2 * time.Second, trail: trail{claim: &beforeClaim},
+					strategy: lock.Strategy{Excludes: catalog.Global}, fault: fault.Fault{ContendFor: 1.5},
+				}
+				s := newStrike(in, &contest{point: pointAt(fault.Alone, tap.Claim, true)}, &contest{point: p, variation: v})
+				want := 3 * time.Second
+				if unknown && v == usual && p == inWork {
+					want *= 2
+				}
+				if got := s.contendFor(); got != want {
+					t.Errorf("unknown lock %v, variation %d, %s: %v, want %v", unknown, v, p, got, want)
+				}
+			}
+		}
+	}
+}
