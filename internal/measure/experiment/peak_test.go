@@ -99,6 +99,33 @@ func TestPeak(t *testing.T) {
 	t.Logf("%s: %.0f/s, limited by %q: %s", run.Bare.Endpoint, run.Bare.HeldRPS, run.Bare.LimitedBy, run.Bare.LimitReason)
 }
 
+// TestHeldRates judges loads of which some were late, slow or failed in part. A rate counts only if it was sent on
+// time, or nearly so, and answered in time without an error.
+func TestHeldRates(t *testing.T) {
+	w := &worker{cfg: Config{Peak: PeakConfig{P99: 10 * time.Millisecond}}}
+	for _, p99 := range []float64{1, 10, 10.5} {
+		for _, late := range []float64{0, timerNoise / 2, timerNoise, 3 * timerNoise} {
+			for _, onTime := range []bool{false, true} {
+				for failed := range 2 {
+					for timedOut := range 2 {
+						c := Cell{
+							Latency: &load.Latency{P99: p99}, LatencySent: &load.Latency{P99: p99 - late}, LoadHeld: &onTime,
+							Outcomes: map[grab.Outcome]int{grab.Failed: failed, grab.Timeout: timedOut, grab.Busy: 1},
+						}
+						want := p99 <= 10 && (onTime || late < timerNoise) && failed+timedOut == 0
+						if got := w.isHeld(c); got != want {
+							t.Errorf("p99 %v ms, %v ms late, on time %v, %d failed, %d timed out: held %v", p99, late, onTime, failed, timedOut, got)
+						}
+					}
+				}
+			}
+		}
+	}
+	if w.isHeld(Cell{}) {
+		t.Error("a rate without a response was held")
+	}
+}
+
 // TestEachFailureIsRetried searches for the highest rate of machines that fail at random, at any of their
 // rates. Every failed attempt must be retried once, whatever came before it. Only a second failure
 // counts.

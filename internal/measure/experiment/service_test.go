@@ -385,3 +385,67 @@ func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 		}
 	}
 }
+
+// TestServiceThatOnlyUpdates checks which calls show that a grab only changes a row of the table of winners, so
+// that a second winner would overwrite the first.
+func TestServiceThatOnlyUpdates(t *testing.T) {
+	for statements, want := range map[string]bool{
+		"": false, "UPDATE wins": true, "UPDATE Wins": true, "UPDATE orders": false, "SELECT wins": false, "INSERT wins": false,
+		"UPDATE orders|UPDATE wins": true, "UPDATE wins|UPDATE orders": true, "UPDATE wins|INSERT wins": false, "INSERT wins|UPDATE wins": false,
+		"INSERT log|UPDATE wins": true, "UPDATE wins + INSERT wins": false, "SELECT wins + UPDATE wins": true,
+	} {
+		var calls []control.Call
+		for _, text := range strings.Split(statements, "|") {
+			calls = append(calls, control.Call{Phase: tap.Phase("mysql " + text), N: 1, Target: tap.DB}, control.Call{Phase: "redis SET wins", N: 1, Target: "redis"})
+		}
+		for query, reads := range map[string]bool{
+			"SELECT id, driver FROM wins WHERE id IN ({orders})": true, "select id, driver from `shop`.`wins`": true, "": false,
+		} {
+			got := trailOf(calls).onlyUpdates(query)
+			if reads && got != want || query == "" && got {
+				t.Errorf("%s, ledger %q: %v, want %v", statements, query, got, want)
+			}
+		}
+	}
+}
+
+// TestReachableCalls compares the calls that check lists for each fault with the points that the fault reaches.
+func TestReachableCalls(t *testing.T) {
+	service, err := fleet.ParseService("x {port} {redis}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := trailOf([]control.Call{
+		{Phase: "redis SET lock:* NX PX", N: 1, Target: "redis"}, {Phase: "mysql SELECT orders", N: 1, Target: tap.DB},
+		{Phase: "mysql INSERT wins", N: 1, Target: tap.DB}, {Phase: "redis EVAL lock:*", N: 1, Target: "redis"},
+	})
+	calls.service.renewal = []control.Call{{Phase: "redis PEXPIRE lock:*", N: 1, Target: "redis"}}
+	calls.service.needs = lock.Redis
+	s := lock.Strategy{Name: Foreign, Needs: lock.Redis}
+	reached := 0
+	for _, f := range fault.Faults {
+		r := Config{Service: &service, Instances: 2}.reach(CellName{Foreign, f.Name}, s, calls)
+		var want Reach
+		if r.Why == "" || f.Reach != nil && r.Why == f.Reach.Why {
+			for n, c := range append(slices.Clone(calls.calls[fault.Alone]), calls.service.renewal...) {
+				for _, p := range calls.points() {
+					if p.Phase != c.Phase || !f.Reaches(p) {
+						continue
+					}
+					if p.After {
+						want.After = append(want.After, n+1)
+					} else {
+						want.Before = append(want.Before, n+1)
+					}
+				}
+			}
+			reached++
+		}
+		if !slices.Equal(r.Before, want.Before) || !slices.Equal(r.After, want.After) {
+			t.Errorf("%s strikes before %v and after %v, want %v and %v (%s)", f.Name, r.Before, r.After, want.Before, want.After, r.Why)
+		}
+	}
+	if reached < 10 {
+		t.Errorf("only %d faults reach a call", reached)
+	}
+}
