@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -300,4 +301,40 @@ func TestContendersCompeteLongEnough(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStepsAreInterrupted interrupts steps while they wait for the affected driver, which may have its response
+// already. Each step that still waits must return the cause.
+func TestStepsAreInterrupted(t *testing.T) {
+	const after = 50 * time.Millisecond
+	cause := errors.New("Ctrl-C")
+	synctest.Test(t, func(t *testing.T) {
+		for name, step := range map[string]func(*strike, context.Context) error{
+			"writes": (*strike).awaitWrites, "releases": (*strike).awaitReleases, "quiet": (*strike).awaitQuiet, "hang-up": (*strike).hangUp,
+			"others": (*strike).awaitOthers, "expiry": (*strike).awaitExpiry, "later drivers": (*strike).keepCompeting, "release": (*strike).releaseAffected,
+		} {
+			for _, answered := range []bool{false, true} {
+				instance := &fleet.Instance{Client: func(context.Context, string, string, any, any) error { return nil }}
+				in := &injection{
+					cell: &Cell{Struck: new(0)}, responses: newResponses(), bursts: load.NewBursts(), ttl: time.Second, strategy: lock.Strategy{Excludes: catalog.Global},
+					w: &worker{fleet: &fleet.Fleet{}, cfg: Config{Load: Load{Timeout: time.Second}}}, fault: fault.Fault{ContendFor: 1.5, Course: fault.AtOnce}, struck: instance, other: instance,
+				}
+				if name == "later drivers" {
+					in.traits.unknownLock = true
+				}
+				s := newStrike(in, &contest{affected: load.Request{Driver: 1}})
+				if answered {
+					in.responses.add(s.contests[0].affected, response{ended: time.Now()})
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				began := time.Now()
+				time.AfterFunc(after, func() { cancel(cause) })
+				err := step(s, ctx)
+				if waited := time.Since(began) >= after; waited && !errors.Is(err, cause) || !waited && err != nil {
+					t.Errorf("%s, answered %v: ended after %v with %v", name, answered, time.Since(began), err)
+				}
+				time.Sleep(after)
+			}
+		}
+	})
 }
