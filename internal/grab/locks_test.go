@@ -2,6 +2,7 @@ package grab_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -119,5 +120,43 @@ func TestLocksAtWork(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// closingLock counts the calls of Close, which fail.
+type closingLock struct {
+	lock.Locker
+	closed int
+	err    error
+}
+
+func (l *closingLock) Close() error {
+	l.closed++
+	return l.err
+}
+
+// TestCloseEndsEveryLock checks that Close also closes locks that are no longer in use, even if
+// closing another lock fails.
+func TestCloseEndsEveryLock(t *testing.T) {
+	locks := map[string]*closingLock{"first": {err: errors.New("first")}, "second": {err: errors.New("second")}, "third": {}}
+	s, err := grab.New(grab.Config{Strategy: "first", Find: func(name string) (lock.Strategy, error) {
+		return lock.Strategy{Name: name, Guard: order.Naive, New: func(lock.Env) (lock.Locker, error) { return locks[name], nil }}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"second", "third"} {
+		if err := s.Switch(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = s.Close()
+	for name, l := range locks {
+		if l.closed != 1 {
+			t.Errorf("the lock %s was closed %d times", name, l.closed)
+		}
+		if l.err != nil && !errors.Is(err, l.err) {
+			t.Errorf("Close returned %v, without the error of the lock %s", err, name)
+		}
 	}
 }
