@@ -32,10 +32,11 @@ import (
 //   - redsync, no-lost-wakeup: the requests of the waiter had failed, so it did not know that the lock was free.
 //   - redsync, waits-as-told: its library gives up after 32 tries.
 //   - redlock, lease-exclusive: a request of an earlier attempt arrived late, and hid the lease of the later one.
+//   - redlock, loss-notified: the clean-up of an earlier attempt came late, and hid the lease of the later one.
 //   - watchdog, renews-own: the server's clock had ended the lease before its time was over.
 func TestFalseAlarms(t *testing.T) {
 	files, err := filepath.Glob("testdata/false-alarms/*.txt")
-	if err != nil || len(files) != 27 {
+	if err != nil || len(files) != 28 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, path := range files {

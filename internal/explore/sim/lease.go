@@ -62,7 +62,9 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		}
 		return
 	}
-	if token := tokenIn(c); token != "" && token != c.actor.value {
+	// With several nodes, the clean-up of an earlier attempt may come after the next attempt has begun.
+	cleansUp := len(l.cluster.nodes) > 1 && !l.extendsLease(c)
+	if token := tokenIn(c); token != "" && token != c.actor.value && !cleansUp {
 		c.actor.value, c.actor.leases = token, nil // forget an earlier attempt's leases, because they are not part of this one
 	}
 	switch {
