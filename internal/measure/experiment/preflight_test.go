@@ -261,6 +261,7 @@ func TestUnusedRedis(t *testing.T) {
 		{"shop {port} {redis_host}", catalog.RedisDown, true},
 		{"shop {port}", catalog.RedisDown, false},
 		{"shop {port} {redis}", catalog.SlowDB, false},
+		{"shop {port} {redis}", catalog.Cancel, false},
 	} {
 		s, err := fleet.ParseService(tt.command)
 		if err != nil {

@@ -210,9 +210,10 @@ var errUnreachable = errors.New("this fault affects only some kinds of calls, an
 // errUntouched means that the service does not use the servers that the fault hits.
 var errUntouched = errors.New("this fault has no effect, because the service's grabs make no calls that it affects")
 
-// unusedRedis returns a hint if a Redis fault has no effect on a service whose command names Redis.
+// unusedRedis returns a hint if a Redis fault has no effect on a service whose command names Redis. It
+// returns none if the fault also hits locks in the database, because the service may need no lock at all.
 func (cfg Config) unusedRedis(f fault.Fault) string {
-	if cfg.Service == nil || !cfg.Service.Uses("redis") || f.Hits&lock.Redis == 0 {
+	if cfg.Service == nil || !cfg.Service.Uses("redis") || f.Hits&lock.Redis == 0 || f.Hits&lock.SQLLocks != 0 {
 		return ""
 	}
 	return ", although the command has {redis}: check that the service uses this address"
