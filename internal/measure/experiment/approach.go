@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/grab"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
@@ -69,12 +70,15 @@ func (a approach) whereItWas(c *contest, m heldCalls) string {
 	return "the grab was waiting " + last
 }
 
-// wasForwarded reports whether the driver won or was refused although its instance made no calls but
-// reads of the database.
+// wasForwarded reports whether the driver won although its instance wrote nothing to the database, or was
+// refused although its instance made no calls but reads of the database. A winner's instance may have
+// asked a lock server which instance leads.
 func (a approach) wasForwarded(c *contest, m heldCalls) bool {
 	answer, _ := a.responses.of(c.affected)
-	changes := func(h control.Held) bool { return h.Target != tap.DB || writes(h.Call) || locks(h.Call) }
-	return a.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], changes)
+	worked := func(h control.Held) bool {
+		return writes(h.Call) || answer.outcome != grab.Grabbed && (h.Target != tap.DB || locks(h.Call))
+	}
+	return a.responses.isAnswered(c.affected) && reached(answer.outcome) && !slices.ContainsFunc(m.struck[holdName(callsHold, c)], worked)
 }
 
 // hasPassed reports whether the driver can no longer reach the chosen step. It returns true only a

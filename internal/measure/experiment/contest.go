@@ -46,7 +46,7 @@ type contest struct {
 	struck         bool      // whether the fault hit the affected driver at the chosen step
 	repeated       bool      // whether the fault missed the affected driver and was injected again with another order
 	missed         string    // why the injection does not count, for example because the affected driver never reached the chosen step
-	forwarded      bool      // whether the affected driver got a response although its instance only read, so another instance may have done the work
+	forwarded      bool      // whether the affected driver got a response although its instance wrote nothing, so another instance may have done the work
 	hangs          bool      // whether the affected driver will never get a response
 	endedInTime    bool      // whether the affected driver wrote or got a response before its lease ended
 	answeredAt     time.Time // when the affected driver got its response before it reached the chosen step; zero if it did not

@@ -403,6 +403,7 @@ func TestForwardedGrabs(t *testing.T) {
 	db := func(names ...tap.Phase) []control.Held {
 		return catalog.Map(names, func(n tap.Phase) control.Held { return control.Held{Call: control.Call{Phase: n, Target: tap.DB}} })
 	}
+	redis := []control.Held{{Call: control.Call{Phase: "redis SET leader PX NX", Target: "redis"}}}
 	for name, tt := range map[string]struct {
 		calls   []control.Held
 		outcome grab.Outcome // empty: no response
@@ -411,8 +412,9 @@ func TestForwardedGrabs(t *testing.T) {
 		"forwards":               {db("mysql SELECT leaders", "mysql COMMIT"), grab.Grabbed, true},
 		"refuses without a call": {nil, grab.Busy, true},
 		"writes":                 {db("mysql SELECT leaders", "mysql UPDATE orders"), grab.Grabbed, false},
-		"locks in the database":  {db("mysql SELECT GET_LOCK"), grab.Grabbed, false},
-		"locks in Redis":         {[]control.Held{{Call: control.Call{Phase: "redis SET grab:* PX NX", Target: "redis"}}}, grab.Grabbed, false},
+		"asks Redis who leads":   {redis, grab.Grabbed, true},
+		"waits for Redis":        {redis, grab.Busy, false},
+		"waits for the database": {db("mysql SELECT GET_LOCK"), grab.Busy, false},
 		"fails":                  {nil, grab.Failed, false},
 		"does not respond":       {nil, "", false},
 	} {
