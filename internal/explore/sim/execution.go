@@ -104,7 +104,8 @@ type actor struct {
 	rest        time.Duration // the level of the leaky bucket in noteAsked
 	fence       uint64
 	token       string
-	value       string // the value that servers store for its lease
+	value       string   // the value that servers store for its lease
+	earlier     []string // the values of its earlier attempts
 	leases      []serverLease
 
 	// These fields help to explain a violation.

@@ -63,8 +63,8 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		return
 	}
 	// With several nodes, the clean-up of an earlier attempt may come after the next attempt has begun.
-	cleansUp := len(l.cluster.nodes) > 1 && !l.extendsLease(c)
-	if token := tokenIn(c); token != "" && token != c.actor.value && !cleansUp {
+	if token := tokenIn(c); token != "" && token != c.actor.value && !slices.Contains(c.actor.earlier, token) {
+		c.actor.earlier = append(c.actor.earlier, c.actor.value)
 		c.actor.value, c.actor.leases = token, nil // forget an earlier attempt's leases, because they are not part of this one
 	}
 	switch {
