@@ -325,21 +325,30 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 		}
 	}
 	c.Environment = new(r.run.Environment)
-	if r.cfg.TestsService() && r.isUnsafe(s.Strategy) { // a failure that also occurs without a fault is not explained by the fault
-		for i := range c.Points {
-			c.Points[i].FailureMode = ""
-		}
+	if r.cfg.TestsService() && s.Fault != catalog.NoFault {
+		r.compareWithoutFault(s.Strategy, &c)
 	}
 	s.cell = &c
 	r.publishLocked()
 	return r.save(r.run)
 }
 
-// isUnsafe reports whether a strategy was found unsafe without a fault.
-func (r *runner) isUnsafe(strategy string) bool {
-	return slices.ContainsFunc(r.specs, func(s *cellSpec) bool {
-		return s.Strategy == strategy && s.Fault == catalog.NoFault && s.cell != nil && s.cell.Verdict == catalog.Unsafe
-	})
+// compareWithoutFault corrects a result under a fault if the same strategy fails without a fault. The fault
+// does not explain such a failure. If no order failed under the fault, that was luck.
+func (r *runner) compareWithoutFault(strategy string, c *Cell) {
+	i := slices.IndexFunc(r.specs, func(s *cellSpec) bool { return s.Strategy == strategy && s.Fault == catalog.NoFault && s.cell != nil })
+	if i < 0 {
+		return
+	}
+	usual := r.specs[i].cell.Verdict
+	if usual == catalog.Unsafe {
+		for i := range c.Points {
+			c.Points[i].FailureMode = ""
+		}
+	}
+	if c.Verdict == catalog.Safe && (usual == catalog.Unsafe || usual == catalog.Stuck) {
+		c.Verdict, c.Reason = catalog.Unknown, fmt.Sprintf("no order failed under the fault, but this strategy is %s without a fault: correct it first", usual)
+	}
 }
 
 // publishLocked copies the finished results to the run, in the order of the result table. The

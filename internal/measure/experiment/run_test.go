@@ -420,3 +420,33 @@ func TestJournal(t *testing.T) {
 		t.Errorf("the journal has %q", got)
 	}
 }
+
+// TestCompareWithoutFault checks that no order can be safe under a fault if the strategy fails without one.
+func TestCompareWithoutFault(t *testing.T) {
+	usuals := []catalog.Verdict{"", catalog.Safe, catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.NA} // empty: it was not tested
+	for _, usual := range usuals {
+		for _, under := range usuals[1:] {
+			r := &runner{specs: []*cellSpec{
+				{CellName: CellName{"other", catalog.NoFault}, cell: &Cell{Verdict: catalog.Unsafe}},
+				{CellName: CellName{"lock", catalog.Pause}, cell: &Cell{Verdict: catalog.Unsafe}},
+				{CellName: CellName{"lock", catalog.NoFault}},
+			}}
+			if usual != "" {
+				r.specs[2].cell = &Cell{Verdict: usual}
+			}
+			c := Cell{Verdict: under, Reason: "as measured", Points: []Point{{FailureMode: "F11"}}}
+			r.compareWithoutFault("lock", &c)
+			fails := usual == catalog.Unsafe || usual == catalog.Stuck
+			want := under
+			if under == catalog.Safe && fails {
+				want = catalog.Unknown
+			}
+			if c.Verdict != want || strings.Contains(c.Reason, "without a fault") != (want != under) {
+				t.Errorf("%s, and %s without a fault: %s (%s), want %s", under, usual, c.Verdict, c.Reason, want)
+			}
+			if kept := c.Points[0].FailureMode != ""; kept != (usual != catalog.Unsafe) {
+				t.Errorf("%s, and %s without a fault: the failure mode is %q", under, usual, c.Points[0].FailureMode)
+			}
+		}
+	}
+}

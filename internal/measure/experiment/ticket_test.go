@@ -387,7 +387,6 @@ func callsOf(t *testing.T, cfg Config) string {
 // A background task may write to the same table as a grab, during the grab or after it. These writes are
 // no part of the grab, and the grab's own writes are no part of the task.
 func TestWritesOfATaskAreNoCalls(t *testing.T) {
-	t.Parallel()
 	for _, kind := range []string{"guarded resets", "guarded resets slow"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
