@@ -14,7 +14,7 @@ var lateRelease = Fault{
 	Hits:           locks &^ lock.SQLLocks,
 	Reach:          leaves,
 	Course:         Released,
-	TTL:            2 * time.Second,
+	TTL:            time.Second, // shorter than the timeouts of most clients, which would otherwise give up the release
 	ContendFor:     1.3,
 	HoldContenders: true,
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
