@@ -583,11 +583,8 @@ func TestAttemptsOfOneDriver(t *testing.T) {
 // TestServerThatCannotBeRead lets a call continue while its server cannot be read before the call, after it, or
 // at all. Without both readings, it is unknown what the call changed, so the step fails.
 func TestServerThatCannotBeRead(t *testing.T) {
-	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(store.Migrate(t.Context()), store.Close()); err != nil {
+	store := openStore(t)
+	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, fails := range []string{"", "before", "after", schedule.DB} {
@@ -621,17 +618,24 @@ func TestServerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestStuckByDefinition probes orders with every number of rows. An order is stuck if a new driver gets no
-// answer, or is told that the order was taken although a unit has no row.
-func TestStuckByDefinition(t *testing.T) {
+// openStore opens an empty store of orders, and closes it when the test ends.
+func openStore(t *testing.T) *order.SQL {
+	t.Helper()
 	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { _ = store.Close() })
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return store
+}
+
+// TestStuckByDefinition probes orders with every number of rows. An order is stuck if a new driver gets no
+// answer, or is told that the order was taken although a unit has no row.
+func TestStuckByDefinition(t *testing.T) {
+	store := openStore(t)
 	status := 0
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -678,14 +682,7 @@ func TestStuckByDefinition(t *testing.T) {
 // TestEvidenceOfAnOrder sells units of an order, beside another order that is sold out. The evidence has the
 // rows and units of the order and the events of its grabs, and only more rows than units break one-winner.
 func TestEvidenceOfAnOrder(t *testing.T) {
-	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	store := openStore(t)
 	for stock := range 4 {
 		units := max(stock, 1)
 		first, err := store.Create(t.Context(), 2, units)
