@@ -185,6 +185,9 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 	return nil
 }
 
+// longerTimeout is the advice for a client that gives up a delayed call too early.
+const longerTimeout = "give the client a longer timeout, or the lock a shorter lease"
+
 // cancelAbandoned discards the injection for orders whose stopped call can no longer be sent late,
 // because its client has closed the connection.
 func (s *strike) cancelAbandoned(ctx context.Context) error {
@@ -197,7 +200,7 @@ func (s *strike) cancelAbandoned(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if !slices.ContainsFunc(m.struck[holdName(pointHold, c)], stopped) {
-			s.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: give the client a longer timeout, or the lock a shorter lease")
+			s.cancelStrike(c, "the client gave up the delayed call before another driver had the lock: "+longerTimeout)
 		}
 	}
 	return nil
@@ -213,7 +216,7 @@ func (s *strike) cancelUnawaited(context.Context) error {
 		a, answered := s.in.responses.of(c.affected)
 		waited := a.ended.Sub(c.heldSince)
 		if s.in.traits.reconnects && answered && waited > lease*9/10 && waited < arrives {
-			s.cancelStrike(c, "the client gave up the call before its delayed reply arrived: give the client a longer timeout, or the lock a shorter lease")
+			s.cancelStrike(c, "the client gave up the call before its delayed reply arrived: "+longerTimeout)
 		}
 	}
 	return nil
