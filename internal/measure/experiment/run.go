@@ -334,7 +334,7 @@ func (r *runner) finish(s *cellSpec, c Cell, ended []string) error {
 }
 
 // compareWithoutFault corrects a result under a fault if the same strategy fails without a fault. The fault
-// does not explain such a failure. If no order failed under the fault, that was luck.
+// does not explain such a failure, and a result without one does not show that the strategy is safe.
 func (r *runner) compareWithoutFault(strategy string, c *Cell) {
 	i := slices.IndexFunc(r.specs, func(s *cellSpec) bool { return s.Strategy == strategy && s.Fault == catalog.NoFault && s.cell != nil })
 	if i < 0 {

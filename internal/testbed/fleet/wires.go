@@ -223,7 +223,7 @@ func isNoDigit(r rune) bool    { return r < '0' || r > '9' }
 func isNoHexDigit(r rune) bool { return isNoDigit(r) && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') }
 
 // replaceRuns replaces each longest part of text between characters that separate. This is a hot path:
-// regular expressions took a tenth of the CPU time of a run against a service.
+// regular expressions took 7 % of the CPU time of runs against services, with the race detector.
 func replaceRuns(text string, separates func(rune) bool, replace func(string) string) string {
 	var b strings.Builder
 	for text != "" {
