@@ -175,24 +175,13 @@ func (w *worker) subject(name string) (*openLock, error) {
 func (s Servers) config(needs lock.Backend) instance.Config {
 	// All locks are open at once, and Redis accepts at most 10,000 connections, so keep only a few
 	// idle connections.
-	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
-	if needs&lock.Redis != 0 {
-		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
-		if s.Redis != "" {
-			cfg.Redis = strings.Split(s.Redis, ",") // several addresses are the nodes of one Cluster
-		}
+	at := s.Only(needs)
+	cfg := instance.Config{
+		Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1, DB: at.DSN, MaxConns: sqlConns,
+		Sentinel: at.Sentinel, SentinelMaster: at.SentinelMaster, Redlock: at.Redlock, ZooKeeper: at.ZooKeeper, Etcd: at.Etcd,
 	}
-	if needs&lock.RedisQuorum != 0 {
-		cfg.Redlock = s.Redlock
-	}
-	if needs&lock.SQL != 0 {
-		cfg.DB, cfg.MaxConns = s.DSN, sqlConns
-	}
-	if needs&lock.ZooKeeper != 0 {
-		cfg.ZooKeeper = s.ZooKeeper
-	}
-	if needs&lock.Etcd != 0 {
-		cfg.Etcd = s.Etcd
+	if at.Redis != "" {
+		cfg.Redis = strings.Split(at.Redis, ",") // several addresses are the nodes of one Cluster
 	}
 	return cfg
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"golang.org/x/sync/errgroup"
@@ -22,22 +21,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
 		return fmt.Errorf("%w: a chosen strategy needs a server whose address is missing: add %s", ErrRefused, flags)
 	}
-	var addrs []string
-	if cfg.Needs&lock.Redis != 0 {
-		s.Redis, s.Sentinel, s.SentinelMaster = cfg.Redis, cfg.Sentinel, cfg.SentinelMaster
-		addrs = redisAddrs(cfg)
-	}
-	if cfg.Needs&lock.RedisQuorum != 0 {
-		s.Redlock = cfg.Redlock
-		addrs = append(addrs, cfg.Redlock...)
-	}
-	if cfg.Needs&lock.ZooKeeper != 0 {
-		s.ZooKeeper = cfg.ZooKeeper
-	}
-	if cfg.Needs&lock.Etcd != 0 {
-		s.Etcd = cfg.Etcd
-	}
-	s.DSN = cfg.DSN
+	s.Addresses = cfg.Only(cfg.Needs | lock.SQL) // the ledger always needs the database
 
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("no answer within %v", pingTimeout))
 	defer cancel()
@@ -56,7 +40,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if s.DSN != "" {
 		databases = []string{s.DSN}
 	}
-	redis, database := askAll(addrs, askNode), askAll(databases, askDatabase)
+	redis, database := askAll(s.redisNodes(), askNode), askAll(databases, askDatabase)
 	zooKeeper, etcd := askAll(s.ZooKeeper, askZooKeeper), askAll(s.Etcd, askEtcd)
 	err := g.Wait()
 	if err != nil {
@@ -101,26 +85,31 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the Redis addresses that the user has given, with Sentinels in the form
+// redisNodes returns the addresses of all Redis servers and Redlock nodes. A Sentinel has the form
 // NAME@ADDR.
-func redisAddrs(cfg Config) []string {
-	if len(cfg.Sentinel) == 0 {
-		return strings.Split(cfg.Redis, ",")
+func (a Addresses) redisNodes() (nodes []string) {
+	if a.Redis != "" {
+		nodes = strings.Split(a.Redis, ",")
 	}
-	return catalog.Map(cfg.Sentinel, func(addr string) string { return watchedName(cfg.SentinelMaster, addr) })
+	for _, sentinel := range a.Sentinel {
+		nodes = append(nodes, watchedName(a.SentinelMaster, sentinel))
+	}
+	return append(nodes, a.Redlock...)
 }
 
-// externals lists the flags for server addresses, by kind of server.
+// externals describes how to check and remove the addresses of each kind of server, and lists the
+// flags that set them.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool
+	remove  func(*Addresses)
 	flags   string
 }{
-	{lock.Redis, func(a Addresses) bool { return a.Redis != "" || len(a.Sentinel) > 0 }, "-redis ADDR or -sentinel ADDR"},
-	{lock.RedisQuorum, func(a Addresses) bool { return len(a.Redlock) >= 3 }, "-redlock with the addresses of at least 3 independent servers"},
-	{lock.SQL | lock.SQLLocks, func(a Addresses) bool { return a.DSN != "" }, "-db DSN"},
-	{lock.ZooKeeper, func(a Addresses) bool { return len(a.ZooKeeper) > 0 }, "-zk ADDR"},
-	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
+	{lock.Redis, func(a Addresses) bool { return a.Redis != "" || len(a.Sentinel) > 0 }, func(a *Addresses) { a.Redis, a.Sentinel, a.SentinelMaster = "", nil, "" }, "-redis ADDR or -sentinel ADDR"},
+	{lock.RedisQuorum, func(a Addresses) bool { return len(a.Redlock) >= 3 }, func(a *Addresses) { a.Redlock = nil }, "-redlock with the addresses of at least 3 independent servers"},
+	{lock.SQL | lock.SQLLocks, func(a Addresses) bool { return a.DSN != "" }, func(a *Addresses) { a.DSN = "" }, "-db DSN"},
+	{lock.ZooKeeper, func(a Addresses) bool { return len(a.ZooKeeper) > 0 }, func(a *Addresses) { a.ZooKeeper = nil }, "-zk ADDR"},
+	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, func(a *Addresses) { a.Etcd = nil }, "-etcd ADDR"},
 }
 
 // Lacks returns the flags for the first server whose address is missing, or "" if no address is
@@ -132,6 +121,16 @@ func (a Addresses) Lacks(needs lock.Backend) string {
 		}
 	}
 	return ""
+}
+
+// Only returns the addresses of the servers in needs, without those of other servers.
+func (a Addresses) Only(needs lock.Backend) Addresses {
+	for _, server := range externals {
+		if needs&server.backend == 0 {
+			server.remove(&a)
+		}
+	}
+	return a
 }
 
 // independent returns an error if two Redlock nodes are the same server, or if any node belongs to
