@@ -81,7 +81,7 @@ func (s *settings) parse(args []string) (err error) {
 
 // unrecorded lists the flags that run.json omits, because they are secret or do not affect the
 // results. The user may change them when a run is resumed.
-var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
+var unrecorded = append([]string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule"}, flags.Secrets...)
 
 // readTargetFile calls set for each setting in the target file. The function set ignores settings
 // that are also on the command line, because the command line takes precedence.

@@ -18,7 +18,7 @@ import (
 )
 
 // mergeFlags lists the flags that merge accepts. All other settings come from the recorded runs.
-var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
+var mergeFlags = append([]string{"ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}, flags.Secrets...)
 
 func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })

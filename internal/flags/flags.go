@@ -40,14 +40,15 @@ func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
 
-// secrets lists the flags that contain passwords or tokens. Messages must not show their values.
-var secrets = []string{"admin-token", "db", "header"}
+// Secrets lists the flags that contain passwords or tokens. Messages and results must not show their
+// values.
+var Secrets = []string{"admin-token", "db", "header"}
 
 // Label formats a flag and its value for a message, such as "-ttl 0s". It shortens a long value and
 // omits a secret one.
 func Label(name, value string) string {
 	const longest = 40
-	if slices.Contains(secrets, name) {
+	if slices.Contains(Secrets, name) {
 		return "-" + name
 	}
 	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))

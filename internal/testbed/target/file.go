@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/testbed/infile"
 
 	"github.com/goccy/go-yaml"
@@ -69,7 +70,7 @@ func parseFile(text []byte) ([]Setting, error) {
 	for _, m := range root.members() {
 		for i, v := range m.values() {
 			text := v.text()
-			if slices.Contains(secrets, m.key) {
+			if slices.Contains(flags.Secrets, m.key) { // with ${NAME}, the secret can stay out of the file
 				if text, err = expand(text); err != nil {
 					return nil, fmt.Errorf("%v: %s: %w", v.at(), m.key, err)
 				}
@@ -83,10 +84,6 @@ func parseFile(text []byte) ([]Setting, error) {
 	}
 	return settings, nil
 }
-
-// secrets lists the keys whose values may contain ${NAME} for an environment variable. This keeps
-// secrets out of the file.
-var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
 
