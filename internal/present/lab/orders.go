@@ -118,62 +118,55 @@ func (t *tile) judge() {
 }
 
 func (o *orders) clear() {
-	o.locked(func() {
-		o.tiles, o.watch, o.totals = nil, 0, totals{}
-		o.started, o.deaths = map[string]int{}, nil
-	})
+	defer o.lock()()
+	o.tiles, o.watch, o.totals = nil, 0, totals{}
+	o.started, o.deaths = map[string]int{}, nil
 }
 
 // begin starts recording a new run and discards the previous run's orders.
 func (o *orders) begin(s Settings) {
-	o.locked(func() {
-		o.settings, o.watch = s, 0
-		o.tiles, o.totals, o.answers, o.outcomes = nil, totals{}, nil, map[string]int{}
-		o.began, o.seconds, o.summaries = time.Now(), nil, nil
-	})
+	defer o.lock()()
+	o.settings, o.watch = s, 0
+	o.tiles, o.totals, o.answers, o.outcomes = nil, totals{}, nil, map[string]int{}
+	o.began, o.seconds, o.summaries = time.Now(), nil, nil
 }
 
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
 // strike marks the order that the fault hits, and makes the page show its details.
 func (o *orders) strike(id int64) {
-	o.locked(func() {
-		if t := o.find(id); t != nil {
-			t.struck, t.changed = true, true
-			o.watch = id
-		}
-	})
+	defer o.lock()()
+	if t := o.find(id); t != nil {
+		t.struck, t.changed = true, true
+		o.watch = id
+	}
 }
 
 func (o *orders) open(id int64, count int) {
-	o.locked(func() {
-		for i := range int64(count) {
-			o.add(id+i, false)
-		}
-	})
+	defer o.lock()()
+	for i := range int64(count) {
+		o.add(Tile{ID: id + i, Units: o.settings.units()}, o.settings.Fault)
+	}
 }
 
 // openByHand adds an order whose drivers send requests only when the user tells them to.
 func (o *orders) openByHand(id int64) {
-	o.locked(func() {
-		o.add(id, true)
-		o.watch = id
-	})
+	defer o.lock()()
+	o.add(Tile{ID: id, Units: 1, ByHand: true}, "")
+	o.watch = id
 }
 
 // show selects the order whose details the page displays.
 func (o *orders) show(id int64) { o.locked(func() { o.watch = id }) }
 
-func (o *orders) add(id int64, byHand bool) {
+// add adds a new order. fault is the fault that may hit it.
+func (o *orders) add(t Tile, fault catalog.Fault) {
 	s, err := lock.Find(o.settings.Strategy)
 	if err != nil {
 		s.Excludes = catalog.NoExclusion
 	}
-	fault, units := o.settings.Fault, o.settings.units()
-	if byHand {
-		fault, units = "", 1
-	}
-	o.tiles = append(o.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, guard: guardOf(o.settings), fault: fault, drivers: o.settings.drivers(), changed: true})
+	t.Rows, t.State = []string{}, Open
+	o.tiles = append(o.tiles, &tile{Tile: t, strategy: s, guard: guardOf(o.settings), fault: fault, drivers: o.settings.drivers(), changed: true})
 	o.totals.opened++
 	if extra := len(o.tiles) - maxTiles; extra > 0 {
 		o.tiles = slices.Delete(o.tiles, 0, extra)
@@ -183,25 +176,24 @@ func (o *orders) add(id int64, byHand bool) {
 // answer records the response to a driver's request, and when the request was due.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
-	o.locked(func() {
-		o.outcomes[outcomeOf(r)]++
-		o.answers = append(o.answers, answerLatency{end, end.Sub(due), r.Latency})
-		if s := o.second(end); s != nil {
-			s.latencies = append(s.latencies, end.Sub(due))
-		}
-		asked, err := load.ParseRequest(r.URL)
-		t := o.find(asked.Order)
-		if err != nil || t == nil {
-			return
-		}
-		t.answers++
-		switch sold := outcomeOf(r) == string(grab.Grabbed); { // responses may be recorded in another order than they came
-		case sold && end.After(t.sold):
-			t.sold = end
-		case !sold && isRefusal(r) && end.After(t.refused):
-			t.refused = end
-		}
-	})
+	defer o.lock()()
+	o.outcomes[outcomeOf(r)]++
+	o.answers = append(o.answers, answerLatency{end, end.Sub(due), r.Latency})
+	if s := o.second(end); s != nil {
+		s.latencies = append(s.latencies, end.Sub(due))
+	}
+	asked, err := load.ParseRequest(r.URL)
+	t := o.find(asked.Order)
+	if err != nil || t == nil {
+		return
+	}
+	t.answers++
+	switch sold := outcomeOf(r) == string(grab.Grabbed); { // responses may be recorded in another order than they came
+	case sold && end.After(t.sold):
+		t.sold = end
+	case !sold && isRefusal(r) && end.After(t.refused):
+		t.refused = end
+	}
 }
 
 // isRefusal reports whether a response means that the driver cannot get a unit, so that a retry is
@@ -218,30 +210,28 @@ func isRefusal(r *vegeta.Result) bool {
 // endLoad records that no more responses will arrive for count orders, beginning with id, so that
 // they can be judged.
 func (o *orders) endLoad(id int64, count int) {
-	o.locked(func() {
-		for _, t := range o.tiles {
-			if t.ID >= id && t.ID < id+int64(count) {
-				t.drivers = t.answers
-			}
+	defer o.lock()()
+	for _, t := range o.tiles {
+		if t.ID >= id && t.ID < id+int64(count) {
+			t.drivers = t.answers
 		}
-	})
+	}
 }
 
 // settle sets the final state of orders whose responses have all arrived. The caller must read the
 // database after the last response. Otherwise, a sale could be missing.
 func (o *orders) settle(ids []int64) {
-	o.locked(func() {
-		for _, id := range ids {
-			t := o.find(id)
-			if t == nil || t.allAnswered || t.ByHand {
-				continue
-			}
-			t.allAnswered, t.changed = true, true
-			if t.judge(); t.State == Undersold {
-				o.watch = id
-			}
+	defer o.lock()()
+	for _, id := range ids {
+		t := o.find(id)
+		if t == nil || t.allAnswered || t.ByHand {
+			continue
 		}
-	})
+		t.allAnswered, t.changed = true, true
+		if t.judge(); t.State == Undersold {
+			o.watch = id
+		}
+	}
 }
 
 // find returns an order, or nil if it is no longer on the page.
@@ -252,70 +242,67 @@ func (o *orders) find(id int64) *tile {
 // record adds an instance's event. A higher incarnation number than before means that the instance
 // has been restarted.
 func (o *orders) record(e history.Event) {
-	o.locked(func() {
-		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
-			o.deaths = append(o.deaths, diagram.Death{Instance: e.Instance, At: e.T})
-			o.deaths = o.deaths[max(0, len(o.deaths)-maxTiles):]
-		}
-		o.started[e.Instance] = e.Incarnation
-		t := o.find(e.Order)
-		if t == nil {
-			return
-		}
-		o.events++
-		if e.Op == history.Grab {
-			if e.Kind == history.Invoke {
-				t.invoked++
-			} else {
-				t.returned++
-			}
-		}
-		if t.changed = true; len(t.events) < maxTileEvents {
-			e.Strategy = ""
-			t.events = append(t.events, e)
+	defer o.lock()()
+	if last, known := o.started[e.Instance]; known && e.Incarnation > last {
+		o.deaths = append(o.deaths, diagram.Death{Instance: e.Instance, At: e.T})
+		o.deaths = o.deaths[max(0, len(o.deaths)-maxTiles):]
+	}
+	o.started[e.Instance] = e.Incarnation
+	t := o.find(e.Order)
+	if t == nil {
+		return
+	}
+	o.events++
+	if e.Op == history.Grab {
+		if e.Kind == history.Invoke {
+			t.invoked++
 		} else {
-			t.dropped++
+			t.returned++
 		}
-		t.Events, t.Open = len(t.events)+t.dropped, max(0, t.invoked-t.returned)
-	})
+	}
+	if t.changed = true; len(t.events) < maxTileEvents {
+		e.Strategy = ""
+		t.events = append(t.events, e)
+	} else {
+		t.dropped++
+	}
+	t.Events, t.Open = len(t.events)+t.dropped, max(0, t.invoked-t.returned)
 }
 
 // key records who holds a lock on a server, and when the lock expires.
 func (o *orders) key(k Key, at time.Duration) {
-	o.locked(func() {
-		id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
-		t := o.find(id)
-		if t == nil {
-			return
-		}
-		seen := diagram.Key{Holders: tokensOf(k.holders), Last: at, Until: history.Endless}
-		if k.TTL >= 0 {
-			seen.Until = at + time.Duration(k.TTL)*time.Millisecond
-		}
-		i := slices.IndexFunc(t.seen, func(s seenKey) bool { return s.server == k.Server && s.name == k.Name && s.Gone == 0 })
-		switch {
-		case i >= 0 && slices.Equal(t.seen[i].Holders, seen.Holders):
-			t.seen[i].Key = seen
-			return
-		case i >= 0: // another holder has the lock now
-			t.seen[i].Gone = at
-		}
-		t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
-	})
+	defer o.lock()()
+	id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
+	t := o.find(id)
+	if t == nil {
+		return
+	}
+	seen := diagram.Key{Holders: tokensOf(k.holders), Last: at, Until: history.Endless}
+	if k.TTL >= 0 {
+		seen.Until = at + time.Duration(k.TTL)*time.Millisecond
+	}
+	i := slices.IndexFunc(t.seen, func(s seenKey) bool { return s.server == k.Server && s.name == k.Name && s.Gone == 0 })
+	switch {
+	case i >= 0 && slices.Equal(t.seen[i].Holders, seen.Holders):
+		t.seen[i].Key = seen
+		return
+	case i >= 0: // another holder has the lock now
+		t.seen[i].Gone = at
+	}
+	t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
 }
 
 // keyGone records that a lock is no longer on a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
-	o.locked(func() {
-		id, _ := lock.OrderOf(name)
-		if t := o.find(id); t != nil {
-			for i, s := range t.seen {
-				if s.server == server && s.name == name && s.Gone == 0 {
-					t.seen[i].Gone = at
-				}
+	defer o.lock()()
+	id, _ := lock.OrderOf(name)
+	if t := o.find(id); t != nil {
+		for i, s := range t.seen {
+			if s.server == server && s.name == name && s.Gone == 0 {
+				t.seen[i].Gone = at
 			}
 		}
-	})
+	}
 }
 
 // tokensOf removes the suffix "+" from lock holders' tokens. The handoff strategy adds it while
@@ -327,28 +314,27 @@ func tokensOf(holders []string) []string {
 // ledger records an order's database rows. If there are no more rows than before, it ignores them,
 // because they may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
-	o.locked(func() {
-		t := o.find(id)
-		if t == nil || len(rows) <= len(t.rows) {
+	defer o.lock()()
+	t := o.find(id)
+	if t == nil || len(rows) <= len(t.rows) {
+		return
+	}
+	t.rows, t.changed = rows, true
+	t.Rows = catalog.Map(rows, func(g order.Grab) string { return fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance) })
+	was := t.State
+	if t.judge(); t.State == Double {
+		o.watch = id
+		if was == Double {
 			return
 		}
-		t.rows, t.changed = rows, true
-		t.Rows = catalog.Map(rows, func(g order.Grab) string { return fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance) })
-		was := t.State
-		if t.judge(); t.State == Double {
-			o.watch = id
-			if was == Double {
-				return
-			}
-			o.totals.doubles++
-			if t.ByHand { // the charts count only the load
-				return
-			}
-			if s := o.second(time.Now()); s != nil {
-				s.doubles++
-			}
+		o.totals.doubles++
+		if t.ByHand { // the charts count only the load
+			return
 		}
-	})
+		if s := o.second(time.Now()); s != nil {
+			s.doubles++
+		}
+	}
 }
 
 // second returns the record for the second that contains the time at, or nil if at is outside the
@@ -396,55 +382,57 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 // unsettledOrders returns the range of orders whose state may still change. answered lists the
 // orders whose responses have all arrived.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
-	o.locked(func() {
-		if len(o.tiles) == 0 {
-			return
+	defer o.lock()()
+	if len(o.tiles) == 0 {
+		return id, count, answered
+	}
+	id = o.tiles[0].ID
+	count = int(o.tiles[len(o.tiles)-1].ID-id) + 1
+	for _, t := range o.tiles {
+		if !t.allAnswered && !t.ByHand && t.answers >= t.drivers {
+			answered = append(answered, t.ID)
 		}
-		id = o.tiles[0].ID
-		count = int(o.tiles[len(o.tiles)-1].ID-id) + 1
-		for _, t := range o.tiles {
-			if !t.allAnswered && !t.ByHand && t.answers >= t.drivers {
-				answered = append(answered, t.ID)
-			}
-		}
-	})
+	}
 	return id, count, answered
 }
 
-// drawing returns an order's diagram, or nil if the page no longer shows the order. While requests
-// are in flight, the diagram ends at the present time.
+// drawing returns an order's diagram, or nil if the page no longer shows the order.
 func (o *orders) drawing(id int64) *diagram.Diagram {
-	var r *diagram.Run
-	o.locked(func() {
-		t := o.find(id)
-		if t == nil {
-			return
-		}
-		r = &diagram.Run{
-			Title: fmt.Sprintf("Order %d, %s, guard %s", id, t.strategy.Name, t.guard), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
-			Events: slices.Clone(t.events), Further: t.dropped, Units: t.Units,
-			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
-		}
-		if t.ByHand {
-			r.Names = map[int64]string{handDriver: driverName(handDriver), handDriver + 1: driverName(handDriver + 1)}
-		}
-		r.Keys = catalog.Map(t.seen, func(k seenKey) diagram.Key { return k.Key })
-		if t.Units > 1 {
-			r.Title += fmt.Sprintf(", %d units", t.Units)
-		}
-		if t.struck {
-			r.Title += fmt.Sprintf(", %s", t.fault)
-			r.Fault = t.fault
-		}
-		if t.Open > 0 && t.dropped == 0 { // after a dropped event, the last events are missing
-			r.Until = o.clock()
-		}
-		r.Rows = catalog.Map(t.rows, func(g order.Grab) check.Row { return check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token} })
-	})
-	if r == nil {
-		return nil
+	if r, ok := o.runOf(id); ok {
+		return new(diagram.OfRun(r)) // this takes a while, so orders is not locked
 	}
-	return new(diagram.OfRun(*r))
+	return nil
+}
+
+// runOf returns an order's record, for its diagram. While requests are in flight, the record ends
+// at the present time.
+func (o *orders) runOf(id int64) (r diagram.Run, ok bool) {
+	defer o.lock()()
+	t := o.find(id)
+	if t == nil {
+		return r, false
+	}
+	r = diagram.Run{
+		Title: fmt.Sprintf("Order %d, %s, guard %s", id, t.strategy.Name, t.guard), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
+		Events: slices.Clone(t.events), Further: t.dropped, Units: t.Units,
+		Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
+	}
+	if t.ByHand {
+		r.Names = map[int64]string{handDriver: driverName(handDriver), handDriver + 1: driverName(handDriver + 1)}
+	}
+	r.Keys = catalog.Map(t.seen, func(k seenKey) diagram.Key { return k.Key })
+	if t.Units > 1 {
+		r.Title += fmt.Sprintf(", %d units", t.Units)
+	}
+	if t.struck {
+		r.Title += fmt.Sprintf(", %s", t.fault)
+		r.Fault = t.fault
+	}
+	if t.Open > 0 && t.dropped == 0 { // after a dropped event, the last events are missing
+		r.Until = o.clock()
+	}
+	r.Rows = catalog.Map(t.rows, func(g order.Grab) check.Row { return check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token} })
+	return r, true
 }
 
 func driverName(id int64) string {
@@ -462,28 +450,26 @@ type snapshot struct {
 }
 
 func (o *orders) snapshot(now time.Time) (s snapshot) {
-	o.locked(func() {
-		s.totals = o.totals
-		s.Tick = Tick{Status: Status{Watch: o.watch}, Events: o.events, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli(), Seconds: o.ended(now)}
-		for _, t := range o.tiles {
-			if s.Tiles = append(s.Tiles, t.Tile); t.changed {
-				s.changed = append(s.changed, t.Tile)
-			}
+	defer o.lock()()
+	s.totals = o.totals
+	s.Tick = Tick{Status: Status{Watch: o.watch}, Events: o.events, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli(), Seconds: o.ended(now)}
+	for _, t := range o.tiles {
+		if s.Tiles = append(s.Tiles, t.Tile); t.changed {
+			s.changed = append(s.changed, t.Tile)
 		}
-	})
+	}
 	return s
 }
 
 // markPublished records that the pages have received these tiles, so that only changed tiles are
 // sent again.
 func (o *orders) markPublished(tiles []Tile) {
-	o.locked(func() {
-		for _, p := range tiles {
-			if t := o.find(p.ID); t != nil && t.State == p.State && t.Events == p.Events && t.Open == p.Open && len(t.Rows) == len(p.Rows) {
-				t.changed = false
-			}
+	defer o.lock()()
+	for _, p := range tiles {
+		if t := o.find(p.ID); t != nil && t.State == p.State && t.Events == p.Events && t.Open == p.Open && len(t.Rows) == len(p.Rows) {
+			t.changed = false
 		}
-	})
+	}
 }
 
 // latency returns percentiles of the recent latencies, or nil if there were no responses.

@@ -49,10 +49,15 @@ func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 // mutex protects the type that embeds it.
 type mutex struct{ mu sync.Mutex }
 
+// lock locks the mutex and returns a function that unlocks it, for defer m.lock()().
+func (m *mutex) lock() (unlock func()) {
+	m.mu.Lock()
+	return m.mu.Unlock
+}
+
 // locked calls f while holding the mutex.
 func (m *mutex) locked(f func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	f()
 }
 
@@ -64,10 +69,9 @@ func (s *state) say(p Phase, answer string) {
 // settle records that no run is active. Unless problem is empty, the page shows it as an error
 // message.
 func (s *state) settle(next Settings, problem string) {
-	s.locked(func() {
-		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
-		s.orders.setSettings(next)
-	})
+	defer s.lock()()
+	s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
+	s.orders.setSettings(next)
 }
 
 // fail shows an error message on the page. If ctx is done, it does nothing, because requests are
@@ -85,8 +89,7 @@ var errBusy = errors.New("the lab is busy")
 // would distort each other's measurements. Other users see the task as what. If another task is
 // running, the error wraps errBusy. It is safe to call release more than once.
 func (s *state) occupy(what string) (release func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	switch {
 	case s.closed:
 		return nil, fmt.Errorf("%w: the lab is shutting down", errBusy)
@@ -113,43 +116,38 @@ func (s *state) showProgress(line string) { s.locked(func() { s.status.Doing = l
 
 // clear removes the previous run's orders.
 func (s *state) clear() {
-	s.locked(func() {
-		s.status.Hand, s.status.Fault, s.status.Drivers = 0, nil, noAnswers()
-		s.orders.clear()
-	})
+	defer s.lock()()
+	s.status.Hand, s.status.Fault, s.status.Drivers = 0, nil, noAnswers()
+	s.orders.clear()
 }
 
 func (s *state) begin(next Settings) {
-	s.locked(func() {
-		s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
-		s.status.LeaseMS = float64(times(next).TTL.Milliseconds())
-		s.orders.begin(next)
-	})
+	defer s.lock()()
+	s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
+	s.status.LeaseMS = float64(times(next).TTL.Milliseconds())
+	s.orders.begin(next)
 }
 
 func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
 
 func (s *state) setInstances(f *fleet.Fleet) {
-	s.locked(func() {
-		s.status.Instances = catalog.Map(f.Instances, func(in *fleet.Instance) string { return in.ID })
-	})
+	defer s.lock()()
+	s.status.Instances = catalog.Map(f.Instances, func(in *fleet.Instance) string { return in.ID })
 }
 
 // setStrike shows the active fault and the order that it hits. If texts is nil, it removes both.
 func (s *state) setStrike(texts map[string]string, id int64) {
-	s.locked(func() {
-		s.status.Fault = texts
-		s.orders.strike(id)
-	})
+	defer s.lock()()
+	s.status.Fault = texts
+	s.orders.strike(id)
 }
 
 // openByHand shows a new order in the "By hand" part of the page. Its drivers send requests only
 // when the user tells them to.
 func (s *state) openByHand(id int64) {
-	s.locked(func() {
-		s.orders.openByHand(id)
-		s.status.Hand, s.status.Drivers = id, noAnswers()
-	})
+	defer s.lock()()
+	s.orders.openByHand(id)
+	s.status.Hand, s.status.Drivers = id, noAnswers()
 }
 
 // waitingForAnswer is the state of a driver whose request has no response yet.
@@ -158,12 +156,11 @@ const waitingForAnswer = "asks"
 // startGrab records that a driver has sent a request. It returns false if the driver's previous
 // request has no response yet.
 func (s *state) startGrab(who string) (ok bool) {
-	s.locked(func() {
-		if ok = s.status.Drivers[who] != waitingForAnswer; ok {
-			s.setDriver(who, waitingForAnswer)
-			s.orders.show(s.status.Hand)
-		}
-	})
+	defer s.lock()()
+	if ok = s.status.Drivers[who] != waitingForAnswer; ok {
+		s.setDriver(who, waitingForAnswer)
+		s.orders.show(s.status.Hand)
+	}
 	return ok
 }
 
@@ -173,11 +170,10 @@ func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} 
 
 // setAnswer shows the response to a driver, unless the page has moved on to another order.
 func (s *state) setAnswer(order int64, who, answer string) {
-	s.locked(func() {
-		if s.status.Hand == order {
-			s.setDriver(who, answer)
-		}
-	})
+	defer s.lock()()
+	if s.status.Hand == order {
+		s.setDriver(who, answer)
+	}
 }
 
 // setDriver sets a driver's state. It changes a copy of the map, because readers may still use the

@@ -63,21 +63,19 @@ type job struct {
 const maxOutput = 256 << 10
 
 func (j *job) look() (seen Job) {
-	j.locked(func() {
-		if seen = j.seen; seen.Running {
-			seen.Seconds = time.Since(j.began).Seconds()
-		}
-	})
+	defer j.lock()()
+	if seen = j.seen; seen.Running {
+		seen.Seconds = time.Since(j.began).Seconds()
+	}
 	return seen
 }
 
 // Write keeps the commands' output, up to maxOutput bytes. It silently drops the rest, so that the
 // commands can continue.
 func (j *job) Write(text []byte) (int, error) {
-	j.locked(func() {
-		room := max(0, maxOutput-len(j.seen.Printed))
-		j.seen.Printed += string(text[:min(room, len(text))])
-	})
+	defer j.lock()()
+	room := max(0, maxOutput-len(j.seen.Printed))
+	j.seen.Printed += string(text[:min(room, len(text))])
 	return len(text), nil
 }
 
@@ -304,16 +302,15 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 
 // ended records how the commands ended, so that the page can show it.
 func (j *job) ended(ctx context.Context, err error) {
-	j.locked(func() {
-		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
-		switch {
-		case ctx.Err() != nil || errors.Is(err, context.Canceled):
-			j.seen.Stopped = true
-		case err != nil:
-			j.seen.Problem = strings.TrimPrefix(asPageError(err).Error(), errBad.Error()+": ")
-			j.seen.Problems = append(j.seen.Problems, workshop.Located(j.seen.Problem)...)
-		}
-	})
+	defer j.lock()()
+	j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
+	switch {
+	case ctx.Err() != nil || errors.Is(err, context.Canceled):
+		j.seen.Stopped = true
+	case err != nil:
+		j.seen.Problem = strings.TrimPrefix(asPageError(err).Error(), errBad.Error()+": ")
+		j.seen.Problems = append(j.seen.Problems, workshop.Located(j.seen.Problem)...)
+	}
 }
 
 func (l *lessons) run(r *http.Request, in Lesson) (any, error) {
