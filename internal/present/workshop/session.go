@@ -50,7 +50,15 @@ func printTo(w io.Writer, indent, text string) {
 	}
 }
 
-func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
+// paragraph prints a text and an empty line.
+func (s *Session) paragraph(indent, text string) {
+	s.print(indent, text)
+	s.blank()
+}
+
+func (s *Session) labelled(label, text string) {
+	s.paragraph("", join(s.Texts.Say(label, nil), text))
+}
 
 // join joins two sentences with a space. After a wide character, such as a Chinese one, it omits
 // the space.
@@ -111,12 +119,9 @@ func padLeft(text string, columns int) string {
 func (s *Session) Show(e Exercise) {
 	f := s.factsWith(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
 	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
-	s.say("ui.worth", f)
-	s.blank()
-	s.say(key(e, "ask"), f)
-	s.blank()
-	s.say(key(e, "words"), f)
-	s.blank()
+	s.paragraph("", s.Texts.Say("ui.worth", f))
+	s.paragraph("", s.Texts.Say(key(e, "ask"), f))
+	s.paragraph("", s.Texts.Say(key(e, "words"), f))
 	options, _ := e.randomParts(s.Progress.Seed)
 	for i, o := range options {
 		s.print("  "+letter(i)+"  ", s.Texts.Say(key(e, o), f))
@@ -261,8 +266,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 		return err
 	}
 	for _, text := range s.differs(e) {
-		s.print("", join(text, s.Texts.Say("ui.how.again", s.factsWith(e, nil))))
-		s.blank()
+		s.paragraph("", join(text, s.Texts.Say("ui.how.again", s.factsWith(e, nil))))
 	}
 	s.Recall(e)
 	return nil
@@ -301,13 +305,10 @@ const printedFile = "printed.txt"
 // Recall prints whether the prediction was correct, and what to look for in the output.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.stateOf(e)
-	s.print(sign(state.Predicted == e.Right), s.text(e, "why."+state.Predicted))
-	s.blank()
+	s.paragraph(sign(state.Predicted == e.Right), s.text(e, "why."+state.Predicted))
 	s.labelled("ui.look", s.text(e, "look"))
-	s.blank()
 	if len(e.Show) > 0 {
-		s.say("ui.printed", Facts{"printed": s.Path(e, Shown, printedFile)})
-		s.blank()
+		s.paragraph("", s.Texts.Say("ui.printed", Facts{"printed": s.Path(e, Shown, printedFile)}))
 	}
 }
 
@@ -534,14 +535,12 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path str
 	}
 	if e.Own {
 		f["own.refused"] = "" // an earlier version of the lock may have been rejected
-		s.say("ui.building", nil)
-		s.blank()
+		s.paragraph("", s.Texts.Say("ui.building", nil))
 	}
 	err = s.steps(ctx, e.Check, f, s.Out, true)
 	if refused, ok := errors.AsType[RefusedError](err); ok {
 		f["own.refused"] = refused.Why
-		s.print("", refused.Why)
-		s.blank()
+		s.paragraph("", refused.Why)
 		return nil
 	}
 	return err
@@ -561,8 +560,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	if a.Right = a.Right || isRight; !a.Right && !e.Questions[i].File {
 		a.Wrong++
 	}
-	s.print(sign(isRight), s.markText(e, i, m))
-	s.blank()
+	s.paragraph(sign(isRight), s.markText(e, i, m))
 }
 
 func (s *Session) markText(e Exercise, i int, m Mark) string {
@@ -590,7 +588,6 @@ func (s *Session) Conclude(e Exercise) {
 		return
 	}
 	s.labelled("ui.moral", s.text(e, "moral"))
-	s.blank()
 	s.say("ui.earned", f)
 	if s.Progress.Next() != 0 {
 		s.say("ui.next", f)
