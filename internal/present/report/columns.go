@@ -217,19 +217,23 @@ const (
 // verdict formats the verdict on the orders. Marks show whether two clients held the lock at once,
 // and whether the verdict was expected.
 func verdict(c experiment.Cell) string {
-	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
+	text := string(c.Verdict) + lockMark(c)
+	if c.Expected == nil {
+		return text
+	}
+	return compared(text, !differs(c), new(true))
 }
 
-// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one. Without an expectation,
+// compared adds ✓ to text if got is the expected value, and ✗ if it is not. Without an expectation,
 // it adds nothing.
-func markedVerdict(verdict string, expected, as bool) string {
+func compared[T comparable](text string, got T, expected *T) string {
 	switch {
-	case !expected:
-		return verdict
-	case as:
-		return verdict + " " + asExpected
+	case expected == nil:
+		return text
+	case got == *expected:
+		return text + " " + asExpected
 	default:
-		return verdict + " " + notExpected
+		return text + " " + notExpected
 	}
 }
 

@@ -16,7 +16,7 @@ var detailColumns = []cellColumn{
 	text("fault", func(c experiment.Cell) string { return string(c.Fault) }),
 	strategyColumn,
 	{heading{Name: "verdict", Left: true}, func(c experiment.Cell) string {
-		return markedVerdict(string(c.Verdict), isClaimed(c), !isClaimed(c) || c.Verdict == *c.Expected)
+		return compared(string(c.Verdict), c.Verdict, c.Expected)
 	}, class},
 	text("exclusive", exclusive),
 	number("", "struck", struck),
@@ -32,14 +32,13 @@ var detailColumns = []cellColumn{
 
 // exclusive tells whether the lock kept other clients out, with a mark if this was expected.
 func exclusive(c experiment.Cell) string {
-	claims := c.ExpectedExclusive != nil
 	switch {
 	case c.Exclusive != nil:
-		return markedVerdict(*c.Exclusive, claims, claims && *c.Exclusive == *c.ExpectedExclusive)
+		return compared(*c.Exclusive, *c.Exclusive, c.ExpectedExclusive)
 	case c.Verdict == catalog.NA || !locks(c.Strategy):
 		return "-"
 	default:
-		return markedVerdict("?", claims, false)
+		return compared("?", "?", c.ExpectedExclusive)
 	}
 }
 

@@ -15,19 +15,28 @@ import (
 // once.
 func overlapped(p experiment.Point) bool { return orZero(p.Overlaps) > 0 }
 
-// pointOutcome is a result of injecting a fault. names lists the steps in a request at which the
-// fault had this result.
+// pointOutcome is a result of injecting a fault in a cell. names lists the steps in a request at
+// which the fault had this result.
 type pointOutcome struct {
 	experiment.Point
+	cell  experiment.Cell
 	names []string
 }
 
-var pointHeadings = []heading{
-	{Name: "fault", Left: true}, {Name: "strategy", Left: true}, {Name: "verdict", Left: true},
-	{Group: "at each point", Name: "struck"}, {Group: "at each point", Name: "double"}, {Group: "at each point", Name: "stuck"},
-	{Group: "at each point", Name: "overlaps"}, {Group: "at each point", Name: "near misses"},
-	{Name: "explained by", Left: true}, {Name: "points", Left: true},
+var pointColumns = []column[pointOutcome]{
+	text("fault", func(o pointOutcome) string { return string(o.cell.Fault) }),
+	text("strategy", func(o pointOutcome) string { return o.cell.Strategy }),
+	{heading{Name: "verdict", Left: true}, verdictOf, verdictOf},
+	number("at each point", "struck", func(o pointOutcome) string { return fmt.Sprintf("%d/%d", o.Struck, o.Strikes) }),
+	number("at each point", "double", func(o pointOutcome) string { return count(o.cell, o.DoubleGrabs) }),
+	number("at each point", "stuck", func(o pointOutcome) string { return count(o.cell, o.StuckOrders) }),
+	number("at each point", "overlaps", func(o pointOutcome) string { return optional(o.Overlaps, strconv.Itoa) }),
+	number("at each point", "near misses", func(o pointOutcome) string { return count(o.cell, o.NearMisses) }),
+	text("explained by", func(o pointOutcome) string { return o.FailureMode }),
+	text("points", func(o pointOutcome) string { return listed(o.names) }),
 }
+
+func verdictOf(o pointOutcome) string { return string(o.Verdict) }
 
 // maxPointsWidth is the width in characters at which a list of steps wraps.
 const maxPointsWidth = 90
@@ -35,24 +44,12 @@ const maxPointsWidth = 90
 // points returns a table of the steps, such as "before claim 1", at which a fault had a visible
 // effect.
 func points(cells []experiment.Cell) section {
-	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
-	for _, c := range cells {
-		if c.Verdict == catalog.Safe && lockMark(c) == "" {
-			continue
-		}
-		for _, o := range outcomesAt(c) {
-			s.Table.Rows = append(s.Table.Rows, []field{
-				{Text: string(c.Fault)}, {Text: c.Strategy}, {Text: string(o.Verdict), Class: string(o.Verdict)},
-				{Text: fmt.Sprintf("%d/%d", o.Struck, o.Strikes)}, {Text: figure(c, o.DoubleGrabs, strconv.Itoa)}, {Text: figure(c, o.StuckOrders, strconv.Itoa)},
-				{Text: optional(o.Overlaps, strconv.Itoa)}, {Text: figure(c, o.NearMisses, strconv.Itoa)},
-				{Text: o.FailureMode}, {Text: listed(o.names)},
-			})
-		}
-	}
-	if len(s.Table.Rows) == 0 {
+	bad := catalog.Filter(cells, func(c experiment.Cell) bool { return c.Verdict != catalog.Safe || lockMark(c) != "" })
+	outcomes := slices.Concat(catalog.Map(bad, outcomesAt)...)
+	if len(outcomes) == 0 {
 		return section{}
 	}
-	s.Lines = pointLegend(cells)
+	s := section{Title: "Strike points at which anything happened", Table: tableOf(pointColumns, outcomes), Lines: pointLegend(cells)}
 	if momentary(cells) {
 		s.Lines = []string{momentLegend}
 	}
@@ -95,7 +92,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 		i := slices.IndexFunc(outcomes, func(o pointOutcome) bool { return sameOutcome(o.Point, p) })
 		if i < 0 {
 			i = len(outcomes)
-			outcomes = append(outcomes, pointOutcome{Point: p})
+			outcomes = append(outcomes, pointOutcome{Point: p, cell: c})
 		}
 		outcomes[i].names = append(outcomes[i].names, p.Point)
 	}
