@@ -281,29 +281,35 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		})
 	}
 	d.mode(data.Mode)
-	switch t := c.Timeline; {
-	case t == nil && c.Verdict == catalog.NA:
-		data.Explains = "It was not run."
-	case t == nil && (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck):
-		data.Explains = "There is no drawing, because the instances recorded nothing."
-	case t == nil:
-		data.Explains = "There is no drawing, because no order went wrong."
-	default:
-		if data.Explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property); t.Property == "" {
-			data.Explains = fmt.Sprintf("Order %d, on which the database refused a late write.", t.Order)
-		}
-		known, err := lock.Find(c.Strategy)
-		if err != nil {
-			known.Excludes = catalog.NoExclusion
-		}
-		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
-			data.Drawing = &drawn
-		} else { // an older run has recorded only the steps
-			data.Explains += " Its events were not kept, so only the table shows its steps."
-			data.Drawing = new(diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps}))
-		}
-	}
+	data.Explains, data.Drawing = draw(c)
 	return data
+}
+
+// draw draws the order that went wrong, and says which order it is, or why there is no drawing.
+func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
+	t := c.Timeline
+	switch {
+	case t == nil && c.Verdict == catalog.NA:
+		return "It was not run.", nil
+	case t == nil && (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck):
+		return "There is no drawing, because the instances recorded nothing.", nil
+	case t == nil:
+		return "There is no drawing, because no order went wrong.", nil
+	case t.Property == "":
+		explains = fmt.Sprintf("Order %d, on which the database refused a late write.", t.Order)
+	default:
+		explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property)
+	}
+	known, err := lock.Find(c.Strategy)
+	if err != nil {
+		known.Excludes = catalog.NoExclusion
+	}
+	if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
+		return explains, &drawn
+	}
+	// An older run has recorded only the steps.
+	return explains + " Its events were not kept, so only the table shows its steps.",
+		new(diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps}))
 }
 
 // plain matches words that a shell command can contain without quotes.
