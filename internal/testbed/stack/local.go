@@ -122,11 +122,10 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	if err != nil {
 		return info, fmt.Errorf("stack: %s: %w", srv.name, err)
 	}
-	p, err := s.spawn(ctx, true, srv.name, srv.exe, args, nil)
+	p, err := s.spawnServer(ctx, srv.name, srv.exe, args, srv.quit)
 	if err != nil {
 		return info, err
 	}
-	p.quit = srv.quit
 	err = await(ctx, p.Done(), func() (err error) {
 		info, err = srv.ask(ctx, addr, p.Pid())
 		return err
@@ -173,7 +172,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 
 // run runs a program to completion. It returns an error if the program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
-	p, err := s.spawn(ctx, true, name, exe, args, nil)
+	p, err := s.spawnServer(ctx, name, exe, args, 0)
 	if err != nil {
 		return err
 	}

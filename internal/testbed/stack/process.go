@@ -43,31 +43,33 @@ type Process struct {
 // The program starts only after the reaper knows its process ID, so no child is left behind if this
 // process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
-	return s.spawn(ctx, false, name, exe, args, env)
+	p := &Process{Name: name, log: filepath.Join(s.logs, name+".log")}
+	return p, s.spawn(ctx, p, exe, args, env)
 }
 
-func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, env []string) (*Process, error) {
+// spawnServer starts a server of the stack. quit is the signal that ends it, as in server.quit.
+func (s *Stack) spawnServer(ctx context.Context, name, exe string, args []string, quit syscall.Signal) (*Process, error) {
+	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: true, quit: quit}
+	return p, s.spawn(ctx, p, exe, args, nil)
+}
+
+func (s *Stack) spawn(ctx context.Context, p *Process, exe string, args, env []string) error {
+	p.done = make(chan struct{})
 	path, err := exec.LookPath(exe)
 	if err != nil {
 		from := ""
 		if dir, failed := os.Getwd(); failed == nil && filepath.Base(exe) != exe && !filepath.IsAbs(exe) {
 			from = ". The path is relative to the working directory " + dir
 		}
-		return nil, fmt.Errorf("cannot start %s: %w%s", name, err, from)
+		return fmt.Errorf("cannot start %s: %w%s", p.Name, err, from)
 	}
 	b, err := proc.NewBarrier()
 	if err != nil {
-		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
+		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
 	}
 	defer b.Close()
-
-	logs := s.logs
-	if server {
-		logs = s.Dir
-	}
-	p := &Process{Name: name, log: filepath.Join(logs, name+".log"), server: server, done: make(chan struct{})}
 	if err := p.start(b, path, args, env, s.reaper); err != nil {
-		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
+		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
 	}
 	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
 	err = s.adopt(p)
@@ -79,10 +81,10 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	}
 	if err != nil {
 		_ = p.Stop(0)
-		return nil, fmt.Errorf("stack: cannot start %s: %w", name, err)
+		return fmt.Errorf("stack: cannot start %s: %w", p.Name, err)
 	}
-	s.log.Debug("started", "process", name, "pid", p.Pid())
-	return p, nil
+	s.log.Debug("started", "process", p.Name, "pid", p.Pid())
+	return nil
 }
 
 // adopt makes Close and the reaper responsible for ending p.
