@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"grablab/internal/catalog"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -123,17 +122,12 @@ const (
 // Guards lists all guards.
 var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced, Decrement, Unique}
 
-// GuardNames returns the names of all guards.
-func GuardNames() []string {
-	return catalog.Map(Guards, func(g Guard) string { return string(g) })
-}
-
 // ParseGuard returns the guard with the given name, or an error that lists all names.
 func ParseGuard(name string) (Guard, error) {
 	if g := Guard(name); slices.Contains(Guards, g) {
 		return g, nil
 	}
-	return "", fmt.Errorf("order: unknown guard %q: use one of %s", name, strings.Join(GuardNames(), ", "))
+	return "", fmt.Errorf("order: unknown guard %q: use one of %s", name, catalog.Join(Guards, ", ", func(g Guard) string { return string(g) }))
 }
 
 // NeedsFence reports whether the guard needs a fencing token.

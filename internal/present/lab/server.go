@@ -40,7 +40,7 @@ const tokenHeader = "X-Lab-Token"
 
 type choices struct {
 	Strategies []Choice             `json:"strategies"`
-	Guards     []string             `json:"guards"`
+	Guards     []order.Guard        `json:"guards"`
 	Faults     []choice             `json:"faults"`
 	Explored   []string             `json:"explored"`  // strategies that the explorer can search; without any, the page has no view for searches
 	Searched   []choice             `json:"searched"`  // faults that a search can use
@@ -193,7 +193,7 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 }
 
 func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
-	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
+	c := choices{Strategies: strategies(l.cfg.Stack.Kind), Guards: order.Guards, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
 	c.Table, c.Struck = matrixChoices(l.cfg)
 	c.Questions = whichlock.Questions
 	c.Words = catalog.Meanings()

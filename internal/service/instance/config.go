@@ -96,7 +96,7 @@ func newFlags(cfg *Config) []flags.Flag {
 		flags.New("ttl", "DURATION", "let a lock expire after DURATION without renewal", flags.One(&cfg.TTL, flags.AtLeast(time.Millisecond))),
 		flags.New("wait", "DURATION", "wait at most DURATION for a lock; 0 tries once", flags.One(&cfg.Wait, flags.AtLeast(0))),
 		flags.New("timeout", "DURATION", "time out a request after DURATION", flags.One(&cfg.Timeout, flags.AtLeast(time.Millisecond))),
-		flags.New("guard", "NAME", "write under guard NAME: "+flags.Join(order.GuardNames())+" (default: the strategy's own)", flags.One(&cfg.Guard, parseGuard)),
+		flags.New("guard", "NAME", "write under guard NAME: "+flags.Join(order.Guards)+" (default: the strategy's own)", flags.One(&cfg.Guard, parseGuard)),
 		flags.New("on-lost", "ACTION", "when a lease is lost, abort the grab or ignore it", flags.One(&cfg.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 		flags.New("per-driver", "N", "let a driver take at most N units of an order with several units", flags.One(&cfg.PerDriver, flags.WholeNumber(1, order.MaxStock))),
 		flags.New("clock-offset", "DURATION", "set the strategies' wall clock ahead by DURATION", flags.One(&cfg.ClockOffset, flags.Duration)),
