@@ -1,6 +1,7 @@
 package lockbench
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"strings"
@@ -10,41 +11,31 @@ import (
 	"grablab/internal/measure/stat"
 )
 
+// legend explains the columns of the tables.
+//
+//go:embed legend.txt
+var legend string
+
 // Text writes a table for each case, and then the limits with an explanation.
 func Text(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "%s; %s; %d CPUs; %d of %d rounds of %g ms, seed %d\n",
 		r.Environment.Redis, r.Environment.Database, r.Environment.CPUs, r.Rounds, r.Config.Rounds, r.Config.SliceMS, r.Config.Seed)
 	fmt.Fprintln(w, catalog.Footnote)
 	acquisitions, overlaps := 0, 0
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, c := range r.cases {
-		fmt.Fprintf(w, "\n%s: %s\n", c.Name, c.About)
-		heads, _ := columns(Row{}, c)
-		fmt.Fprintln(tw, strings.Join(heads, "\t")+"\t")
-		for _, row := range r.Rows {
-			if row.Case != c.Name {
-				continue
-			}
-			_, texts := columns(row, c)
-			fmt.Fprintln(tw, strings.Join(texts, "\t")+"\t")
+		rows := catalog.Filter(r.Rows, func(row Row) bool { return row.Case == c.Name })
+		if err := printCase(w, c, rows); err != nil {
+			return err
+		}
+		for _, row := range rows {
 			if row.Violations != nil {
 				acquisitions += row.Acquisitions
 				overlaps += *row.Violations
 			}
 		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
 	}
-	if len(r.Bounds) > 0 {
-		fmt.Fprintln(w, "\nBounds (each figure is the median of the rounds with its 95 % interval; a bound is missed if the whole interval lies beyond it)")
-		tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, b := range r.Bounds {
-			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%.3f [%.3f, %.3f]\t%s\n", b.Verdict, b.Case, b.Strategy, b.What, b.Figure, b.Low, b.High, b.limit())
-		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
+	if err := r.printBounds(w); err != nil {
+		return err
 	}
 	if r.Rounds < stat.Enough {
 		fmt.Fprintf(w, "\nWith fewer than %d rounds, the table shows the range of all rounds instead of 95 %% intervals.\n", stat.Enough)
@@ -53,20 +44,32 @@ func Text(w io.Writer, r *Result) error {
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(w, "\nleft out: %s: %s\n", l.Strategy, l.Reason)
 	}
-	_, err := fmt.Fprint(w, `
-p50 and p99 cover an acquire and its release, without the time between them.
-gap is the time from a release call until the next holder's acquire returns, if a worker was waiting. mean covers all gaps, and
-across is the median gap from one process to another.
-x floor compares with two PINGs on the same client, within each round: the p50 with one worker, 1/ops with many keys, and the gap
-if workers share a key.
-sent/op counts the commands or statements that the clients sent, and in scripts the commands that Redis ran inside scripts.
-self is the share of acquisitions by the worker that had just released. turns says how often others got the lock during the
-longest wait. gave up counts acquires that returned without the lock and were repeated at once. overlaps counts holders that
-entered while another was inside.
-blpop is the fastest hand-over that Redis offers, with one list element. If the holder dies, the element is lost.
-Figures are medians of the rounds. Overlaps and waits cover all rounds together.
-`)
+	_, err := fmt.Fprintf(w, "\n%s", legend)
 	return err
+}
+
+func printCase(w io.Writer, c Case, rows []Row) error {
+	fmt.Fprintf(w, "\n%s: %s\n", c.Name, c.About)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	heads, _ := columns(Row{}, c)
+	fmt.Fprintln(tw, strings.Join(heads, "\t")+"\t")
+	for _, row := range rows {
+		_, texts := columns(row, c)
+		fmt.Fprintln(tw, strings.Join(texts, "\t")+"\t")
+	}
+	return tw.Flush()
+}
+
+func (r *Result) printBounds(w io.Writer) error {
+	if len(r.Bounds) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nBounds (each figure is the median of the rounds with its 95 % interval; a bound is missed if the whole interval lies beyond it)")
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, b := range r.Bounds {
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%.3f [%.3f, %.3f]\t%s\n", b.Verdict, b.Case, b.Strategy, b.What, b.Figure, b.Low, b.High, b.limit())
+	}
+	return tw.Flush()
 }
 
 func columns(row Row, c Case) (heads, texts []string) {
