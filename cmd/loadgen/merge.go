@@ -46,61 +46,74 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
+// shards holds the results that a merge has read so far.
+type shards struct {
+	first  string   // the first folder with a result
+	args   []string // flags that all shards have in common
+	count  int
+	parts  []shard.Part
+	broken []string // why folders have no result
+	lost   map[int]string
+	from   map[int]string // maps the number of each shard to its folder
+}
+
+// add adds the result in a folder. It returns an error if the folder does not fit the others.
+func (s *shards) add(dir string) error {
+	run, err := report.Load(dir)
+	if err != nil {
+		s.broken = append(s.broken, withoutPrefix(err, report.ErrNoRun).Error())
+		return nil
+	}
+	share, args, err := shareOf(run)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if s.count == 0 {
+		s.first, s.count, s.args = dir, share.Count, args
+	}
+	if share.Count != s.count || !slices.Equal(args, s.args) {
+		return fmt.Errorf("%s: this shard's flags differ from those of %s: merge shards of the same run", dir, s.first)
+	}
+	if s.from[share.Index] != "" {
+		return fmt.Errorf("%s: shard %d is also in %s: leave out one of the two folders", dir, share.Index, s.from[share.Index])
+	}
+	s.from[share.Index] = dir
+	switch done := run.Complete && len(run.Cells) == 1; {
+	case done && run.Cells[0].Shard != nil:
+		s.parts = append(s.parts, shard.Part{Record: *run.Cells[0].Shard, Answers: filepath.Join(dir, experiment.AnswersFile(&run.Cells[0], ""))})
+	case done:
+		s.lost[share.Index] = fmt.Sprintf("%s (%s)", run.Cells[0].Reason, dir)
+	default:
+		s.lost[share.Index] = fmt.Sprintf("the shard was interrupted (%s)", dir)
+	}
+	return nil
+}
+
 // mergeFolders reads the result folders and returns the settings that they share, together with the
 // flags on the command line.
 func mergeFolders(line *flags.Line) (*settings, error) {
-	var (
-		recorded []string // flags that all shards have in common
-		count    int
-		parts    []shard.Part
-		broken   []string // folders that have no result
-		lost     = map[int]string{}
-		from     = map[int]string{} // maps the number of each shard to its folder
-	)
+	found := shards{lost: map[int]string{}, from: map[int]string{}}
 	for _, dir := range line.Args {
-		run, err := report.Load(dir)
-		if err != nil {
-			broken = append(broken, withoutPrefix(err, report.ErrNoRun).Error())
-			continue
-		}
-		share, args, err := shareOf(run)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, err)
-		}
-		if count == 0 {
-			count, recorded = share.Count, args
-		}
-		if share.Count != count || !slices.Equal(args, recorded) {
-			return nil, fmt.Errorf("%s: this shard's flags differ from those of %s: merge shards of the same run", dir, line.Args[0])
-		}
-		if from[share.Index] != "" {
-			return nil, fmt.Errorf("%s: shard %d is also in %s: leave out one of the two folders", dir, share.Index, from[share.Index])
-		}
-		from[share.Index] = dir
-		switch done := run.Complete && len(run.Cells) == 1; {
-		case done && run.Cells[0].Shard != nil:
-			parts = append(parts, shard.Part{Record: *run.Cells[0].Shard, Answers: filepath.Join(dir, experiment.AnswersFile(&run.Cells[0], ""))})
-		case done:
-			lost[share.Index] = fmt.Sprintf("%s (%s)", run.Cells[0].Reason, dir)
-		default:
-			lost[share.Index] = fmt.Sprintf("the shard was interrupted (%s)", dir)
+		if err := found.add(dir); err != nil {
+			return nil, err
 		}
 	}
-	if len(parts) == 0 {
-		return nil, fmt.Errorf("no shard has a result to merge: %s: run these shards again", strings.Join(append(broken, shard.New(count, nil, lost).Lost...), "; "))
+	merged := shard.New(found.count, found.parts, found.lost)
+	merged.Lost = append(merged.Lost, found.broken...)
+	if len(found.parts) == 0 {
+		return nil, fmt.Errorf("no shard has a result to merge: %s: run these shards again", strings.Join(merged.Lost, "; "))
 	}
-	for _, arg := range recorded {
+	for _, arg := range found.args {
 		if isUntrusted(arg, line.Flags) {
-			return nil, fmt.Errorf("%s: this shard used the flag %s, which runs commands or SQL: if you trust it, add this flag to your command too", line.Args[0], arg)
+			return nil, fmt.Errorf("%s: this shard used the flag %s, which runs commands or SQL: if you trust it, add this flag to your command too", found.first, arg)
 		}
 	}
-	recorded = slices.DeleteFunc(recorded, func(arg string) bool { return strings.HasPrefix(arg, "-shard-start=") })
+	recorded := slices.DeleteFunc(found.args, func(arg string) bool { return strings.HasPrefix(arg, "-shard-start=") })
 	s, err := parseWithScenario(append(recorded, line.Flags...))
 	if err != nil {
-		return nil, fmt.Errorf("the flags recorded in %s: %w", line.Args[0], withoutPrefix(err, flags.ErrUsage))
+		return nil, fmt.Errorf("the flags recorded in %s: %w", found.first, withoutPrefix(err, flags.ErrUsage))
 	}
-	s.Merge, s.Args = shard.New(count, parts, lost), nil
-	s.Merge.Lost = append(s.Merge.Lost, broken...)
+	s.Merge, s.Args = merged, nil
 	return s, nil
 }
 
