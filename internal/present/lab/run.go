@@ -115,15 +115,9 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 			err = gone
 		}
 	}()
-	var held []control.Held
-	for over := false; len(held) == 0; {
-		if over {
-			return nil // the order was taken at the other instance
-		}
-		over = wait.IsOver(sent)
-		if held, err = in.Held(ctx, name, 1, time.Second); err != nil {
-			return err
-		}
+	held, err := awaitHeld(ctx, in, name, sent)
+	if err != nil || len(held) == 0 {
+		return err
 	}
 	l.state.setStrike(strikeSentence(s.Fault, held[0].Driver, id, in.ID), id)
 	defer l.state.setStrike(nil, 0)
@@ -140,6 +134,16 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 		err = heal()
 	}
 	return err
+}
+
+// awaitHeld waits until a driver reaches the hold, and returns its call. It returns none if all
+// requests were sent and no driver has come, because the other instance has taken the order.
+func awaitHeld(ctx context.Context, in *fleet.Instance, name string, sent <-chan struct{}) (held []control.Held, err error) {
+	for over := false; !over && err == nil && len(held) == 0; {
+		over = wait.IsOver(sent)
+		held, err = in.Held(ctx, name, 1, time.Second)
+	}
+	return held, err
 }
 
 // outcomeOf returns the kind of response, such as "grabbed" or "taken".

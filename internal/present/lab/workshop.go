@@ -235,7 +235,7 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 	if !ready {
 		return nil, fmt.Errorf("%w: the servers of the lab are still starting: try again in a few seconds", errBusy)
 	}
-	j := &job{began: time.Now()}
+	j := &job{began: time.Now(), seen: as}
 	s, e, err := l.session(in.Lang, r.PathValue("n"), lines(j.showProgress))
 	if err == nil {
 		err = asPageError(may(s, e))
@@ -247,25 +247,7 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 	if err != nil {
 		return nil, err
 	}
-	j.seen = as
-	j.seen.Number, j.seen.Running, j.seen.Problems = e.Number, true, []workshop.Problem{}
-	switch {
-	case as.Tries:
-		j.seen.Of = 1
-	case !as.Checks:
-		j.seen.Of = len(e.Show)
-	}
-	s.Out, s.Told, s.Loud = j, io.Discard, true
-	command := s.Do
-	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
-		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
-		o, err := command(ctx, args, out)
-		if err == nil && (!as.Checks || e.TakesFile()) { // the diagrams of the user's file do not reveal the solution
-			drawn := report.Drawings(o.Run, o.Explored)
-			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
-		}
-		return o, err
-	}
+	j.begin(s, e)
 	ctx, end := context.WithCancel(l.ctx)
 	j.end, l.job = end, j
 	l.ending.Go(func() {
@@ -278,6 +260,29 @@ func (l *lessons) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.
 		j.ended(ctx, err)
 	})
 	return nil, nil
+}
+
+// begin lets the session write its output and its diagrams to the job.
+func (j *job) begin(s *workshop.Session, e workshop.Exercise) {
+	j.seen.Number, j.seen.Running, j.seen.Problems = e.Number, true, []workshop.Problem{}
+	switch {
+	case j.seen.Tries:
+		j.seen.Of = 1
+	case !j.seen.Checks:
+		j.seen.Of = len(e.Show)
+	}
+	draws := !j.seen.Checks || e.TakesFile() // the diagrams of the user's file do not reveal the solution
+	s.Out, s.Told, s.Loud = j, io.Discard, true
+	command := s.Do
+	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
+		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
+		o, err := command(ctx, args, out)
+		if err == nil && draws {
+			drawn := report.Drawings(o.Run, o.Explored)
+			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
+		}
+		return o, err
+	}
 }
 
 // keep saves the diagrams and the commands' output, so that the page can show them later.
