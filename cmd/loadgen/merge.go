@@ -46,8 +46,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// shards holds the results that a merge has read so far.
-type shards struct {
+// foundShards holds the results that a merge has read so far.
+type foundShards struct {
 	first  string   // the first folder with a result
 	args   []string // flags that all shards have in common
 	count  int
@@ -58,7 +58,7 @@ type shards struct {
 }
 
 // add adds the result in a folder. It returns an error if the folder does not fit the others.
-func (s *shards) add(dir string) error {
+func (s *foundShards) add(dir string) error {
 	run, err := report.Load(dir)
 	if err != nil {
 		s.broken = append(s.broken, withoutPrefix(err, report.ErrNoRun).Error())
@@ -92,7 +92,7 @@ func (s *shards) add(dir string) error {
 // mergeFolders reads the result folders and returns the settings that they share, together with the
 // flags on the command line.
 func mergeFolders(line *flags.Line) (*settings, error) {
-	found := shards{lost: map[int]string{}, from: map[int]string{}}
+	found := foundShards{lost: map[int]string{}, from: map[int]string{}}
 	for _, dir := range line.Args {
 		if err := found.add(dir); err != nil {
 			return nil, err
