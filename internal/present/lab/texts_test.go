@@ -27,7 +27,7 @@ var shownIn = []string{
 	"lab.go", "run.go", "matrix.go", "workshop.go: session atOnce inTurn drawingsOf", "server.go: withToken startHandler explore drawing handler",
 	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: But",
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
-	"../report/words.go: findings moral saleMoral causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
+	"../report/words.go: findings explainCounts explainSale causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
 	"../report/explore_page.go: answer", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
 	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeAnswer judgeOrder judgeResidue judgeBusy judgeReleases judgeRemains judgeWait judgeReason judgeStored judgeListeners",
 	"../../check/timeline.go: describe",

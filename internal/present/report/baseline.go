@@ -81,7 +81,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
-	var lines sayings
+	var lines groupedTexts
 	for _, r := range recordsOf(runs) {
 		lines.add(fmt.Sprintf("  %s: %s%s\n", r.name.Fault, r.verdict, r.comment()), r.name.Strategy)
 	}

@@ -155,14 +155,14 @@ func comparedLegend(c *compare.Comparison) []string {
 	if c.Kind == "bench" {
 		lines = append(lines, "locks are compared by their ratio to the floor in the same round; the floor itself is compared by its time, so it shows changes of the machine")
 	}
-	var said sayings
+	var grouped groupedTexts
 	for _, x := range c.Costs {
 		if x.Answer == compare.NotKnown {
-			said.add(strings.TrimSuffix(x.Name+" "+x.Where, " "), x.Why)
+			grouped.add(strings.TrimSuffix(x.Name+" "+x.Where, " "), x.Why)
 		}
 	}
-	for _, text := range said.order {
-		names := slices.Compact(said.names[text])
+	for _, text := range grouped.order {
+		names := slices.Compact(grouped.names[text])
 		who := catalog.List(names)
 		if len(names) > maxNames {
 			who = fmt.Sprintf("%s and %d others", strings.Join(names[:maxNames], ", "), len(names)-maxNames)

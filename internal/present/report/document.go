@@ -119,7 +119,7 @@ func compose(run *experiment.Run, full bool) document {
 		d.add(costSections(run.Cells)...)
 		plainCells = run.Cells
 	}
-	d.add(section{Lines: notes(named)}, section{Lines: morals(run, plainCells)})
+	d.add(section{Lines: notes(named)}, section{Lines: explanations(run, plainCells)})
 	for _, c := range run.Cells {
 		if c.Timeline != nil && (full || isUnexpected(c)) {
 			d.add(timeline(c))

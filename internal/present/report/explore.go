@@ -11,6 +11,9 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // Exploration contains the results of a search for failing schedules, and report options.
@@ -63,12 +66,12 @@ func (e Exploration) searched() (lines []string) {
 // searchedParts tells for each part of the search how much of it is complete. Parts with the same
 // text share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
-	var said sayings
+	var grouped groupedTexts
 	for _, p := range parts {
-		said.add(p.Part, searched(p))
+		grouped.add(p.Part, searched(p))
 	}
-	for _, extent := range said.order {
-		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(said.names[extent], ", "), extent))
+	for _, extent := range grouped.order {
+		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(grouped.names[extent], ", "), extent))
 	}
 	return lines
 }
@@ -230,10 +233,4 @@ func isExhausted(levels []explore.Level, of explore.Level) bool {
 }
 
 // thousands formats a number with commas, such as 12,345.
-func thousands(n int) string {
-	digits := strconv.Itoa(n)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
+func thousands(n int) string { return message.NewPrinter(language.English).Sprint(n) }

@@ -39,23 +39,23 @@ func strategyName(name string) string {
 
 // answer sums up the search in a few sentences.
 func (e Exploration) answer() string {
-	var said sayings
+	var grouped groupedTexts
 	for _, r := range e.Results {
 		switch {
 		case len(r.Failures) > 0 && r.Failures[0].Property == catalog.Survives:
-			said.add(strategyName(r.Strategy), " takes its process down.")
+			grouped.add(strategyName(r.Strategy), " takes its process down.")
 		case len(r.Failures) > 0:
 			f := r.Failures[0]
-			said.add(strategyName(r.Strategy), fmt.Sprintf(" %s in %s.", Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
+			grouped.add(strategyName(r.Strategy), fmt.Sprintf(" %s in %s.", Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
 		case replayed(r):
-			said.add(strategyName(r.Strategy), ": this schedule breaks no property.")
+			grouped.add(strategyName(r.Strategy), ": this schedule breaks no property.")
 		case r.Verdict == catalog.Safe && r.Complete:
-			said.add(strategyName(r.Strategy), ": all schedules within these bounds were searched, and none of them breaks a property.")
+			grouped.add(strategyName(r.Strategy), ": all schedules within these bounds were searched, and none of them breaks a property.")
 		default: // an incomplete search does not prove the strategy safe
-			said.add(strategyName(r.Strategy), ": no schedule was found that breaks a property, but not all of them were searched.")
+			grouped.add(strategyName(r.Strategy), ": no schedule was found that breaks a property, but not all of them were searched.")
 		}
 	}
-	return joined(said.lines("", ""))
+	return joined(grouped.lines("", ""))
 }
 
 // Breaks returns a phrase for what happens if a property is violated, such as "leaves an order

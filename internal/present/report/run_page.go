@@ -340,7 +340,7 @@ func runPage(run *experiment.Run) pageOf {
 		d.add(modesSeen(run))
 	}
 	d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)})
-	d.add(section{Lines: legend(run, plainCells)}, section{Lines: morals(run, plainCells)})
+	d.add(section{Lines: legend(run, plainCells)}, section{Lines: explanations(run, plainCells)})
 	return pageOf{document: d, Map: newHeatMap(Heat{Run: run}), data: newRunData(run), script: runScript}
 }
 

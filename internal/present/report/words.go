@@ -92,13 +92,13 @@ func limits(run *experiment.Run) []string {
 		return nil
 	}
 	lines := []string{"limited by: what kept the rate from being higher. It is the lock if a grab without a lock reaches a rate at which this one failed. It is the load generator if requests were sent too late, or if an endpoint that does no work reaches no higher rate. Otherwise, it is the instances with their database"}
-	var said sayings
+	var grouped groupedTexts
 	for _, c := range withBare(run) {
 		if c.Peak != nil && c.Peak.LimitReason != "" {
-			said.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
+			grouped.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
 		}
 	}
-	return append(lines, said.lines(": ", ": ")...)
+	return append(lines, grouped.lines(": ", ": ")...)
 }
 
 // remark is a text that a report contains only if applies is true.
@@ -138,17 +138,17 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
 		lines = append(lines, notHeld+" the load was not kept up: the p99 from the scheduled time is more than 10 % higher than from the time of sending")
 	}
-	var said sayings
+	var grouped groupedTexts
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
 		case c.PhantomGrabs != nil: // there was a ledger with which to compare the responses
-			said.add(name(c), "double-grabs are counted from the answers, because the ledger names fewer winners than the answers do")
+			grouped.add(name(c), "double-grabs are counted from the answers, because the ledger names fewer winners than the answers do")
 		default:
-			said.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
+			grouped.add(name(c), "double-grabs are counted from the answers, because there was no ledger to read")
 		}
 	}
-	return slices.Concat(lines, said.lines(": ", ": "), lowerBoundLegend(cells))
+	return slices.Concat(lines, grouped.lines(": ", ": "), lowerBoundLegend(cells))
 }
 
 func lowerBoundLegend(cells []experiment.Cell) []string {
@@ -160,13 +160,13 @@ func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
 // notes lists the reasons for the verdicts, and other facts without a table column.
 func notes(cells []experiment.Cell) []string {
-	var said sayings
+	var grouped groupedTexts
 	for _, c := range cells {
 		if f := facts(c); len(f) > 0 {
-			said.add(name(c), fmt.Sprintf("%s: %s", c.Verdict, strings.Join(f, "; ")))
+			grouped.add(name(c), fmt.Sprintf("%s: %s", c.Verdict, strings.Join(f, "; ")))
 		}
 	}
-	return said.lines(" is ", " are ")
+	return grouped.lines(" is ", " are ")
 }
 
 func facts(c experiment.Cell) []string {
@@ -190,13 +190,13 @@ func facts(c experiment.Cell) []string {
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
-// sayings collects texts about test results, and joins results with the same text on one line.
-type sayings struct {
+// groupedTexts collects texts about test results, and joins results with the same text on one line.
+type groupedTexts struct {
 	order []string
 	names map[string][]string
 }
 
-func (s *sayings) add(name, text string) {
+func (s *groupedTexts) add(name, text string) {
 	if s.names == nil {
 		s.names = map[string][]string{}
 	}
@@ -208,7 +208,7 @@ func (s *sayings) add(name, text string) {
 
 // lines returns a line for each text, beginning with the names of the results. After a single name, it
 // inserts one, and after several names, it inserts many.
-func (s *sayings) lines(one, many string) []string {
+func (s *groupedTexts) lines(one, many string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
 		between := many
@@ -220,20 +220,20 @@ func (s *sayings) lines(one, many string) []string {
 	return lines
 }
 
-// morals explains in sentences what the test results mean for the orders.
-func morals(run *experiment.Run, cells []experiment.Cell) []string {
-	var said sayings
+// explanations explains in sentences what the test results mean for the orders.
+func explanations(run *experiment.Run, cells []experiment.Cell) []string {
+	var grouped groupedTexts
 	for _, c := range cells {
 		for _, m := range findings(c, run.Config) {
-			said.add(name(c), m)
+			grouped.add(name(c), m)
 		}
 	}
-	return said.lines(": ", ": ")
+	return grouped.lines(": ", ": ")
 }
 
 // findings explains in sentences what a single test result means.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
-	if m := moral(c, cfg); m != "" {
+	if m := explainCounts(c, cfg); m != "" {
 		texts = append(texts, m)
 	}
 	if n := orZero(c.CompensatedOrders); n > 0 {
@@ -245,8 +245,8 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral explains a test's counts in a sentence. It returns "" if they need no explanation.
-func moral(c experiment.Cell, cfg experiment.RunConfig) string {
+// explainCounts explains a test's counts in a sentence. It returns "" if they need no explanation.
+func explainCounts(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
 	}
@@ -254,7 +254,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		return catalog.Plural(n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
 	}
 	if c.Sale != nil {
-		return saleMoral(c)
+		return explainSale(c)
 	}
 	s, err := lock.Find(c.Strategy)
 	perProcess := err == nil && s.Excludes == catalog.PerProcess && cfg.Rules == nil && c.Fault == catalog.NoFault
@@ -284,8 +284,8 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral is like moral, but for orders with several units.
-func saleMoral(c experiment.Cell) string {
+// explainSale is like explainCounts, but for orders with several units.
+func explainSale(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
 	if n := orZero(c.Sale.LostUpdates); n > 0 {
@@ -311,11 +311,14 @@ func each(orders int) string {
 }
 
 func ofAll(n, orders int) string {
-	verb := "were"
-	if n == 1 {
-		verb = "was"
+	switch {
+	case n == 1 && orders == 1:
+		return each(1)
+	case n == 1:
+		return fmt.Sprintf("1 of %d orders was", orders)
+	default:
+		return fmt.Sprintf("%d of %s were", n, catalog.Plural(orders, "order", "orders"))
 	}
-	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
 // name returns a result's name: the strategy and the fault, if there was one.
