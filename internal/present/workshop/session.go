@@ -174,7 +174,7 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.empty(e, tried, f); err != nil {
 		return err
 	}
-	if err := s.steps(ctx, []Step{*e.Try}, f, s.Out, true); err != nil {
+	if err := s.runner(f, s.Out).run(ctx, []Step{*e.Try}); err != nil {
 		return err
 	}
 	all := s.Progress.stateOf(e).Facts
@@ -297,7 +297,9 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	defer func() { err = errors.Join(err, printed.Close()) }()
-	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
+	r := s.runner(f, io.MultiWriter(s.Out, printed))
+	r.quiet = !s.Loud
+	return r.run(ctx, e.Show)
 }
 
 const printedFile = "printed.txt"
@@ -317,98 +319,6 @@ func sign(right bool) string {
 		return "✓ "
 	}
 	return "✗ "
-}
-
-// steps runs commands and stores the measured values in f. If a step's servers are missing, it runs
-// the steps in Instead.
-func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
-	for _, step := range steps {
-		var err error
-		if step.Servers && s.Servers != nil {
-			printTo(out, "", s.Texts.Say("ui.noservers", Facts{"command": s.command(step, f)}))
-			if step.Instead != nil {
-				printTo(out, "", s.Texts.Say("ui.instead", nil))
-			}
-			fmt.Fprintln(out)
-			err = s.steps(ctx, step.Instead, f, out, quiet)
-		} else {
-			err = s.step(ctx, step, f, out, quiet)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, quiet bool) error {
-	args := s.arguments(step, f)
-	if quiet && !slices.Contains([]string{"workshop", "run"}, args[0]) {
-		args = append(args, "-quiet")
-	}
-	fmt.Fprintf(out, "%s%s %s\n\n", Prompt, s.Program, strings.Join(args, " "))
-	o, err := s.Do(ctx, args, out)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(out)
-	return step.Measure(o, f)
-}
-
-// Prompt precedes each command in the output.
-const Prompt = "$ "
-
-// command returns a step's command line. It replaces unknown values with "…".
-func (s *Session) command(step Step, f Facts) string {
-	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
-	return slots.ReplaceAllString(text, "…")
-}
-
-// commands returns the command lines that Run will execute. They depend on the installed servers.
-func (s *Session) commands(steps []Step, f Facts) (all []string) {
-	for _, step := range steps {
-		if step.Servers && s.Servers != nil {
-			all = append(all, s.commands(step.Instead, f)...)
-		} else {
-			all = append(all, s.command(step, f))
-		}
-	}
-	return all
-}
-
-// words splits a command into words. If the user wants real servers, it adds -stack local.
-func (s *Session) words(step Step, f Facts) []string {
-	args := arguments(step.Run, f)
-	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
-		args = append(args, "-stack", "local")
-	}
-	return args
-}
-
-// arguments splits a command into words, and adds the output folder.
-func (s *Session) arguments(step Step, f Facts) []string {
-	args := s.words(step, f)
-	switch args[0] {
-	case "workshop", "run":
-		return args
-	case "explore":
-		if slices.Contains(args, "-replay") {
-			return args
-		}
-		return append(args, "-out", f["dir"])
-	default:
-		return append(args, "-out", fresh(f["dir"]))
-	}
-}
-
-// fresh returns a path in dir that does not exist yet.
-func fresh(dir string) string {
-	for n := 1; ; n++ {
-		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
-		if _, err := os.Stat(path); err != nil {
-			return path
-		}
-	}
 }
 
 // Questions returns an exercise's questions, with "" in place of each correctly answered one.
@@ -514,7 +424,7 @@ func (s *Session) check(ctx context.Context, e Exercise, asked []int, answers []
 	if len(asked) == 0 || e.TakesFile() {
 		return nil
 	}
-	return s.steps(ctx, e.Check, f, shown, true)
+	return s.runner(f, shown).run(ctx, e.Check)
 }
 
 // handedIn reads the user's file and runs the commands that check it. For a lock that must be
@@ -537,7 +447,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, q Question, path str
 		f["own.refused"] = "" // an earlier version of the lock may have been rejected
 		s.paragraph("", s.Texts.Say("ui.building", nil))
 	}
-	err = s.steps(ctx, e.Check, f, s.Out, true)
+	err = s.runner(f, s.Out).run(ctx, e.Check)
 	if refused, ok := errors.AsType[RefusedError](err); ok {
 		f["own.refused"] = refused.Why
 		s.paragraph("", refused.Why)

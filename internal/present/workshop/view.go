@@ -86,7 +86,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	f := s.factsWith(e, nil)
 	v := View{
 		Line: s.Overview().Exercises[e.Number-1], Ask: s.Texts.Say(key(e, "ask"), f), Words: s.Texts.Say(key(e, "words"), f),
-		Predicted: s.predicted(e), Commands: append([]string{}, s.commands(e.Show, state.Facts)...), Own: e.Own, Ran: state.Ran,
+		Predicted: s.predicted(e), Commands: append([]string{}, s.runner(state.Facts, nil).commands(e.Show)...), Own: e.Own, Ran: state.Ran,
 		Questions: []Asked{}, Hints: []string{},
 	}
 	options, _ := e.randomParts(s.Progress.Seed)
@@ -112,7 +112,7 @@ func (s *Session) View(e Exercise) (View, error) {
 		v.Questions = append(v.Questions, q)
 	}
 	if e.Try != nil {
-		v.Try, v.Tried = s.command(*e.Try, state.Facts), state.Facts["tried"]
+		v.Try, v.Tried = s.runner(state.Facts, nil).command(*e.Try), state.Facts["tried"]
 	}
 	v.Hints, v.More = append(v.Hints, s.hints(e)...), state.Hints < e.Hints && !state.isDone()
 	if state.isDone() {
