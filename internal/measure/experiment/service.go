@@ -73,6 +73,10 @@ type serviceTrail struct {
 	leased bool
 }
 
+// maxStripes is the number of locks up to which a dry run shows that a service shares them among its
+// orders. It needs a larger order ID, because a smaller one equals its own remainder.
+const maxStripes = 128
+
 // ttlOfDryRuns returns the lock TTL in dry runs. If the run cannot set the service's TTL, that is
 // the configured TTL.
 func (cfg Config) ttlOfDryRuns() time.Duration {
@@ -94,6 +98,11 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 		return t, err
 	}
 	first, err := r.orders.Create(ctx, 1+dryRuns+strikeTries, 1)
+	if t := r.cfg.Target; err == nil && first <= maxStripes && !t.Shape.NamesOrders() && (t.Open != nil || t.FirstOrder == 0) {
+		if _, err = r.orders.Create(ctx, maxStripes, 1); err == nil {
+			first, err = r.orders.Create(ctx, 1+dryRuns+strikeTries, 1)
+		}
+	}
 	if err != nil {
 		return t, err
 	}
@@ -137,8 +146,13 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 // the two equal requests need not be in a row, because other instances may have handled those between
 // them.
 func (r recorder) listTrail(ctx context.Context, in *fleet.Instance, first int64) (trail, error) {
+	var last []control.Call
 	return findTrail(func(n int64) (request, error) {
-		return r.listCalls(ctx, in, first+n)
+		req, err := r.listCalls(ctx, in, first+n)
+		before := last
+		last = slices.Concat(req.calls, req.behind)
+		r.fleet.IgnoreNumbers(changingKeys(before, last)...)
+		return req, err
 	}, func(n int64) ([]control.Call, error) {
 		return listWithoutGrab(ctx, in, first+n, minSettle)
 	})
@@ -204,9 +218,6 @@ func findTrail(next func(n int64) (request, error), idle func(n int64) ([]contro
 	}
 	if deferred == nil && sameCalls(before, last) {
 		return trailOf(last), nil
-	}
-	if key := changingKey(before, last); key != "" {
-		return t, fmt.Errorf("its key names contain a number that differs between grabs, as in %s: use the order ID instead. Otherwise, run without faults", key)
 	}
 	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Or run without faults", dryRuns, differs(before, last, deferred), ownQueue)
 }
@@ -424,23 +435,21 @@ func isWrite(statement string) bool {
 // writes reports whether a call writes to the database, judging by its name.
 func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
 
-var digits = regexp.MustCompile("[0-9]+")
-
-// changingKey returns a call to a lock server whose key has a different number in each request. It
-// returns "" if there is none.
-func changingKey(a, b []control.Call) tap.Phase {
+// changingKeys returns the calls of the first request to lock servers whose keys have another number in
+// the second request. For example, a lock may be shared by all orders with the same remainder.
+func changingKeys(a, b []control.Call) (keys []tap.Phase) {
 	has := func(calls []control.Call, p tap.Phase) bool {
 		return slices.ContainsFunc(calls, func(c control.Call) bool { return c.Phase == p })
 	}
 	for _, x := range a {
 		for _, y := range b {
-			alike := x.Target != tap.DB && digits.ReplaceAllString(string(x.Phase), "#") == digits.ReplaceAllString(string(y.Phase), "#")
+			alike := x.Target != tap.DB && fleet.WithoutNumbers(string(x.Phase)) == fleet.WithoutNumbers(string(y.Phase))
 			if alike && !has(a, y.Phase) && !has(b, x.Phase) {
-				return x.Phase
+				keys = append(keys, x.Phase)
 			}
 		}
 	}
-	return ""
+	return catalog.Distinct(keys)
 }
 
 // difference names one call that only the first of two requests made, and one that only the second

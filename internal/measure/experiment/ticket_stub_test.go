@@ -32,7 +32,7 @@ import (
 //	behind      answers once it has the lock, and writes 100 ms later
 //	retries     writes the winner twice
 //	takes-back  deletes the row of a driver who is not the first of the order, after a second
-//	random-keys uses another key of the lock for each grab
+//	striped     uses the same lock for all tickets whose numbers divided by 100 leave the same rest
 //	del         releases the lock with DEL, whoever has it
 //	no-expiry   sets no expiry
 //	exits       ends the process if the lock cannot be released
@@ -348,8 +348,8 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		defer func() { _, _ = from.Exec("DO RELEASE_LOCK(?)", id) }()
 	case !o.is("none"):
 		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
-		if o.is("random-keys") {
-			key += ":" + fmt.Sprint(time.Now().UnixNano()%1_000_000)
+		if n, _ := strconv.Atoi(id); o.is("striped") {
+			key = "ticket:" + strconv.Itoa(n%100)
 		}
 		for end := time.Now().Add(8 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			ttl := o.ttl

@@ -414,6 +414,7 @@ func TestReleasesOfServices(t *testing.T) {
 		{"", catalog.LateRelease, catalog.Safe, false},
 		{"del", catalog.LateRelease, catalog.Unsafe, true},
 		{"guarded del", catalog.LateRelease, catalog.Safe, false},
+		{"striped del", catalog.LateRelease, catalog.Unsafe, true},
 		{"del hasty", catalog.LateRelease, catalog.Unknown, false},
 		{"", catalog.Cancel, catalog.Safe, false},
 		{"cancelled", catalog.Cancel, catalog.Safe, false},
@@ -430,6 +431,8 @@ func TestReleasesOfServices(t *testing.T) {
 			cfg := ticketRun(t, tt.kind, target.Spec{}, tt.fault)
 			if tt.fault == catalog.RedisDown || strings.Contains(tt.kind, "hasty") {
 				strikeAt(t, &cfg, "before redis DEL ticket:* 1")
+			} else if strings.Contains(tt.kind, "striped") {
+				strikeAt(t, &cfg, "before redis DEL ticket:{n} 1")
 			}
 			run := checkTickets(t, cfg, tt.want)
 			if why := run.Cells[0].Reason; strings.Contains(tt.kind, "exits") && !strings.Contains(why, "exited unexpectedly") {

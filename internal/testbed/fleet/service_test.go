@@ -278,8 +278,8 @@ func TestAskingForAResult(t *testing.T) {
 // driver or its port into a key. A small number that is not the driver stays as it is.
 func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	t.Parallel()
-	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}}}
-	in.fleet.Shape = target.Plain
+	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}}}
+	in.fleet.Shape, in.fleet.Instances = target.Plain, []*Instance{in}
 	names := func(texts ...string) (names []string) {
 		for _, text := range texts {
 			op, _ := in.wires.call(wire.Event{Server: "redis", Text: text})
@@ -295,12 +295,16 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	if want := []string{"redis SET result:*:{driver}", "redis RPUSH lane-{port}", "redis GET shard:5"}; !slices.Equal(dry, want) || !slices.Equal(struck, want) {
 		t.Errorf("%q, then %q; want %q twice", dry, struck, want)
 	}
-	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}} // those of another worker, which made no dry run
-	in.fleet.Instances = []*Instance{in}
-	in.fleet.Recognize([]control.Call{{Phase: tap.Phase(dry[0])}}, nil)
+	in.fleet.IgnoreNumbers("redis GET shard:5")
+	dry = append(dry, names("GET shard:6", "EVALSHA a1b2c3d shard:6")...)
+	if want := []string{"redis GET shard:{n}", "redis EVALSHA a1b2c3d shard:6"}; !slices.Equal(dry[3:], want) {
+		t.Errorf("%q, want %q", dry[3:], want)
+	}
+	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}} // those of another worker, which made no dry run
+	in.fleet.Recognize([]control.Call{{Phase: tap.Phase(dry[0])}, {Phase: tap.Phase(dry[3])}}, nil)
 	in.Watch(72, 6)
-	if got := names("SET result:72:6"); got[0] != dry[0] {
-		t.Errorf("another worker names the call %q, want %q", got[0], dry[0])
+	if got, want := names("SET result:72:6", "GET shard:7"), []string{dry[0], dry[3]}; !slices.Equal(got, want) {
+		t.Errorf("another worker names the calls %q, want %q", got, want)
 	}
 }
 

@@ -42,6 +42,7 @@ type wires struct {
 	// names contains the placeholders for numbers that may occur in requests, such as the port.
 	names        map[string]string
 	driverTexts  map[string]bool // request texts that name the driver, as seen in test runs before the load
+	numbered     map[string]bool // lock requests whose keys contain any number, written as {n}
 	idle         map[string]bool // requests that the instance makes even while it handles no grabs
 	lastCall     time.Time       // time of the last request for order
 	questions    int             // number of pending requests for a result
@@ -52,7 +53,7 @@ type wires struct {
 // report the Redis proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
-	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}}
+	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}, numbered: map[string]bool{}}
 	var ways []stack.Detour
 	for _, server := range st.Servers() {
 		protocol := wire.RESP
@@ -206,16 +207,21 @@ func withoutIDs(text, order string, names map[string]string) string {
 	if slices.ContainsFunc(strings.FieldsFunc(text, isNoHexDigit), func(hex string) bool { return len(hex) >= 8 }) {
 		text = random.ReplaceAllString(text, "#")
 	}
+	return replaceNumbers(text, func(n string) string {
+		if order != "" && strings.TrimLeft(n, "0") == order {
+			return "*"
+		}
+		return cmp.Or(names[n], n)
+	})
+}
+
+// replaceNumbers replaces the numbers in text, except in long hexadecimal values.
+func replaceNumbers(text string, replace func(string) string) string {
 	return replaceRuns(text, isNoHexDigit, func(hex string) string {
 		if len(hex) >= 7 && len(strings.FieldsFunc(hex, isNoDigit)) > 1 {
 			return hex
 		}
-		return replaceRuns(hex, isNoDigit, func(n string) string {
-			if order != "" && strings.TrimLeft(n, "0") == order {
-				return "*"
-			}
-			return cmp.Or(names[n], n)
-		})
+		return replaceRuns(hex, isNoDigit, replace)
 	})
 }
 
@@ -246,7 +252,13 @@ func replaceRuns(text string, separates func(rune) bool, replace func(string) st
 const (
 	ownDriver = "{driver}"
 	ownPort   = "{port}"
+	anyNumber = "{n}"
 )
+
+// WithoutNumbers replaces each number in a request's text with {n}, except in long hexadecimal values.
+func WithoutNumbers(text string) string {
+	return replaceNumbers(text, func(string) string { return anyNumber })
+}
 
 // nameIDs returns a request's text without IDs. It replaces a driver ID only in requests that are
 // known to contain one. Test runs with unmistakable driver IDs reveal these requests.
@@ -308,7 +320,13 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends EVAL if the server does not know the script
 		text = "EVALSHA " + script
 	}
-	parts := []string{w.nameIDs(text)}
+	named := w.nameIDs(text)
+	if e.Server != tap.DB && len(w.numbered) > 0 {
+		if other := WithoutNumbers(named); w.numbered[other] {
+			named = other
+		}
+	}
+	parts := []string{named}
 	if e.Server == tap.DB && !strings.HasPrefix(e.Text, "PREPARE ") {
 		parts = strings.Split(parts[0], wire.Joint)
 	}
@@ -330,14 +348,30 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range grab {
-		if _, text, _ := strings.Cut(string(c.Phase), " "); strings.Contains(text, ownDriver) {
+		_, text, _ := strings.Cut(string(c.Phase), " ")
+		if strings.Contains(text, ownDriver) {
 			w.driverTexts[text] = true
+		}
+		if strings.Contains(text, anyNumber) {
+			w.numbered[text] = true
 		}
 	}
 	w.idle = map[string]bool{}
 	for _, c := range idle {
 		_, text, _ := strings.Cut(string(c.Phase), " ")
 		w.idle[text] = true
+	}
+}
+
+// IgnoreNumbers tells the proxies that the numbers in the keys of these calls differ between grabs.
+func (f *Fleet) IgnoreNumbers(calls ...tap.Phase) {
+	for _, in := range f.Instances {
+		in.wires.mu.Lock()
+		for _, c := range calls {
+			_, text, _ := strings.Cut(string(c), " ")
+			in.wires.numbered[WithoutNumbers(text)] = true
+		}
+		in.wires.mu.Unlock()
 	}
 }
 
