@@ -131,6 +131,9 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if len(i.cfg.strategies(w.fleet)) > 1 {
+			p.nameStrategy()
+		}
 		if err := r.cfg.Inspected(p); err != nil {
 			return err
 		}
@@ -148,6 +151,13 @@ func (r recorder) quickTrail(ctx context.Context) (t trail, err error) {
 	in := r.fleet.Instances[0]
 	defer in.Watch(0, 0)
 	return r.listTrail(ctx, in, first)
+}
+
+// nameStrategy adds the strategy to each problem, because only some of several strategies may have it.
+func (p *Preflight) nameStrategy() {
+	for i := range p.Problems {
+		p.Problems[i].Text = p.Strategy + ": " + p.Problems[i].Text
+	}
 }
 
 func (p *Preflight) add(key, format string, args ...any) {

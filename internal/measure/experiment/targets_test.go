@@ -333,3 +333,31 @@ func TestFaultsOfRunningTargets(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// If a run tests several strategies, a problem that stops it names the strategy that has it.
+func TestProblemNamesItsStrategy(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ strategies, says string }{
+		{`["fair"]`, "the first driver of a fresh order was answered with HTTP 409"},
+		{`["fair","rlock"]`, "fair: the first driver of a fresh order was answered with HTTP 409"},
+	} {
+		mux := http.NewServeMux()
+		reply := func(status int, body string) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, body) }
+		}
+		mux.HandleFunc("GET /strategies", reply(http.StatusOK, tt.strategies))
+		mux.HandleFunc("PUT /strategy", reply(http.StatusOK, "{}"))
+		mux.HandleFunc("POST /orders", reply(http.StatusCreated, `{"first_id":1,"count":1}`))
+		mux.HandleFunc("POST /orders/{id}/grab", reply(http.StatusConflict, ""))
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		cfg := Scenarios[0].Config
+		cfg.Scenario, cfg.Out, cfg.OnLost, cfg.Log = "rush", t.TempDir(), grab.Abort, t.Output()
+		cfg.Target.URLs = []string{s.URL}
+		cfg.Inspected = func(p Preflight) error { return &p.Problems[0] }
+		_, err := execute(t, t.Context(), cfg)
+		if problem, ok := errors.AsType[*Problem](err); !ok || !strings.HasPrefix(problem.Text, tt.says) {
+			t.Errorf("%s: %v, want %s…", tt.strategies, err, tt.says)
+		}
+	}
+}
