@@ -129,7 +129,7 @@ func (r recorder) recordService(ctx context.Context, s lock.Strategy) (t trail, 
 		var others []control.Call
 		others, err = listWithoutGrab(ctx, struck, held, u.TTL)
 		t.service.renewal = withoutOthers(t.service.renewal, others)
-		t.service.idle = slices.DeleteFunc(others, func(c control.Call) bool { return writes(c) || does(c, "COMMIT") })
+		t.service.idle = slices.DeleteFunc(others, writes)
 	}
 	t.renews = len(t.service.renewal) > 0
 	return t, err

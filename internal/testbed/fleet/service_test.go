@@ -308,17 +308,27 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	}
 }
 
-// A worker that polls the database all the time does not count as a grab in progress.
+// A worker that polls the database all the time does not count as a grab in progress, even if it polls in
+// a transaction. The end of a transaction counts if the transaction has done anything else.
 func TestIdleStatements(t *testing.T) {
 	t.Parallel()
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
-	poll, write := wire.Event{Server: "db", Text: "SELECT jobs"}, wire.Event{Server: "db", Text: "UPDATE orders"}
+	on := func(conn uint64, text string) wire.Event { return wire.Event{Server: "db", Conn: conn, Text: text} }
 	send := func(context.Context) error { return nil }
-	w.recognize(nil, []control.Call{{Phase: "mysql SELECT jobs", Target: "db"}})
+	w.recognize(nil, []control.Call{{Phase: "mysql SELECT jobs", Target: "db"}, {Phase: "mysql COMMIT", Target: "db"}})
 	for _, tt := range []struct {
 		event  wire.Event
 		counts bool
-	}{{poll, false}, {write, true}} {
+	}{
+		{on(1, "SELECT jobs"), false},
+		{on(1, "UPDATE orders"), true},
+		{on(2, "SELECT jobs"), false},
+		{on(2, "COMMIT"), false},
+		{on(1, "SELECT jobs"), false},
+		{on(1, "COMMIT"), true},
+		{on(1, "COMMIT"), false},
+		{on(1, "ROLLBACK"), true},
+	} {
 		w.lastStatement.Store(0)
 		if err := w.tap(t.Context(), tt.event, send); err != nil {
 			t.Fatal(err)

@@ -44,6 +44,7 @@ type wires struct {
 	driverTexts  map[string]bool // request texts that name the driver, as seen in test runs before the load
 	numbered     map[string]bool // lock requests whose keys contain any number, written as {n}
 	idle         map[string]bool // requests that the instance makes even while it handles no grabs
+	busy         map[uint64]bool // database connections with a request that is not idle since their last transaction ended
 	lastCall     time.Time       // time of the last request for order
 	questions    int             // number of pending requests for a result
 	lastQuestion time.Time       // when the last request for a result was sent
@@ -302,7 +303,8 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// isIdle reports whether the instance sends this request even while it handles no grabs.
+// isIdle reports whether the instance sends this request even while it handles no grabs. The end of a
+// transaction is idle only if all statements of the transaction are.
 func (w *wires) isIdle(e wire.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -310,6 +312,14 @@ func (w *wires) isIdle(e wire.Event) bool {
 		return false
 	}
 	text, ok := w.normalize(e)
+	if text == "COMMIT" || text == "ROLLBACK" {
+		busy := w.busy[e.Conn]
+		delete(w.busy, e.Conn)
+		return !busy && w.idle[text]
+	}
+	if ok && !w.idle[text] {
+		w.busy[e.Conn] = true
+	}
 	return ok && w.idle[text]
 }
 
@@ -356,7 +366,7 @@ func (w *wires) recognize(grab, idle []control.Call) {
 			w.numbered[text] = true
 		}
 	}
-	w.idle = map[string]bool{}
+	w.idle, w.busy = map[string]bool{}, map[uint64]bool{}
 	for _, c := range idle {
 		_, text, _ := strings.Cut(string(c.Phase), " ")
 		w.idle[text] = true
