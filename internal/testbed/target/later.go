@@ -70,7 +70,7 @@ func (s *Shape) checkLater() error {
 		return nil
 	}
 	if s.AssumesGrabbed {
-		return errors.New("this service may respond with 200 to a loser too: set grabbed to a rule that matches only a winner's response")
+		return errors.New("this service may respond with 200 to a loser too: set grabbed to a rule that matches only a winner's response, or to 200 if no loser gets it")
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
 		if status, both := r.overlaps(s.Later.undecided); both {
