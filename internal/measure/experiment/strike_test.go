@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
@@ -20,6 +21,7 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
 )
 
 // pointAt returns a point of a driver at a phase.
@@ -201,7 +203,7 @@ func TestStepsWaitForDrivers(t *testing.T) {
 			}}
 			in := &injection{
 				traits: traits{liveLedger: true}, cell: &Cell{}, responses: newResponses(), ttl: lease,
-				fault: fault.Fault{ContendFor: 0.75, Lasts: r.IntN(4) == 0}, struck: struck, other: &fleet.Instance{URL: "http://other", Client: struck.Client},
+				fault: fault.Fault{ContendFor: 0.75, Lasts: r.IntN(4) == 0}, struck: struck, other: &fleet.Instance{URL: "http://other", Client: func(context.Context, string, string, any, any) error { return nil }},
 			}
 			written := map[int64]time.Time{}
 			in.w = &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{0, written}, ledger: true}
@@ -334,6 +336,161 @@ func TestStepsAreInterrupted(t *testing.T) {
 					t.Errorf("%s, answered %v: ended after %v with %v", name, answered, time.Since(began), err)
 				}
 				time.Sleep(after)
+			}
+		}
+	})
+}
+
+// ledgerFunc is a ledger that a test makes up.
+type ledgerFunc func() ([]order.Grab, error)
+
+func (f ledgerFunc) Create(context.Context, int, int) (int64, error) { panic("not used") }
+
+func (f ledgerFunc) Ledger(context.Context, int64, int) ([]order.Grab, error) { return f() }
+
+// TestNotesOfWritesStay reads a ledger that fails at times, or shows a row only for a while. What the test has noted
+// about the writes must stay, and a failed read must note nothing.
+func TestNotesOfWritesStay(t *testing.T) {
+	const kinds, reads = 4, 5
+	synctest.Test(t, func(t *testing.T) {
+		for script := range 1 << (2 * reads) {
+			n := -1
+			kind := func() int { return script >> (2 * n) % kinds }
+			ledger := ledgerFunc(func() ([]order.Grab, error) {
+				return [][]order.Grab{nil, {{Order: 7, Driver: 2}}, {{Order: 7, Driver: 1}}, nil}[kind()], []error{nil, nil, nil, errors.New("no answer")}[kind()]
+			})
+			in := &injection{traits: traits{liveLedger: true}, cell: &Cell{}, responses: newResponses(), w: &worker{fleet: &fleet.Fleet{Ours: true}, orders: ledger, ledger: true}}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}}
+			s := newStrike(in, c)
+			passed, open, shown := false, time.Time{}, map[int64]bool{}
+			for range reads {
+				n++
+				if kind() < 2 {
+					open = time.Now()
+				}
+				passed = passed || kind() == 1
+				if kind() == 1 || kind() == 2 {
+					shown[int64(3-kind())] = true
+				}
+				claimed := s.claimed(t.Context())
+				if claimed(c.affected) != (kind() == 2) || c.othersPassed != passed || !c.openUntil.Equal(open) || len(in.shown) != len(shown) {
+					t.Fatalf("script %b, read %d: written %v, others passed %v, want %v; not written until %v, want %v; shown %v, want %v",
+						script, n, claimed(c.affected), c.othersPassed, passed, c.openUntil, open, in.shown, shown)
+				}
+				time.Sleep(pollInterval)
+			}
+		}
+	})
+}
+
+// TestAbandonedCalls stops up to two calls of the affected driver. The injection counts if at least one of them can
+// still be sent late. At the proxies of a service, a call can no longer be sent once its client has given up.
+func TestAbandonedCalls(t *testing.T) {
+	states := []control.State{control.Waiting, control.Replied, control.Released, control.Expired}
+	for bits := range 1 << 9 {
+		ours, counts := bits>>8 == 0, false
+		var held []control.Held
+		for n := range 2 {
+			h := control.Held{State: states[bits>>(4*n)&3], Cancelled: bits>>(4*n+2)&1 != 0}
+			if bits>>(4*n+3)&1 != 0 {
+				held = append(held, h)
+				counts = counts || h.State != control.Released && (ours || !h.Cancelled)
+			}
+		}
+		instance := func(held ...control.Held) *fleet.Instance {
+			return &fleet.Instance{Client: func(_ context.Context, _, _ string, _, answer any) error {
+				body, err := json.Marshal(map[string]any{"holds": map[string][]control.Held{"point-7": held}})
+				return errors.Join(err, json.Unmarshal(body, answer))
+			}}
+		}
+		in := &injection{cell: &Cell{Struck: new(1)}, struck: instance(held...), other: instance(control.Held{State: control.Waiting}), w: &worker{fleet: &fleet.Fleet{Ours: ours}}}
+		c := &contest{order: 7, struck: true}
+		if err := newStrike(in, c).cancelAbandoned(t.Context()); err != nil || c.struck != counts {
+			t.Errorf("ours %v, %+v: counts %v, want %v: %v", ours, held, c.struck, counts, err)
+		}
+	}
+}
+
+// TestTooLateForContenders lets a service reconnect at different times after its driver was stopped. Contenders may
+// start only if they, and longer work, end before nine tenths of the lease. Otherwise, the order is given up: no
+// contender starts, and the driver continues.
+func TestTooLateForContenders(t *testing.T) {
+	const lease = 10 * time.Second
+	service, err := fleet.ParseService("x {port} {ttl_ms}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for elapsed := time.Duration(0); elapsed <= lease; elapsed += lease / 20 {
+			for bits := range 1 << 6 {
+				has := func(n int) bool { return bits>>n&1 != 0 }
+				var removed []string
+				instance := &fleet.Instance{Client: func(_ context.Context, method, path string, _, _ any) error {
+					removed = append(removed, method+" "+path)
+					return nil
+				}}
+				in := &injection{
+					traits: traits{reconnects: has(0), unknownLock: true}, cell: &Cell{Struck: new(0)}, responses: newResponses(), bursts: load.NewBursts(), ttl: lease,
+					w: &worker{fleet: &fleet.Fleet{Ours: true}}, fault: fault.Fault{ContendFor: 0.3, Course: fault.BeforeHeal}, struck: instance, other: instance,
+				}
+				c := &contest{order: 7, variation: usual, contenders: []load.Request{{Driver: 2}, {Driver: 3}}, struck: has(1), heldSince: time.Now().Add(-elapsed)}
+				needed, late := lease*3/10, has(0) && has(1)
+				if has(2) {
+					c.variation, needed = worksLong, needed+longWork
+				}
+				if has(3) {
+					in.fault.Course, late = fault.AtOnce, false
+				}
+				if has(4) {
+					in.fault.ContendFor, late = 1.5, false
+				}
+				if has(5) {
+					in.w.cfg.Service = &service
+				}
+				if *in.cell.Struck = 1; !c.struck {
+					*in.cell.Struck = 0
+				}
+				late = late && elapsed+needed > lease*9/10
+				if err := newStrike(in, c).sendContenders(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				sent := in.bursts.Requests()
+				advice := strings.HasSuffix(c.missed, map[bool]string{true: ": set a longer -ttl", false: "as its lock TTL"}[has(5)])
+				if late != (sent == 0) || !late && sent != 2 || late != (len(removed) > 0) || c.struck != (has(1) && !late) || (*in.cell.Struck == 1) != c.struck || advice != late {
+					t.Errorf("%06b after %v: sent %d requests, removed %q, counts %v (%q); want too late: %v", bits, elapsed, sent, removed, c.struck, c.missed, late)
+				}
+			}
+		}
+	})
+}
+
+// TestStopAtAMoment answers a request before, while or after its process is stopped or killed. A killed process has
+// hit a request that failed. A stopped one has hit only a request without a response.
+func TestStopAtAMoment(t *testing.T) {
+	const at = 10 * time.Millisecond
+	ended := errors.New("the test ends here")
+	synctest.Test(t, func(t *testing.T) {
+		for _, course := range []fault.Course{fault.AfterHeal, fault.Killed} {
+			for _, outcome := range []grab.Outcome{"", grab.Grabbed, grab.Taken, grab.Busy, grab.Failed, grab.Timeout} {
+				for _, after := range []time.Duration{at / 2, at * 2, simultaneous * 2} {
+					in := &injection{
+						fault: fault.Fault{Course: course}, cell: &Cell{Struck: new(0)}, responses: newResponses(), bursts: load.NewBursts(), w: &worker{fleet: &fleet.Fleet{Ours: true}},
+						prepared: fault.Prepared{Strikes: []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) { return func() error { return ended }, nil }}}},
+						other:    fleet.New(fleet.Config{Instances: 1}, nil, 0).Instances[0], strategy: lock.Strategy{Excludes: catalog.NoExclusion},
+					}
+					c := &contest{affected: load.Request{Driver: 1}}
+					if outcome != "" {
+						time.AfterFunc(after, func() { in.responses.add(c.affected, response{outcome: outcome, ended: time.Now()}) })
+					}
+					done, err := newStrike(in, c).runAt(t.Context(), at)
+					answered := outcome != "" && after < simultaneous+at
+					early := answered && after < at
+					hit := !answered || !early && course == fault.Killed && !reached(outcome)
+					if c.struck != hit || *in.cell.Struck != map[bool]int{true: 1}[hit] || done != (hit || course == fault.Killed && !early) || early != !errors.Is(err, ended) {
+						t.Errorf("course %d, %q after %v: hit %v, want %v; done %v, %v", course, outcome, after, c.struck, hit, done, err)
+					}
+					time.Sleep(time.Second)
+				}
 			}
 		}
 	})

@@ -78,14 +78,16 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 				traits: traits{unknownLock: tt.foreign}, ttl: lease, w: &worker{cfg: Config{Wait: tt.wait}, fleet: &fleet.Fleet{}},
 				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, responses: newResponses(),
 			}
-			c := &contest{
-				affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
-				heldSince: ms(-5), contendedSince: ms(0), openUntil: ms(tt.openUntil), endedInTime: tt.endedInTime,
-			}
-			in.responses.got[c.affected] = response{grab.Grabbed, ms(-10), ms(1700)}
-			in.responses.got[c.contenders[0]], in.responses.got[c.lateDriver] = tt.contender, tt.late
-			if got := in.competed(c); got != tt.want {
-				t.Errorf("competed: %v, want %v", got, tt.want)
+			for _, held := range []int{-5, -900} { // the fault may begin long after the driver was stopped
+				c := &contest{
+					affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
+					heldSince: ms(held), contendedSince: ms(0), openUntil: ms(tt.openUntil), endedInTime: tt.endedInTime,
+				}
+				in.responses.got[c.affected] = response{grab.Grabbed, ms(held - 5), ms(1700)}
+				in.responses.got[c.contenders[0]], in.responses.got[c.lateDriver] = tt.contender, tt.late
+				if got := in.competed(c); got != tt.want {
+					t.Errorf("stopped at %d ms, competed: %v, want %v", held, got, tt.want)
+				}
 			}
 		})
 	}
