@@ -2,10 +2,13 @@ package experiment
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -111,6 +114,12 @@ func TestPointByDefinition(t *testing.T) {
 		units := 1 + r.IntN(2)
 		in := &injection{w: &worker{cfg: Config{Stock: units}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{}, responses: newResponses()}
 		e := check.Evidence{Units: units, Record: &check.Record{NearMisses: map[int64]int{}}}
+		if r.IntN(4) == 0 {
+			e.NoLedger = errors.New("no ledger")
+		}
+		if r.IntN(4) == 0 {
+			e.NoProbe = errors.New("no probe")
+		}
 		type figures struct{ struck, double, left, stuck, overlaps, misses int }
 		of := map[string]*figures{"here": {}, "there": {}}
 		for id := range int64(r.IntN(6)) {
@@ -149,13 +158,17 @@ func TestPointByDefinition(t *testing.T) {
 				verdict = catalog.Unsafe
 			case want.stuck > 0:
 				verdict = catalog.Stuck
-			case want.struck == 0 || units > 1 && want.left > 0:
+			case want.struck == 0 || units > 1 && want.left > 0 || e.NoLedger != nil || e.NoProbe != nil:
 				verdict = catalog.Unknown
 			}
-			if units == 1 { // an order of one unit may stay open
+			counted := e.NoLedger == nil || want.double > 0
+			if units == 1 || !counted { // an order of one unit may stay open
 				want.left = 0
 			}
-			if got != *want || p.Verdict != verdict || (p.Unsold != nil) != (units > 1) {
+			if e.NoProbe != nil {
+				want.stuck = 0
+			}
+			if got != *want || p.Verdict != verdict || (p.DoubleGrabs != nil) != counted || (p.Unsold != nil) != (units > 1 && counted) || (p.StuckOrders == nil) != (e.NoProbe != nil) {
 				t.Fatalf("%s, %d units: %s, %+v; want %s, %+v", name, units, p.Verdict, got, verdict, *want)
 			}
 		}
@@ -301,5 +314,45 @@ func TestPointsByAnswers(t *testing.T) {
 				t.Errorf("innocent: %s with %d double-grabs", p.Verdict, value(p.DoubleGrabs))
 			}
 		})
+	}
+}
+
+// TestWinnersThatDisappear compares the winners that a ledger has shown with its last rows. A winner that is missing
+// makes the verdict unknown, unless the ledger is ours, may lose rows, or cannot be read.
+func TestWinnersThatDisappear(t *testing.T) {
+	pairs := []check.Pair{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}, {Order: 2, Driver: 1}}
+	some := func(bits int) (all []check.Pair) {
+		for n, p := range pairs {
+			if bits>>n&1 != 0 {
+				all = append(all, p)
+			}
+		}
+		return all
+	}
+	for shown := range 1 << len(pairs) {
+		for last := range 1 << len(pairs) {
+			for bits := range 1 << 3 {
+				in := &injection{w: &worker{fleet: &fleet.Fleet{Ours: bits&1 != 0, Shape: target.Own}}, shown: some(shown)}
+				e := check.Evidence{Ledger: check.Rows(some(last))}
+				if bits&2 != 0 {
+					in.w.cfg.Target.Compensation = time.Second
+				}
+				if bits&4 != 0 {
+					e.NoLedger = errors.New("no answer")
+				}
+				gone := some(shown &^ last)
+				text := in.overwritten(e)
+				if (text != "") != (len(gone) > 0 && bits == 0) {
+					t.Fatalf("%03b: shown %v, at the end %v: %q", bits, some(shown), some(last), text)
+				}
+				if text == "" {
+					continue
+				}
+				left := slices.ContainsFunc(some(last), func(p check.Pair) bool { return p.Order == gone[0].Order })
+				if !strings.Contains(text, fmt.Sprintf("named driver %d for order %d ", gone[0].Driver, gone[0].Order)) || strings.Contains(text, "no driver") == left {
+					t.Fatalf("shown %v, at the end %v: %q", some(shown), some(last), text)
+				}
+			}
+		}
 	}
 }

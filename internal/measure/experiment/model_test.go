@@ -34,6 +34,7 @@ type model struct {
 	ttl     time.Duration // of the lock; 0: it does not expire
 	wait    time.Duration // how long a driver waits for the lock
 	queues  bool          // whether a driver waits for a message instead of polling
+	joins   time.Duration // how long a driver waits before it queues
 	blind   bool          // whether a release frees the lock of any driver
 	guarded bool          // whether only the first write succeeds
 
@@ -135,6 +136,7 @@ func (m *model) grab(holds *control.Holds, id, driver int64) grab.Outcome {
 			}
 		})
 		if err == nil && !got && m.queues {
+			time.Sleep(m.joins)
 			err = call(tap.Acquire, "queue", func() { m.of(id).waiters++ })
 		}
 		switch {
@@ -359,5 +361,66 @@ func watchStalls(t *testing.T) (longest func() time.Duration) {
 		cancel()
 		watching.Wait()
 		return most
+	}
+}
+
+// TestTrailOfAHandOver lets drivers queue for a lock a while after their first try. The dry run must wait until the
+// driver has queued. Otherwise, the holder would not wake it, and that call could not be tested.
+func TestTrailOfAHandOver(t *testing.T) {
+	t.Parallel()
+	m := &model{ttl: dryTTL, wait: dryTTL, queues: true, joins: quietFor * 2 / 3}
+	f := m.start(t)
+	got, err := recorder{Config{Instances: 2}, nil, f, m}.record(t.Context(), lock.Strategy{Name: "model"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for role, want := range map[fault.Role]string{
+		fault.Alone:       "acquire 1 at redis, read 1 at db, claim 1 at db, release 1 at redis",
+		fault.Waiting:     "acquire 1 at redis, acquire 1 at queue, acquire 2 at redis, read 1 at db, claim 1 at db, release 1 at redis",
+		fault.HandingOver: "release 1 at redis, release 1 at queue",
+	} {
+		if text := catalog.Join(got.calls[role], ", ", func(c control.Call) string { return fmt.Sprintf("%s %d at %s", c.Phase, c.N, c.Target) }); text != want {
+			t.Errorf("%q makes the calls %s, want %s", role, text, want)
+		}
+	}
+	if got.queued != 2 || got.renews || got.shares {
+		t.Errorf("queued after %d calls, renews %v, shares %v; want 2 and no renewals", got.queued, got.renews, got.shares)
+	}
+}
+
+// TestCallsAfterTheResponse lets a service make calls for a while after its response. All of them must be listed, in
+// their order, if each follows the one before soon enough.
+func TestCallsAfterTheResponse(t *testing.T) {
+	t.Parallel()
+	holds := control.NewServer("8004", 0, history.Discard)
+	call := func(p tap.Phase) {
+		_ = holds.Do(context.Background(), tap.Op{Order: 7, Driver: 1, Phase: p, Target: tap.DB}, func(context.Context) error { return nil })
+	}
+	late := []tap.Phase{"mysql BEGIN", "mysql INSERT wins", "mysql COMMIT", "mysql UPDATE orders"}
+	var working sync.WaitGroup
+	defer working.Wait()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders/{id}/grab", func(http.ResponseWriter, *http.Request) {
+		call("mysql SELECT orders")
+		working.Go(func() {
+			for _, p := range late {
+				time.Sleep(quietFor * 5 / 6)
+				call(p)
+			}
+		})
+	})
+	server := httptest.NewServer(holds.Handler(mux))
+	defer server.Close()
+	f, err := fleet.Attach(t.Context(), target.Target{URLs: []string{server.URL}, FirstOrder: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Instances[0].Client = holds.Client()
+	req, err := recorder{fleet: f}.listCalls(t.Context(), f.Instances[0], 7)
+	if err != nil || callNames(req.calls) != "mysql SELECT orders" || callNames(req.behind) != callNames(catalog.Map(late, func(p tap.Phase) control.Call { return control.Call{Phase: p} })) {
+		t.Errorf("%s before the response, %s after it: %v", callNames(req.calls), callNames(req.behind), err)
+	}
+	if req.listened < 4*quietFor || len(holds.All()) != 0 {
+		t.Errorf("listened for %v, and left the breakpoints %v", req.listened, holds.All())
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
+	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
@@ -384,4 +386,27 @@ func TestInspectFindsMistakes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLedgerOfTheFirstGrab inspects ledgers with up to two rows of the winner and of another driver. The program
+// must find out how many drivers have a row, which repeated rows do not change.
+func TestLedgerOfTheFirstGrab(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for winners := range 3 {
+			for others := range 3 {
+				rows := slices.Concat(slices.Repeat([]order.Grab{{Order: 7, Driver: 2}}, others), slices.Repeat([]order.Grab{{Order: 7, Driver: 1}}, winners))
+				i := inspector{fleet: &fleet.Fleet{Shape: target.Own}, auditor: &auditor{ledger: true}, orders: ledgerFunc(func() ([]order.Grab, error) { return rows, nil })}
+				var p Preflight
+				got := i.inspectLedger(t.Context(), &p, 7, 1)
+				if want := min(winners, 1) + min(others, 1); got != want || (len(p.Problems) == 0) != (winners > 0) || p.Ledger == "" {
+					t.Errorf("%d rows of the winner, %d of another driver: %d drivers, want %d; %q, %v", winners, others, got, want, p.Ledger, p.Problems)
+				}
+			}
+		}
+		i := inspector{auditor: &auditor{ledger: true}, orders: ledgerFunc(func() ([]order.Grab, error) { return nil, errors.New("no table") })}
+		var p Preflight
+		if n := i.inspectLedger(t.Context(), &p, 7, 1); n != 0 || len(p.Problems) != 1 || p.Problems[0].Text != "no table" {
+			t.Errorf("%d drivers, %v", n, p.Problems)
+		}
+	})
 }

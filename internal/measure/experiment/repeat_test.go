@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -292,5 +293,50 @@ func fill(v reflect.Value, n int) {
 		v.SetUint(uint64(n))
 	case reflect.Float64:
 		v.SetFloat(float64(n))
+	}
+}
+
+// TestFiguresOfAnIncompleteMerge merges shards of which one is lost, or whose clocks differ. A figure that depends on
+// them must disappear, and every other figure must stay.
+func TestFiguresOfAnIncompleteMerge(t *testing.T) {
+	const ofAll, ofClocks, ofBoth = "UnacknowledgedGrabs Checks", "Latency LatencySent LoadHeld OverTime CompletedRPS DurationS ContendedOrders", "Undersold SoldOutMS InOrder OverTime"
+	for bits := range 1 << 3 {
+		lost, apart, other := bits&1 != 0, bits&2 != 0, bits&4 != 0
+		var c, before Cell
+		for _, cell := range []*Cell{&c, &before} {
+			fill(reflect.ValueOf(cell).Elem(), 3)
+			cell.Merged.Lost, cell.Merged.ClocksApartMS = nil, 0
+			if lost {
+				cell.Merged.Lost = []string{"shard 1 of 2"}
+			}
+			if apart {
+				cell.Merged.ClocksApartMS = 60_000
+			}
+		}
+		m := measured{invalid: map[bool]string{true: "events were lost"}[other]}
+		c.withhold(&m)
+		var gone, want []string
+		for _, part := range []struct{ now, was reflect.Value }{{reflect.ValueOf(c), reflect.ValueOf(before)}, {reflect.ValueOf(*c.Sale), reflect.ValueOf(*before.Sale)}} {
+			for n := range part.now.NumField() {
+				name := part.now.Type().Field(n).Name
+				switch {
+				case name == "Sale":
+				case part.now.Field(n).IsZero() && !part.was.Field(n).IsZero():
+					gone = append(gone, name)
+				case !reflect.DeepEqual(part.now.Field(n).Interface(), part.was.Field(n).Interface()):
+					t.Errorf("lost %v, apart %v: %s has changed", lost, apart, name)
+				}
+			}
+		}
+		for names, holds := range map[string]bool{ofAll: lost, ofClocks: apart, ofBoth: lost || apart || other} {
+			if holds {
+				want = append(want, strings.Fields(names)...)
+			}
+		}
+		slices.Sort(gone)
+		slices.Sort(want)
+		if !slices.Equal(gone, want) || (m.invalid != "") != (lost || apart || other) || lost != strings.HasPrefix(m.invalid, "incomplete") {
+			t.Errorf("lost %v, apart %v, invalid before %v: without %q, want %q; %q", lost, apart, other, gone, want, m.invalid)
+		}
 	}
 }

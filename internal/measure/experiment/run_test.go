@@ -207,14 +207,17 @@ func TestMatrixExcuses(t *testing.T) {
 	}
 }
 
-// A cell that does not end within its budget is unknown, and says so.
+// A cell that does not end within its budget is unknown, and says so, even if the run has more time.
 func TestBudget(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Budget = time.Nanosecond
 	l := open(t, cfg)
-	c := l.run(t.Context(), &cellSpec{CellName: CellName{"setnx", catalog.Slow}, strategy: cfg.Strategies[0]})
-	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "budget of 1ns") {
-		t.Errorf("%s: %q", c.Verdict, c.Reason)
+	for _, total := range []time.Duration{0, time.Hour} {
+		l.cfg.BudgetTotal, l.cfg.deadline = total, time.Now().Add(total)
+		c := l.run(t.Context(), &cellSpec{CellName: CellName{"setnx", catalog.Slow}, strategy: cfg.Strategies[0]})
+		if c.Verdict != catalog.Unknown || c.Interrupted || !strings.Contains(c.Reason, "budget of 1ns") {
+			t.Errorf("%v for the run: %s, interrupted %v: %q", total, c.Verdict, c.Interrupted, c.Reason)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,8 +18,10 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/measure/shard"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 	"grablab/internal/testbed/target"
@@ -358,6 +361,55 @@ func TestProblemNamesItsStrategy(t *testing.T) {
 		_, err := execute(t, t.Context(), cfg)
 		if problem, ok := errors.AsType[*Problem](err); !ok || !strings.HasPrefix(problem.Text, tt.says) {
 			t.Errorf("%s: %v, want %s…", tt.strategies, err, tt.says)
+		}
+	}
+}
+
+// TestLoadIsRepeatedMoreSlowly serves half of the requests after different times. A load that was too fast is repeated
+// at half of the rate that the service has reached, if the program has more orders and nothing else is wrong.
+func TestLoadIsRepeatedMoreSlowly(t *testing.T) {
+	for _, requests := range []int{10, 200} {
+		for _, half := range []time.Duration{hiccup / 2, time.Second, 4 * time.Second} {
+			for bits := range 1 << 7 {
+				has := func(n int) bool { return bits>>n&1 != 0 }
+				c, m := calmCell()
+				c.OfferedRPS, c.Latency = new(1000.0), &load.Latency{}
+				m.vacuous = "too slow"
+				a := newAccounting(2, nil, target.Plain)
+				a.requests, a.competed, a.tried = requests, m.competed, m.tried
+				a.lastDue = a.began.Add(10 * time.Millisecond)
+				a.sent.Add(time.Millisecond)
+				for range requests {
+					a.served.Add(half)
+				}
+				m.accounting = a
+				w := &worker{cfg: Config{Load: Load{Together: !has(0)}}}
+				if has(1) {
+					w.cfg.Shard = &shard.Shard{}
+				}
+				if has(2) {
+					w.cfg.Merge = &shard.Merge{}
+				}
+				if has(3) {
+					w.cfg.Target.FirstOrder = 7
+				}
+				if has(4) {
+					w.cfg.Target.Open = &target.Opening{}
+				}
+				if has(5) {
+					m.invalid = "events were lost"
+				}
+				if has(6) {
+					m.vacuous = ""
+				}
+				want := 0.0
+				if !has(0) && !has(1) && !has(2) && (!has(3) || has(4)) && !has(5) && !has(6) && half > hiccup {
+					want = float64(requests) / 2 / half.Seconds() / 2
+				}
+				if got := w.slowerRate(c, m); math.Abs(got-want) > want/100 {
+					t.Errorf("%d requests, half of them after %v, settings %07b: %v/s, want %v/s", requests, half, bits, got, want)
+				}
+			}
 		}
 	}
 }
