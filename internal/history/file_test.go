@@ -283,6 +283,15 @@ func TestFileMeetsALimit(t *testing.T) {
 		t.Errorf("close: %v, want too large", err)
 	}
 	got, lost := decode(t, path)
+	later := 0 // of the events after the limit, none may be lost
+	for _, e := range got {
+		if e.Seq > events {
+			later++
+		}
+	}
+	if later != more {
+		t.Errorf("%d of %d events after the limit", later, more)
+	}
 	// The line at the limit is torn, and the next one leaves a gap.
 	if len(lost) != 2 || len(got) <= more || len(got) >= events+more || got[len(got)-1].Seq != events+more {
 		t.Errorf("%d of %d and %d events, lost %v; want one torn line and one gap", len(got), events, more, lost)

@@ -370,18 +370,18 @@ func TestProblemNamesItsStrategy(t *testing.T) {
 func TestLoadIsRepeatedMoreSlowly(t *testing.T) {
 	for _, requests := range []int{10, 200} {
 		for _, half := range []time.Duration{hiccup / 2, time.Second, 4 * time.Second} {
+			a := newAccounting(2, nil, target.Plain)
+			a.requests, a.competed, a.tried = requests, map[string]bool{"a": true, "b": true}, 10
+			a.lastDue = a.began.Add(10 * time.Millisecond)
+			a.sent.Add(time.Millisecond)
+			for range requests {
+				a.served.Add(half)
+			}
 			for bits := range 1 << 7 {
 				has := func(n int) bool { return bits>>n&1 != 0 }
 				c, m := calmCell()
 				c.OfferedRPS, c.Latency = new(1000.0), &load.Latency{}
 				m.vacuous = "too slow"
-				a := newAccounting(2, nil, target.Plain)
-				a.requests, a.competed, a.tried = requests, m.competed, m.tried
-				a.lastDue = a.began.Add(10 * time.Millisecond)
-				a.sent.Add(time.Millisecond)
-				for range requests {
-					a.served.Add(half)
-				}
 				m.accounting = a
 				w := &worker{cfg: Config{Load: Load{Together: !has(0)}}}
 				if has(1) {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 )
 
 // TestByHandAfterFailures lets the requests to each instance fail in turn: to its control API, and to its
@@ -56,4 +59,30 @@ func TestByHandAfterFailures(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStartsThatFail starts a run whose instances cannot start, several times. Each attempt must show the error and leave
+// the lab free for another task, because the user can only try again.
+func TestStartsThatFail(t *testing.T) {
+	l := &Lab{
+		state: newState(), stack: &stack.Stack{Dir: t.TempDir()},
+		cfg: Config{Stack: stack.Config{Kind: stack.Embedded}, Say: t.Logf, Exe: filepath.Join(t.TempDir(), "missing")},
+	}
+	for range 3 {
+		l.fleet = fleet.New(fleet.Config{Exe: l.cfg.Exe, Instances: 2, Say: t.Logf}, l.stack, 0)
+		if err := l.Start(t.Context(), first); err == nil || errors.Is(err, errBusy) || errors.Is(err, errBad) {
+			t.Errorf("start: %v", err)
+		}
+		tick, _ := l.state.tick(time.Now())
+		if tick.Status.Error == "" || tick.Status.Phase != Idle || tick.Status.Busy != "" {
+			t.Errorf("status %+v", tick.Status)
+		}
+		release, err := l.state.occupy("a search")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		l.Stop()
+	}
+	l.state.endWork() // waits forever if an attempt is still counted as a task
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,4 +47,42 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("the caller got %v, want %v", err, tt.err)
 		}
 	}
+}
+
+// TestEventsThatEndAPhase records an event of each kind while breakpoints wait at the end of every phase. Only the end of
+// a grab's own phase may stop it. A renewal runs in the background, so it belongs to no phase.
+func TestEventsThatEndAPhase(t *testing.T) {
+	for _, op := range append([]string{history.Grab, history.Lost, history.Strike}, names(tap.Phases)...) {
+		for _, kind := range []history.Kind{history.Invoke, history.OK, history.Fail, history.Info} {
+			s := control.NewServer("8004", 0, history.Discard)
+			for _, p := range tap.Phases {
+				s.Set(string(p), control.Hold{First: 7, Count: 1, At: control.Point{Phase: p, After: true}})
+			}
+			recorded := make(chan struct{})
+			go func() {
+				s.Record(history.Event{Kind: kind, Op: op, Order: 7, Driver: 1})
+				close(recorded)
+			}()
+			stops := kind == history.OK && slices.Contains(tap.Phases, tap.Phase(op)) && op != history.Renew
+			if stops {
+				held, err := s.Await(t.Context(), op, 1)
+				if err != nil || len(held) != 1 || held[0].Driver != 1 {
+					t.Errorf("%s %s: %v, %v", op, kind, held, err)
+				}
+				s.Close()
+			}
+			select {
+			case <-recorded:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s %s stops the grab", op, kind)
+			}
+		}
+	}
+}
+
+func names(phases []tap.Phase) (all []string) {
+	for _, p := range phases {
+		all = append(all, string(p))
+	}
+	return all
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -230,6 +231,31 @@ func TestCountersAddUp(t *testing.T) {
 		}
 		if _, err := f.Drain(t.Context(), 555, time.Minute); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestLongestTTLCounts switches three targets, of which one reports a longer TTL than the others, or fails. The longest
+// TTL counts, whichever target reports it, because a probe must outlast every lock.
+func TestLongestTTLCounts(t *testing.T) {
+	for _, reports := range []string{"100 200 300", "100 300 200", "300 200 100", "300 0 100", "0 0 0", "- 100 300", "100 - 300", "300 100 -"} {
+		var urls []string
+		longest, fails := 0.0, strings.Contains(reports, "-")
+		for _, ms := range strings.Fields(reports) {
+			answers := map[string]string{"GET /strategies": `["a","b"]`}
+			if ms != "-" {
+				answers["PUT /strategy"] = `{"name":"b","lease_ms":` + ms + `}`
+				n, _ := strconv.ParseFloat(ms, 64)
+				longest = max(longest, n)
+			}
+			urls = append(urls, serving(t, answers))
+		}
+		f, err := Attach(t.Context(), target.Target{URLs: urls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Use(t.Context(), "b"); (err != nil) != fails || !fails && got != longest {
+			t.Errorf("%s: %v, %v; want %v", reports, got, err, longest)
 		}
 	}
 }

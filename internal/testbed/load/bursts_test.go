@@ -61,3 +61,33 @@ func TestBurstsAreDueFromTheAttack(t *testing.T) {
 		}
 	})
 }
+
+// TestBurstsEndAfterTheLastRequest ends a workload right after its requests were added, or before that. All of them
+// must be sent, because a test may end with the last drivers of an order.
+func TestBurstsEndAfterTheLastRequest(t *testing.T) {
+	for before := range 4 {
+		for after := range 4 {
+			w := NewBursts()
+			pace := w.pacer(t.Context(), Config{}, nil)
+			requests := []Request{{"a", 1, 1}, {"b", 1, 2}, {"a", 1, 3}}
+			w.Send(requests[:before])
+			for hits := range before / 2 {
+				pace.Pace(0, uint64(hits))
+			}
+			w.Send(requests[:after])
+			w.End()
+			sent := 0
+			for stop := false; !stop; {
+				if _, stop = pace.Pace(0, uint64(sent)); !stop {
+					if _, ok := w.take(); !ok {
+						t.Fatalf("%d and %d requests: the load waits for request %d", before, after, sent)
+					}
+					sent++
+				}
+			}
+			if sent != before+after {
+				t.Errorf("%d and %d requests: sent %d", before, after, sent)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,7 +70,18 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := http.Client{Transport: failureNamer{t.Context(), Decide(http.DefaultTransport, shape, nil)}, Timeout: 500 * time.Millisecond}
+			var open, questions atomic.Int32
+			asking := func(context.Context, Request) func() {
+				open.Add(1)
+				questions.Add(1)
+				return func() { open.Add(-1) }
+			}
+			defer func() {
+				if open.Load() != 0 || tt.results != nil && tt.body != "" && int(questions.Load()) != len(tt.results) {
+					t.Errorf("%d of %d questions are still open", open.Load(), questions.Load())
+				}
+			}()
+			client := http.Client{Transport: failureNamer{t.Context(), Decide(http.DefaultTransport, shape, asking)}, Timeout: 500 * time.Millisecond}
 			path, body, header := shape.Request(7, 3)
 			req, _ := http.NewRequest(http.MethodPost, Request{server.URL, 7, 3}.URL(path), strings.NewReader(string(body)))
 			req.Header = header

@@ -1,8 +1,11 @@
 package target
 
 import (
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -552,6 +555,56 @@ func TestResultOfEachOutcome(t *testing.T) {
 		}
 		if _, undecided, err := shape.ResultURL(7, 42, status, nil, nil); err != nil || undecided != (status == 202 || status == 425) {
 			t.Errorf("%d is undecided: %v, %v", status, undecided, err)
+		}
+	}
+}
+
+// TestTextOfAnElement reads the text of an XML element with other elements inside it, in random order. The text is
+// everything between the start and the end of the element.
+func TestTextOfAnElement(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 1))
+	var build func(depth int) (xml, text string)
+	build = func(depth int) (xml, text string) {
+		for range r.IntN(4) {
+			if depth == 0 || r.IntN(2) == 0 {
+				word := string(rune('a' + r.IntN(26)))
+				xml, text = xml+word, text+word
+				continue
+			}
+			name := []string{"b", "code", "i"}[r.IntN(3)]
+			inner, words := build(depth - 1)
+			xml, text = xml+"<"+name+">"+inner+"</"+name+">", text+words
+		}
+		return xml, text
+	}
+	for range 500 {
+		before, _ := build(2)
+		inner, want := build(3)
+		before = strings.ReplaceAll(before, "code", "i")
+		body := "<grab>" + before + "<code>" + inner + "</code>after</grab>"
+		if got, ok := inXML([]byte(body), "/grab/code"); !ok || got != want {
+			t.Fatalf("%s: %q, %v; want %q", body, got, ok, want)
+		}
+	}
+}
+
+// TestIDsInResultURLs asks for results whose IDs contain each character. The ID must be one part of the path.
+func TestIDsInResultURLs(t *testing.T) {
+	shape, _, err := Spec{Grabbed: "200", Taken: "409", Later: "202 -> /results/{.id}/of/{driver}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c := rune(' '); c < 0x180; c++ {
+		id := "a" + string(c) + "b"
+		body, _ := json.Marshal(map[string]string{"id": id})
+		at, undecided, err := shape.ResultURL(7, 3, 202, nil, body)
+		if err != nil || !undecided {
+			t.Fatalf("%q: %q, %v", id, at, err)
+		}
+		base, _ := url.Parse("http://127.0.0.1/orders/7")
+		u, err := base.Parse(at)
+		if err != nil || u.Path != "/results/"+id+"/of/3" || strings.Count(u.EscapedPath(), "/") != 4 || u.RawQuery != "" || u.Fragment != "" {
+			t.Errorf("%q: %q leads to %v, %v", id, at, u, err)
 		}
 	}
 }
