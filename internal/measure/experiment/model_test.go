@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -31,13 +32,15 @@ import (
 // model is a service with two instances, a lock and a ledger in the memory of this process. Its calls stop at
 // breakpoints like those of a real instance, so the whole engine of faults can be tested without servers.
 type model struct {
-	ttl     time.Duration // of the lock; 0: it does not expire
-	wait    time.Duration // how long a driver waits for the lock
-	queues  bool          // whether a driver waits for a message instead of polling
-	joins   time.Duration // how long a driver waits before it queues
-	blind   bool          // whether a release frees the lock of any driver
-	guarded bool          // whether only the first write succeeds
+	ttl      time.Duration // of the lock; 0: it does not expire
+	wait     time.Duration // how long a driver waits for the lock
+	queues   bool          // whether a driver waits for a message instead of polling
+	joins    time.Duration // how long a driver waits before it queues
+	blind    bool          // whether a release frees the lock of any driver
+	guarded  bool          // whether only the first write succeeds
+	forwards bool          // whether the first instance makes all grabs
 
+	lease time.Duration // that the instances report
 	mu    sync.Mutex
 	down  bool // whether no instance reaches the lock
 	last  int64
@@ -58,9 +61,14 @@ type modelLock struct {
 func (m *model) start(t *testing.T) *fleet.Fleet {
 	m.first, m.locks, m.asked = 1, map[int64]*modelLock{}, map[load.Request]int{}
 	var urls []string
+	var leader *control.Server
+	m.lease = 50 * time.Millisecond // in a dry run, so that it does not wait long for a renewal
 	for n := range 2 {
 		name := strconv.Itoa(8004 + n)
 		holds := control.NewServer(name, 0, history.Discard)
+		if leader == nil {
+			leader = holds
+		}
 		mux := http.NewServeMux()
 		server := httptest.NewServer(holds.Handler(mux))
 		t.Cleanup(server.Close)
@@ -71,7 +79,9 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 		mux.HandleFunc("GET /healthz", answer(`{}`))
 		mux.HandleFunc("GET /readyz", answer(`{}`))
 		mux.HandleFunc("GET /strategies", answer(`[{"name":"model"}]`))
-		mux.HandleFunc("PUT /strategy", answer(`{"name":"model","lease_ms":50}`))
+		mux.HandleFunc("PUT /strategy", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"name":"model","lease_ms":%d}`, m.lease.Milliseconds())
+		})
 		mux.HandleFunc("POST /orders/{id}/grab", func(w http.ResponseWriter, r *http.Request) {
 			var in struct {
 				Driver int64 `json:"driver_id"`
@@ -81,7 +91,14 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 				t.Error(err)
 			}
 			m.locked(func() { m.asked[load.Request{Target: server.URL, Order: id, Driver: in.Driver}]++ })
-			outcome := m.grab(&holds.Holds, id, in.Driver)
+			at, wait := holds, m.wait
+			if m.forwards {
+				at = leader
+			}
+			if r.URL.Query().Get("wait") == "0" {
+				wait = 0
+			}
+			outcome := m.grab(&at.Holds, id, in.Driver, wait)
 			w.WriteHeader(map[grab.Outcome]int{grab.Grabbed: 200, grab.Taken: 409, grab.Busy: 423, grab.Failed: 503}[outcome])
 			fmt.Fprintf(w, `{"outcome":%q,"instance":%q}`, outcome, name)
 		})
@@ -109,7 +126,7 @@ func (m *model) of(id int64) *modelLock {
 }
 
 // grab is the critical section: acquire, read, write and release.
-func (m *model) grab(holds *control.Holds, id, driver int64) grab.Outcome {
+func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration) grab.Outcome {
 	call := func(p tap.Phase, server string, do func()) error {
 		return holds.Do(context.Background(), tap.Op{Order: id, Driver: driver, Phase: p, Target: server}, func(context.Context) error {
 			m.mu.Lock()
@@ -123,7 +140,7 @@ func (m *model) grab(holds *control.Holds, id, driver int64) grab.Outcome {
 	}
 	var token int64
 	m.locked(func() { m.last++; token = m.last })
-	for deadline := time.Now().Add(m.wait); ; {
+	for deadline := time.Now().Add(wait); ; {
 		got, freed, again := false, (chan struct{})(nil), deadline
 		err := call(tap.Acquire, "redis", func() {
 			l := m.of(id)
@@ -230,27 +247,33 @@ func (m *model) forget(context.Context, time.Duration) (stack.Heal, error) {
 // modelTrails caches the calls of the models that poll and of those that queue.
 var modelTrails trails
 
-// inject injects a fault at each step of a grab. It returns the tests of all orders, and the verdict of each point.
-func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (*injection, []Point) {
+// injection prepares the injection of a fault into the model, and records the calls of a grab.
+func (m *model) injection(t *testing.T, f fault.Fault) *injection {
 	cfg := Config{TTL: m.ttl, Wait: m.wait, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{Drivers: injectionDrivers, Timeout: 3 * m.ttl, MaxWorkers: 1000}}
 	w := &worker{cfg: cfg, fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: &modelTrails}
 	in := &injection{
 		traits: ourInstances{}.traits(), w: w, strategy: lock.Strategy{Name: fmt.Sprintf("model %v", m.queues), Excludes: catalog.Global}, fault: f, ttl: m.ttl,
 		cell: &Cell{Strategy: "model", Fault: f.Name, Struck: new(0)}, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], bursts: load.NewBursts(), responses: newResponses(),
-		prepared: fault.Prepared{Strikes: []fault.Strike{{Do: do}}},
 	}
 	ttl := m.ttl
 	wait := m.wait
 	m.ttl, m.wait = dryTTL, dryTTL // in a dry run, a driver must wait for the holder and not for the end of its lease
 	err := in.readTrail(t.Context(), w.recorder().record)
-	m.ttl, m.wait = ttl, wait
+	m.ttl, m.wait, m.lease = ttl, wait, ttl
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.fleet.Ours = true // from now on, because the dry run would read the events of our instances
+	return in
+}
+
+// inject injects a fault at each step of a grab. It returns the tests of all orders, and the verdict of each point.
+func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (*injection, []Point) {
+	in := m.injection(t, f)
+	in.prepared.Strikes = []fault.Strike{{Do: do}}
 	if err := in.choosePoints(); err != nil {
 		t.Fatal(err)
 	}
-	w.fleet.Ours = true // from now on, because the dry run would read the events of our instances
 	first, _ := m.Create(t.Context(), 1000, 1)
 	a, err := in.sending(in.strikeAll)(t.Context(), first)
 	if err != nil {
@@ -422,5 +445,65 @@ func TestCallsAfterTheResponse(t *testing.T) {
 	}
 	if req.listened < 4*quietFor || len(holds.All()) != 0 {
 		t.Errorf("listened for %v, and left the breakpoints %v", req.listened, holds.All())
+	}
+}
+
+// TestRestartOfTheOtherInstance pauses a driver at one instance while the other one is killed and restarts. The second
+// instance makes the grabs itself, or forwards them to the first one. In that case, the instances must swap their roles.
+// The order is grabbed twice only if the start-up code of the killed instance removes the locks.
+func TestRestartOfTheOtherInstance(t *testing.T) {
+	service, err := fleet.ParseService("x {port}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, forwards := range []bool{false, true} {
+		for _, eraser := range []string{"instance 1", "instance 2"} {
+			t.Run(fmt.Sprintf("forwards %v, %s erases", forwards, eraser), func(t *testing.T) {
+				t.Parallel()
+				m := &model{ttl: 2 * time.Second, wait: 4 * time.Second}
+				var prepared, killed []string
+				in := m.injection(t, fault.Fault{Name: catalog.Crash, Course: fault.Killed, ContendFor: 1.5, Prepare: func(_ context.Context, to fault.Target) (fault.Prepared, error) {
+					name := to.Affected.Name()
+					prepared = append(prepared, name)
+					return fault.Prepared{Strikes: []fault.Strike{{Do: func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
+						killed = append(killed, name)
+						if name == eraser {
+							return m.forget(ctx, lease)
+						}
+						return nil, nil
+					}}}}, nil
+				}})
+				m.forwards = forwards
+				in.traits, in.w.cfg.Service = traits{tellsDrivers: true, unknownLock: true, reconnects: true, liveLedger: true}, &service
+				in.spare, _ = m.Create(t.Context(), 1, 1)
+				struck, other := in.struck, in.other
+				first, _ := m.Create(t.Context(), 100, 1)
+				_, err := in.sending(func(ctx context.Context) error {
+					p := pointAt(fault.Alone, tap.Read, true)
+					p.Part = fault.Work
+					return errors.Join(in.prepareFault(ctx), in.strikeAtOther(ctx, p))
+				})(t.Context(), first)
+				if err != nil {
+					t.Fatal(err)
+				}
+				last := in.contests[len(in.contests)-1]
+				pausedAt, kills, prepares := other, "instance 1", "instance 1"
+				if forwards {
+					pausedAt, kills, prepares = struck, "instance 1 instance 2", "instance 1 instance 2 instance 1"
+				}
+				if in.struck != struck || in.other != other || last.affected.Target != pausedAt.URL || !last.struck || strings.Join(killed, " ") != kills || strings.Join(prepared, " ") != prepares {
+					t.Errorf("paused at %s (hit %v), killed %q, prepared %q; want %s, %s, %s; instances swapped %v", last.affected.Target, last.struck, killed, prepared, pausedAt.URL, kills, prepares, in.struck != struck)
+				}
+				for _, c := range in.contests[:len(in.contests)-1] {
+					if !c.repeated || c.struck {
+						t.Errorf("the first try counts: %+v", c)
+					}
+				}
+				rows, _ := m.Ledger(t.Context(), last.order, 1)
+				if twice := (eraser == "instance 2") == forwards; len(rows) != map[bool]int{true: 2, false: 1}[twice] {
+					t.Errorf("%d drivers grabbed the order", len(rows))
+				}
+			})
+		}
 	}
 }
