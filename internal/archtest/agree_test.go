@@ -77,7 +77,7 @@ func TestExplorerAgrees(t *testing.T) {
 					t.Parallel()
 				}
 				got, why := explored(t, s, f, b)
-				if want := explore.Claimed(s, f); got != want {
+				if want := explore.Claimed(s, f, 1); got != want {
 					t.Errorf("the explorer says %s, the registry %s: %s", got, want, why)
 				}
 			})

@@ -78,29 +78,33 @@ func TestMarkUnclaimed(t *testing.T) {
 	}
 }
 
-// TestClaimedByFewActors checks that a search with one actor expects no failure that takes two.
+// TestClaimedByFewActors checks that a search expects no failure that takes more actors or units.
 func TestClaimedByFewActors(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
 		fault    catalog.Fault
 		actors   int
+		units    int
 		want     catalog.Verdict
 	}{
-		{"setnx", catalog.Pause, 1, ""},
-		{"setnx", catalog.Pause, 2, catalog.Unsafe},
-		{"setnx-nottl", catalog.Crash, 1, catalog.Stuck},
-		{"watchdog", catalog.Crash, 1, catalog.Safe},
+		{"setnx", catalog.Pause, 1, 1, ""},
+		{"setnx", catalog.Pause, 2, 1, catalog.Unsafe},
+		{"setnx-nottl", catalog.Crash, 1, 1, catalog.Stuck},
+		{"watchdog", catalog.Crash, 1, 1, catalog.Safe},
+		{"redis-stock-returned", catalog.PartitionDB, 2, 1, catalog.Safe}, // whoever gets the unit reads that it is sold
+		{"redis-stock-returned", catalog.PartitionDB, 2, 2, ""},           // nobody is left to buy a third unit
+		{"redis-stock-returned", catalog.PartitionDB, 3, 2, catalog.Unsafe},
 	} {
 		s, err := lock.Find(tt.strategy)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg, err := Config{Actors: tt.actors, Faults: []catalog.Fault{tt.fault}, FaultCount: 1}.withDefaults()
+		cfg, err := Config{Actors: tt.actors, Stock: tt.units, Faults: []catalog.Fault{tt.fault}, FaultCount: 1}.withDefaults()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := claimed(cfg, sim.Setting{Strategy: s, Guard: s.Guard}); got != tt.want {
-			t.Errorf("%s under %s with %d actors: %q, want %q", tt.strategy, tt.fault, tt.actors, got, tt.want)
+		if got := claimed(cfg, sim.Setting{Strategy: s, Guard: s.Guard, Stock: tt.units}); got != tt.want {
+			t.Errorf("%s under %s with %d actors and %d units: %q, want %q", tt.strategy, tt.fault, tt.actors, tt.units, got, tt.want)
 		}
 	}
 }

@@ -24,9 +24,10 @@ var Wider = []struct {
 	{[]catalog.Fault{catalog.Latency}, lock.Redis, catalog.Crash, "in a search, a request may reach the server after its caller has given up. For the server, this looks as if the caller had crashed. In `run`, only replies are delayed"},
 }
 
-// Claimed returns the verdict that a search should reach for a strategy under a fault. A fault
-// without an effect counts as safe, so Claimed never returns [catalog.NA].
-func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
+// Claimed returns the verdict that a search should reach for a strategy under a fault, if the order
+// has the given number of units. A fault without an effect counts as safe, so Claimed never returns
+// [catalog.NA].
+func Claimed(s lock.Strategy, f catalog.Fault, units int) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
 		if slices.Contains(w.Faults, f) && s.Needs&w.Of != 0 {
@@ -35,7 +36,7 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	}
 	for _, c := range s.InSearch {
 		switch {
-		case !slices.Contains(c.Faults, f):
+		case !slices.Contains(c.Faults, f) || units < c.Units:
 		case c.As == catalog.NoFault:
 			return s.Expected(catalog.NoFault)
 		default:
@@ -45,13 +46,13 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	return worst
 }
 
-// Expected returns the expected verdict of a strategy under the given faults. It is the worst of
-// the verdicts without a fault and under each single fault.
+// Expected returns the expected verdict of a strategy under the given faults, for an order with the
+// given number of units. It is the worst of the verdicts without a fault and under each single fault.
 //
 // It returns "" if there is no expectation, for example because the guard is not the strategy's
 // default.
-func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
-	v := expectedOrder(s, guard, faults)
+func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault, units int) catalog.Verdict {
+	v := expectedOrder(s, guard, faults, units)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
 	if v != "" && slices.ContainsFunc(faults, breaksLock) {
 		return catalog.Unsafe // a property of the lock breaks, even if the order is safe
@@ -61,14 +62,14 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 
 // expectedOrder returns the verdict that we expect for the order only. It ignores the lock's other
 // properties.
-func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
+func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault, units int) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
 		return ""
 	}
 	worst := s.Expected(catalog.NoFault)
 	for _, f := range faults {
-		worst = worstFailing(worst, Claimed(s, f))
+		worst = worstFailing(worst, Claimed(s, f, units))
 	}
 	return worst
 }
@@ -81,7 +82,7 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 		faults = nil
 	}
 	v := claimsUnder(cfg, set, faults).all
-	if v != catalog.Safe && len(cfg.Properties) < len(Properties) || v == catalog.Unsafe && cfg.Actors == 1 {
+	if v != catalog.Safe && len(cfg.Properties) < len(Properties) || v == catalog.Unsafe && cfg.Actors <= cfg.Stock {
 		return ""
 	}
 	return v
@@ -108,12 +109,12 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if cfg.Work >= cfg.TTL {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
-	c := claims{order: expectedOrder(set.Strategy, set.Guard, faults), all: Expected(set.Strategy, set.Guard, faults)}
+	c := claims{order: expectedOrder(set.Strategy, set.Guard, faults, set.Stock), all: Expected(set.Strategy, set.Guard, faults, set.Stock)}
 	if c.all != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
 		c.all, c.blocks = catalog.Unsafe, true
 	}
 	for _, f := range faults {
-		c.blocks = c.blocks || mayBlock(set.Strategy, f)
+		c.blocks = c.blocks || mayBlock(set.Strategy, f, set.Stock)
 	}
 	return c
 }
@@ -202,8 +203,8 @@ func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 }
 
 // mayBlock reports whether the fault may leave something behind for which other drivers wait.
-func mayBlock(s lock.Strategy, f catalog.Fault) bool {
-	switch v := Claimed(s, f); {
+func mayBlock(s lock.Strategy, f catalog.Fault, units int) bool {
+	switch v := Claimed(s, f, units); {
 	case v == catalog.Stuck, leavesBehind(s, f):
 		return true
 	case v == catalog.Safe:

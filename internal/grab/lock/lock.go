@@ -335,6 +335,7 @@ func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Excl
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault
+	Units  int    // the order needs at least this many units
 	Why    string // the reason, as a sentence
 }
 

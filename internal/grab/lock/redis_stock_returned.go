@@ -21,8 +21,8 @@ var redisStockReturned = variant(redisStock, Strategy{
 	// This claim replaces the one of redis-stock, because here, the client returns the unit instead
 	// of leaving it unsold.
 	InSearch: []SearchClaim{{
-		Faults: []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}, As: catalog.RedisRestart,
-		Why: "in a search, the reply to a write may be lost, so the client gives back a unit that it has sold",
+		Faults: []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}, As: catalog.RedisRestart, Units: 2,
+		Why: "if an order has several units, a client whose write got no reply gives back a unit that it has sold, and a third driver gets it",
 	}},
 	Breaks: []string{"F42", "F43", "F44"},
 	New:    func(env Env) (Locker, error) { return newStockLocker(env, true) },

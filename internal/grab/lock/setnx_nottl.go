@@ -28,6 +28,6 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 // endlessIfSentTwice says what the explorer expects of a lock without an expiry if a request is
 // sent twice.
 var endlessIfSentTwice = []SearchClaim{{
-	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
-	"Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without an expiry",
+	Faults: []catalog.Fault{catalog.SentTwice}, As: catalog.Crash,
+	Why: "Redis refuses the second request because the first one has set the key, so the client gives up and the lock stays behind without an expiry",
 }}
