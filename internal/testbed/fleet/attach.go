@@ -62,7 +62,7 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	urls := t.URLs
 	if len(urls) == 1 && registry.IsSource(urls[0]) {
 		var err error
-		if urls, err = f.find(ctx, urls[0]); err != nil {
+		if urls, f.Unreachable, err = f.client.find(ctx, urls[0]); err != nil {
 			return f, fmt.Errorf("fleet: -targets %w", err)
 		}
 	}
@@ -82,37 +82,37 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 // unreachable.
 const findTimeout = 5 * time.Second
 
-// find looks up instances in a registry, and returns the base URLs of all that respond. For the
-// others, it stores the errors in f.Unreachable.
-func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
+// find looks up instances in a registry, and returns the base URLs of all that respond, and the
+// errors of the others.
+func (c client) find(ctx context.Context, text string) (urls []string, unreachable map[string]string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	listed, err := source.Find(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	silent := make([]*url.Error, len(listed))
 	var asking sync.WaitGroup
 	for i, base := range listed {
-		asking.Go(func() { errors.As(f.call(ctx, http.MethodGet, base+"/healthz", nil, nil), &silent[i]) })
+		asking.Go(func() { errors.As(c.call(ctx, http.MethodGet, base+"/healthz", nil, nil), &silent[i]) })
 	}
 	asking.Wait()
-	f.Unreachable = map[string]string{}
+	unreachable = map[string]string{}
 	for i, base := range listed {
 		if err := silent[i]; err != nil {
-			f.Unreachable[base] = err.Err.Error()
+			unreachable[base] = err.Err.Error()
 		} else {
 			urls = append(urls, base)
 		}
 	}
 	if len(urls) == 0 {
-		return nil, fmt.Errorf("%s: none of the listed instances responds, for example %s: %w", text, listed[0], silent[0].Err)
+		err = fmt.Errorf("%s: none of the listed instances responds, for example %s: %w", text, listed[0], silent[0].Err)
 	}
-	return urls, nil
+	return urls, unreachable, err
 }
 
 // ForeignStrategy is the strategy name for a service that cannot switch strategies.
@@ -135,7 +135,7 @@ func (f *Fleet) identify(pids []int) (err error) {
 // Identify asks the user's instances what their API supports. If the flags require more, it returns
 // ErrRefused.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
-	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
+	f.client.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
 	for i, in := range f.Instances {
 		if err := f.meet(ctx, i, in); err != nil {
@@ -169,7 +169,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 // first instance, it returns ErrRefused.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
-	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
+	err := f.client.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 			return fmt.Errorf("%w: target %s: %v: save its CA certificate in a file, and set the environment variable SSL_CERT_FILE to the path", ErrRefused, in.URL, err)
@@ -177,7 +177,7 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		hint := cmp.Or(notHTTP(err), ": start it, or correct -targets. GET /healthz only shows whether the target runs, so any response will do")
 		return fmt.Errorf("target %s does not answer: %w%s", in.URL, err, hint)
 	}
-	strategies, listed := f.strategiesOf(ctx, in.URL)
+	strategies, listed := f.client.strategiesOf(ctx, in.URL)
 	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })
 	if health.Instance != "" && !named && !f.Started() && len(strategies) > 0 {
 		in.ID = health.Instance
@@ -209,12 +209,12 @@ func byName(strategies []Strategy) []Strategy {
 
 // strategiesOf asks an instance for its strategies. If the instance cannot list them, listed is
 // false, and the result contains only the current strategy.
-func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
-	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
+func (c client) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
+	if c.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
 	}
 	var current grab.CurrentStrategy
-	if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) == nil && current.Name != "" {
+	if c.call(ctx, http.MethodGet, base+"/strategy", nil, &current) == nil && current.Name != "" {
 		return []Strategy{{current.Name, true}}, false
 	}
 	return nil, false
@@ -301,7 +301,7 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	if header.Get("Content-Type") == "" {
 		header.Set("Content-Type", "application/json")
 	}
-	a, err := f.do(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
+	a, err := f.client.do(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
 	if err != nil {
 		return nil, "", err
 	}
@@ -320,6 +320,6 @@ func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	var got struct {
 		Grabs json.RawMessage `json:"grabs"`
 	}
-	err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.Instances[0].URL, id), nil, &got)
+	err := f.client.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.Instances[0].URL, id), nil, &got)
 	return err == nil && (bytes.HasPrefix(got.Grabs, []byte("[")) || string(got.Grabs) == "null")
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 	"unicode"
 
-	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/wait"
 
 	dto "github.com/prometheus/client_model/go"
@@ -43,9 +42,16 @@ func (e *StatusError) Error() string {
 	return text
 }
 
+// client sends requests to the instances.
+type client struct {
+	*http.Client
+	token  string                                         // bearer token; may be empty
+	decide func(next http.RoundTripper) http.RoundTripper // waits for the result of a grab that is decided later
+}
+
 // call makes an API call. It sends body as JSON and decodes the response into answer. Both may be
 // nil.
-func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
+func (c client) call(ctx context.Context, method, url string, body, answer any) error {
 	var sent []byte
 	if body != nil {
 		var err error
@@ -53,7 +59,7 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 			return err
 		}
 	}
-	got, err := f.do(ctx, method, url, sent, jsonHeader)
+	got, err := c.do(ctx, method, url, sent, jsonHeader)
 	if raw, ok := answer.(*json.RawMessage); ok {
 		*raw = got.Body
 		return err
@@ -68,8 +74,8 @@ var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
 // do sends a request and returns the response. If the status is not 2xx, the error wraps a
 // *StatusError.
-func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) (Answer, error) {
-	a, err := f.send(ctx, method, url, body, header)
+func (c client) do(ctx context.Context, method, url string, body []byte, header http.Header) (Answer, error) {
+	a, err := c.send(ctx, method, url, body, header)
 	if err == nil && a.Status/100 != 2 {
 		err = fmt.Errorf("%s %s: %w", method, url, statusError(a.Status, a.Body))
 	}
@@ -98,7 +104,7 @@ type Answer struct {
 const callTimeout = 30 * time.Second
 
 // send sends a request and returns the response, even if its status is an error.
-func (f *Fleet) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
+func (c client) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
 	within, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the error type
 	defer cancel()
 	defer func() {
@@ -112,12 +118,12 @@ func (f *Fleet) send(ctx context.Context, method, address string, body []byte, h
 	}
 	req.Header = header.Clone()
 	req.Host = header.Get("Host")
-	if f.token != "" && req.Header.Get("Authorization") == "" {
-		req.Header.Set("Authorization", "Bearer "+f.token)
+	if c.token != "" && req.Header.Get("Authorization") == "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	client := *f.client
-	client.Transport = load.Decide(client.Transport, f.Shape, f.Asking)
-	resp, err := client.Do(req)
+	deciding := *c.Client
+	deciding.Transport = c.decide(deciding.Transport)
+	resp, err := deciding.Do(req)
 	if err != nil {
 		if sent, ok := errors.AsType[*url.Error](err); ok {
 			sent.URL, _, _ = strings.Cut(sent.URL, "#") // remove the order and the driver that load.Request added
@@ -170,7 +176,7 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 		if !in.alive() {
 			continue // an instance that is down adds nothing to Epoch
 		}
-		families, err := f.scrape(ctx, in)
+		families, err := f.client.scrape(ctx, in.URL)
 		if _, unsent := errors.AsType[*url.Error](err); err != nil && !f.Ours && !unsent {
 			return sum, ErrNoMetrics // the service may serve something else at this path
 		}
@@ -204,8 +210,8 @@ func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Coun
 	}
 }
 
-func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.MetricFamily, error) {
-	a, err := f.do(ctx, http.MethodGet, in.URL+"/metrics", nil, http.Header{})
+func (c client) scrape(ctx context.Context, base string) (map[string]*dto.MetricFamily, error) {
+	a, err := c.do(ctx, http.MethodGet, base+"/metrics", nil, http.Header{})
 	if err != nil {
 		return nil, err
 	}

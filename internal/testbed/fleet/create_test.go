@@ -31,7 +31,8 @@ func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprint(w, answer)
 		}))
-		f := &Fleet{client: target.Client(), Instances: []*Instance{{ID: "target", URL: target.URL}}}
+		f := newFleet("")
+		f.Instances = []*Instance{{ID: "target", URL: target.URL}}
 		if first, err := f.Create(t.Context(), 3, wanted.units); (err == nil) != wanted.ok {
 			t.Errorf("%s: %d, %v", answer, first, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 
@@ -42,9 +43,8 @@ type Fleet struct {
 	// Unreachable contains the errors of registered instances that do not respond, by base URL.
 	Unreachable map[string]string
 
-	client    *http.Client
-	probes    int64 // id of the first driver for test requests after the load
-	token     string
+	client    client
+	probes    int64           // id of the first driver for test requests after the load
 	unlisted  bool            // whether the control API does not list the strategies
 	open      *target.Opening // how to open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call to the service opens orders
@@ -84,13 +84,12 @@ type Setup struct {
 }
 
 func newFleet(token string) *Fleet {
-	return &Fleet{
-		client: &http.Client{
-			Transport:     target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // package load does not follow redirects either
-		},
-		token: token, Shape: target.Own, probes: history.ProbeDriver,
-	}
+	f := &Fleet{Shape: target.Own, probes: history.ProbeDriver}
+	f.client = client{&http.Client{
+		Transport:     target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // package load does not follow redirects either
+	}, token, func(next http.RoundTripper) http.RoundTripper { return load.Decide(next, f.Shape, f.Asking) }}
+	return f
 }
 
 // New returns a fleet of instances that use the servers in st. It does not start them yet (see
@@ -202,7 +201,7 @@ func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err 
 	if units > 1 {
 		body["stock"] = units
 	}
-	err = f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", body, &made)
+	err = f.client.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", body, &made)
 	if err == nil && (made.FirstID < 1 || made.Count != count || made.FirstID > math.MaxInt64-int64(count)) {
 		err = fmt.Errorf("fleet: %s should open %d orders, but its answer has count %d and first_id %d: correct its POST /orders", f.Instances[0].ID, count, made.Count, made.FirstID)
 	}
@@ -217,7 +216,7 @@ func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Gra
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {
 		var got grab.OrderView
-		if err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%s", f.Instances[0].URL, f.Shape.OrderText(id)), nil, &got); err != nil {
+		if err := f.client.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%s", f.Instances[0].URL, f.Shape.OrderText(id)), nil, &got); err != nil {
 			return nil, err
 		}
 		for _, g := range got.Grabs {

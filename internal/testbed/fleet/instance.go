@@ -451,7 +451,7 @@ func withStrategy(args []string, strategy string) []string {
 // Call makes an API call to the instance. It sends body as JSON and decodes the response into
 // answer. Both may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
-	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
+	if err := in.fleet.client.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)
 	}
 	return nil

@@ -40,12 +40,12 @@ func TestCallsAreSentOnce(t *testing.T) {
 			}
 			f.Instances = []*Instance{{ID: "a", URL: s.URL, fleet: f}}
 			for driver := range int64(3) {
-				_, _ = f.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
+				_, _ = f.client.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
 				if _, err := f.Instances[0].Grab(t.Context(), 1, driver); err == nil {
 					t.Error("a grab without an answer that means anything")
 				}
 			}
-			_, _ = f.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
+			_, _ = f.client.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
 			if _, err := f.Create(t.Context(), 1, 1); err == nil {
 				t.Error("orders were opened without an answer")
 			}

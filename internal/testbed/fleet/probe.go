@@ -155,7 +155,7 @@ func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)
-	a, err := f.send(ctx, f.Shape.Method, load.Request{Target: in.URL, Order: id, Driver: driver}.URL(append(path, f.Shape.TryOnce...)), body, header)
+	a, err := f.client.send(ctx, f.Shape.Method, load.Request{Target: in.URL, Order: id, Driver: driver}.URL(append(path, f.Shape.TryOnce...)), body, header)
 	if err != nil {
 		return a, target.Meaning{Outcome: grab.Failed}, err
 	}

@@ -222,7 +222,7 @@ func (in *Instance) answers(ctx context.Context) error {
 
 func (in *Instance) asked(ctx context.Context) error {
 	if in.fleet.service.Ready != "" {
-		_, err := in.fleet.do(ctx, http.MethodGet, in.URL+in.fleet.service.Ready, nil, http.Header{})
+		_, err := in.fleet.client.do(ctx, http.MethodGet, in.URL+in.fleet.service.Ready, nil, http.Header{})
 		return err
 	}
 	var d net.Dialer

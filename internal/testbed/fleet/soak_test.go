@@ -139,7 +139,7 @@ func TestSoak(t *testing.T) {
 func soakSample(t *testing.T, f *Fleet) map[string]float64 {
 	sums := map[string]float64{}
 	for _, in := range f.Instances {
-		families, err := f.scrape(t.Context(), in)
+		families, err := f.client.scrape(t.Context(), in.URL)
 		if err != nil {
 			t.Errorf("metrics of %s: %v", in.ID, err)
 			return nil
