@@ -163,8 +163,6 @@ func (c *Cluster) build() error {
 func (inst *instance) connect(nodes []*node) error {
 	for _, n := range nodes {
 		switch s := n.lockServer.(type) {
-		case *zkServer:
-			inst.clients.ZooKeeper = s.ensemble(inst)
 		case *etcdServer:
 			client, err := s.client(inst)
 			if err != nil {
@@ -195,6 +193,11 @@ const withinSecond = 500 * time.Millisecond
 // same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
+	for _, n := range w.cluster.nodes {
+		if s, ok := n.lockServer.(*zkServer); ok {
+			env.ZooKeeper = s.ensemble(inst)
+		}
+	}
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
 	env.Now = func() time.Time { inst.askedTime.Store(true); return time.Now().Add(withinSecond + inst.ahead) }
 	env.Token = func() string { return w.newToken(inst) }

@@ -489,7 +489,7 @@ func TestZooKeeperAnswers(t *testing.T) {
 		s := newZKServer("zookeeper")
 		s.reset()
 		defer s.disconnect()
-		return (&zkTrial{dial: func() (net.Conn, error) { return s.dial(nil) }}).run()
+		return (&zkTrial{dial: func() (net.Conn, error) { return s.dial(nil, 0) }}).run()
 	}, func(t *testing.T) []string {
 		servers := stacktest.With(t, consensus).ZooKeeper
 		return (&zkTrial{dial: func() (net.Conn, error) { return net.Dial("tcp", servers[0]) }}).run()
@@ -503,7 +503,7 @@ func TestZooKeeperRefusesTheRest(t *testing.T) {
 		s := newZKServer("zookeeper")
 		s.reset()
 		defer s.disconnect()
-		c, err := (&zkTrial{dial: func() (net.Conn, error) { return s.dial(nil) }}).connect(time.Minute)
+		c, err := (&zkTrial{dial: func() (net.Conn, error) { return s.dial(nil, 0) }}).connect(time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

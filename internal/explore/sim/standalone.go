@@ -19,7 +19,7 @@ func NewZooKeeper() ZooKeeper {
 }
 
 // Dial opens a connection. It never fails.
-func (z ZooKeeper) Dial() (net.Conn, error) { return z.server.dial(nil) }
+func (z ZooKeeper) Dial() (net.Conn, error) { return z.server.dial(nil, 0) }
 
 // Contents returns one line for each node.
 func (z ZooKeeper) Contents() string { return z.server.contents() }

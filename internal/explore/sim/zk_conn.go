@@ -16,14 +16,16 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble returns an instance's settings for connecting to the simulated ZooKeeper server.
+// ensemble returns the settings with which an instance's current process connects to the simulated
+// ZooKeeper server.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
+	process := inst.processes.Load()
 	return &lock.Ensemble{
 		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
 		Around: func(ctx context.Context, path string, call func() error) error {
 			return s.around(ctx, inst, path, call)
 		},
-		Dial:   func(string, string, time.Duration) (net.Conn, error) { return s.dial(inst) },
+		Dial:   func(string, string, time.Duration) (net.Conn, error) { return s.dial(inst, process) },
 		Buffer: 64 << 10,
 	}
 }
@@ -83,7 +85,8 @@ type zkConn struct {
 
 var errZKOver = errors.New("sim: the server no longer listens")
 
-func (s *zkServer) dial(inst *instance) (net.Conn, error) {
+// dial connects a process of an instance. After the process has died, the server ignores it.
+func (s *zkServer) dial(inst *instance, process int64) (net.Conn, error) {
 	c := &zkConn{stream: stream{mu: &s.mu}, server: s, owner: inst}
 	c.stream.pausedLocked = c.pausedLocked
 	if inst != nil {
@@ -92,7 +95,7 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 			return nil, errZKOver
 		}
 		time.Sleep(time.Duration(inst.number) * offset) // keep the timers of different clients apart
-		c.process, c.over = inst.processes.Load(), w.ended
+		c.process, c.over = process, w.ended
 	}
 	if s.down.Load() {
 		return nil, errDown
