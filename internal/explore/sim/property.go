@@ -650,6 +650,7 @@ const longestPause = 300 * time.Millisecond
 func (o *oracle) judgeEnd() {
 	o.judgeReleases()
 	o.judgeListeners()
+	o.judgeContainers()
 	told, left := false, 0
 	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && slices.ContainsFunc(a.leases, serverLease.isValid) }) {
 		o.judgeResidue()
@@ -694,6 +695,20 @@ func (o *oracle) judgeListeners() {
 	for _, n := range o.cluster.nodes {
 		if s, ok := n.lockServer.(notifier); ok && s.listeners(key) > 0 {
 			o.recordViolation(catalog.NoResidue, 0, "all drivers are done, but %s still notifies a client of changes to the lock", n.name)
+		}
+	}
+}
+
+// judgeContainers checks that ZooKeeper will remove every container. A container that never had a
+// child stays forever, unless a later driver uses it. Only a crash may leave one behind. After an outage,
+// the clean-up may still be waiting for its next attempt.
+func (o *oracle) judgeContainers() {
+	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 || slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.dead || a.hung }) || o.gate.hasCallLocked(func(*call) bool { return true }) {
+		return
+	}
+	for _, e := range o.world.entries() {
+		if z, ok := o.world.node(e.node).lockServer.(*zkServer); ok && z.keeps(e.key) {
+			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
 		}
 	}
 }

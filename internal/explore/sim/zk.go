@@ -447,6 +447,14 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	return ttl, ttl > 0 && strings.HasSuffix(path, "/"+first)
 }
 
+// keeps reports whether the path is a container that never had a child. A server does not remove it.
+func (s *zkServer) keeps(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[path]
+	return n != nil && n.container && n.created == 0
+}
+
 // sequenceOf returns the sequence number at the end of a node's name.
 func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
 

@@ -132,6 +132,7 @@ type zkNode struct {
 	token   string
 	path    string               // empty until the node is known to exist
 	made    <-chan reply[string] // the reply to a pending request to create the node
+	making  <-chan reply[string] // the reply to the last request to create the directory; may be nil
 	expiry  int64                // zkLocker.expiries when the acquire began
 	czxid   int64
 	deleted atomic.Bool
@@ -160,7 +161,8 @@ func (n *zkNode) create(ctx context.Context) error {
 }
 
 func (n *zkNode) makeDir(ctx context.Context) error {
-	_, err := receive(ctx, n.l.session, n.l.session.create(ctx, n.dir, zk.FlagContainer))
+	n.making = n.l.session.create(ctx, n.dir, zk.FlagContainer)
+	_, err := receive(ctx, n.l.session, n.making)
 	if errors.Is(err, zk.ErrNoNode) {
 		_, err = receive(ctx, n.l.session, n.l.session.create(ctx, ZooKeeperRoot, zk.FlagPersistent))
 	}
@@ -294,13 +296,20 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node as soon as the request to create it has finished. The first attempt uses
-// ctx. If that fails, sweep retries until the Locker is closed.
+// sweep deletes the node as soon as the requests to create it and its directory have finished. The
+// first attempt uses ctx. If that fails, sweep retries until the Locker is closed.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
 		case r := <-n.made:
 			n.path = r.value
+		case <-n.l.ctx.Done():
+			return
+		}
+	}
+	if n.making != nil {
+		select {
+		case <-n.making: // closed if the reply has been received already
 		case <-n.l.ctx.Done():
 			return
 		}
