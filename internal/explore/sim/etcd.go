@@ -69,9 +69,7 @@ func (s *etcdServer) shortenLeases(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(s.leases)) {
-		l := s.leases[id]
-		l.until = l.until.Add(-d)
-		if l.timer.Reset(time.Until(l.until) + tick); !l.until.After(time.Now()) {
+		if l := s.leases[id]; l.shorten(d) {
 			s.endLocked(l)
 		}
 	}

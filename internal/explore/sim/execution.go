@@ -99,6 +99,7 @@ type actor struct {
 	lingered    time.Duration // how long it has been running since its driver left
 	straggled   time.Duration // how long it has waited for only a minority of the servers
 	begin       time.Duration // when its grab began
+	expiries    int           // how often its instance had been told of an expired session when its grab began
 	arrivedLate bool          // whether a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock
 	rest        time.Duration // the level of the leaky bucket in noteAsked

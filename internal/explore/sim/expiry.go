@@ -38,6 +38,13 @@ func (e *expiry) renew() {
 	e.timer.Reset(e.ttl + tick)
 }
 
+// shorten makes the lease end earlier by d. It returns true if the lease is over.
+func (e *expiry) shorten(d time.Duration) bool {
+	e.until = e.until.Add(-d)
+	e.timer.Reset(time.Until(e.until) + tick)
+	return !e.until.After(time.Now())
+}
+
 func (e *expiry) stop() {
 	e.ended = true
 	e.timer.Stop()

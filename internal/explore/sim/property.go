@@ -87,6 +87,11 @@ func (o *oracle) judge() {
 				o.recordViolation(property, o.causes.howLost(a), "%s's renewal found that its lease was gone, but %s was not told", a.name, a.name)
 			}
 		}
+		if !a.lags() && o.sessionExpired(a) {
+			for _, property := range []string{catalog.LossNotified, catalog.RenewsOwn} {
+				o.recordViolation(property, o.causes.howLost(a), "%s's client knew that its session had expired, but %s was not told", a.name, a.name)
+			}
+		}
 		if !a.lags() && !a.paused() && a.believed != 0 && o.world.elapsed() > a.believed+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s's lease has ended by its own clock, but %s was not told", a.name, a.name)
 		}
@@ -94,6 +99,19 @@ func (o *oracle) judge() {
 			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "%s's lease has expired, but %s was not told", a.name, a.name)
 		}
 	}
+}
+
+// sessionExpired reports whether an actor's client was told that the session with the actor's lease
+// had expired.
+func (o *oracle) sessionExpired(a *actor) bool {
+	return slices.ContainsFunc(o.cluster.nodes, func(n *node) bool {
+		s, ok := n.lockServer.(*zkServer)
+		if !ok || s.timesExpired(a.inst) == a.expiries {
+			return false
+		}
+		_, stored := n.leaseOf(a.value)
+		return !stored
+	})
 }
 
 func (o *oracle) awaitsRenewal(a *actor) bool {
@@ -201,7 +219,7 @@ func (o *oracle) wait() time.Duration {
 // acquired the lock several times. It also checks this after data loss, which makes no call slower.
 func (o *oracle) judgePatience(a *actor) {
 	waited, wait := o.world.elapsed()-a.begin, o.wait()
-	if !o.stopped && o.causes.shown&disturbances == 0 && waited > wait+o.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
+	if !o.stopped && o.causes.shown&disturbances == 0 && !o.world.sessionEnded() && waited > wait+o.heldUpFor+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 		o.recordViolation(catalog.WaitsAsTold, 0, "%s waited for %s, but should have given up after %s", a.name, waited.Round(time.Millisecond), wait)
 	}
 }
@@ -559,6 +577,15 @@ func (w *world) hasSession(inst *instance) bool {
 // of the queue may have the lock without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
+}
+
+// sessionEnded reports whether a server has ended a session early. Its client connects again only
+// after a second.
+func (w *world) sessionEnded() bool {
+	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
+		_, ok := n.lockServer.(*zkServer)
+		return ok && n.ahead != 0
+	})
 }
 
 // queues reports whether the servers keep clients in a queue, whose first entry owns the lock.

@@ -37,6 +37,7 @@ type zkServer struct {
 	under   search.Fingerprint   // a hash of the clients' incomplete calls
 	told    search.Fingerprint   // a hash of all replies
 	answers map[zkRequest]string // the last reply to each request, as text
+	expired map[*instance]int    // how often each instance was told that its session had expired
 }
 
 type zkNode struct {
@@ -98,7 +99,7 @@ func (s *zkServer) reset() {
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
 	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
 	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
-	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
+	s.losing, s.answers, s.expired = map[*instance]bool{}, map[zkRequest]string{}, map[*instance]int{}
 }
 
 // timePassed handles the requests that the server could not read while the client's process was
@@ -154,6 +155,9 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 		session.expiry = newExpiry(min(max(timeout, zkShortest), zkLongest), &s.mu, func() { s.endLocked(session) })
 		s.sessions[session.id] = session
 	case !ok:
+		if c.owner != nil {
+			s.expired[c.owner]++
+		}
 		c.sendLocked(jute{}.int(0).int(0).long(0).bytes(make([]byte, 16)))
 		c.closeLocked()
 		return
@@ -163,6 +167,25 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	session.conn, c.session = c, session
 	session.renew()
 	c.sendLocked(jute{}.int(0).int(int32(session.ttl / time.Millisecond)).long(session.id).bytes(make([]byte, 16)))
+}
+
+// shortenLeases ends sessions early, as an administrator can.
+func (s *zkServer) shortenLeases(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
+		if session := s.sessions[id]; session.shorten(d) {
+			s.endLocked(session)
+		}
+	}
+}
+
+// timesExpired returns how often the instance was told that its session had expired.
+func (s *zkServer) timesExpired(inst *instance) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expired[inst]
 }
 
 // endLocked ends a session and deletes its ephemeral nodes.
@@ -404,6 +427,9 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f = f.Number(s.zxid).Number(s.begun).Number(int64(s.under)).Number(int64(s.told))
+	for _, inst := range slices.SortedFunc(maps.Keys(s.expired), func(a, b *instance) int { return a.number - b.number }) {
+		f = f.Number(int64(inst.number)).Number(int64(s.expired[inst]))
+	}
 	for id := range s.begun {
 		if session, ok := s.sessions[id+1]; ok {
 			f = f.Number(session.id).Number(session.until.UnixNano()).Flag(session.conn != nil)

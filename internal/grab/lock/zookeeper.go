@@ -36,6 +36,9 @@ var zooKeeper = Strategy{
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Partition}, As: catalog.NoFault,
 		Why: "the client of `zookeeper` gives up its session before the server does. A failure is therefore possible only if the driver is also paused after its last check. A search tests this under the fault `pause`",
+	}, {
+		Faults: []catalog.Fault{catalog.NodeClock}, As: catalog.Pause,
+		Why: "in a search, a ZooKeeper session may end early, as if an administrator had ended it, and its holder notices that only when its client connects again. In `run`, the fault strikes only Redis",
 	}},
 	Excludes: catalog.Global,
 	Waiter:   "watches the node before its own",
