@@ -65,7 +65,7 @@ func Portfolio(cfg Config) []Part {
 		with("a long queue in one process", 0, 0, func(c *Config) { c.Actors, c.Instances, c.Stock, c.Wait, c.Work = 3, 1, 2, wait, wait-work }),
 		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart, catalog.NodeClock), // with an even number of nodes
 		with("one driver and two faults", 0, 2, alone,
-			catalog.Slow, catalog.Pause, catalog.Cancel, catalog.ReplyLost, catalog.RedisRestart, catalog.PartitionDB, catalog.Latency),
+			catalog.Slow, catalog.Pause, catalog.Cancel, catalog.ReplyLost, catalog.RedisRestart, catalog.PartitionDB, catalog.Latency, catalog.NodeClock),
 		with("three drivers and a lost counter", 1, 1, func(c *Config) { // only for locks with a counter
 			c.Guard, c.Actors, c.Stock, c.Wait, c.Work = order.Fenced, 3, 2, wait, wait-work
 		}, catalog.Failover),

@@ -157,6 +157,7 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	case !ok:
 		if c.owner != nil {
 			s.expired[c.owner]++
+			c.owner.world.gate.signal() // the client has something to do
 		}
 		c.sendLocked(jute{}.int(0).int(0).long(0).bytes(make([]byte, 16)))
 		c.closeLocked()
