@@ -49,7 +49,7 @@ func Portfolio(cfg Config) []Part {
 			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
 		with("three drivers and a pause", 0, 1, func(c *Config) { c.Actors = 3 }, catalog.Pause),
-		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost),
+		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost, catalog.ReplyLost, catalog.Slow),
 		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),
 		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
 		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),

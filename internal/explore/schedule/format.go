@@ -21,6 +21,7 @@ var forms = []form{
 	Begins:         {"<actor> begins", "", 0},
 	Call:           {"<actor> <phase> <n> <target>", "", 0},
 	ReplyLost:      {"<actor> <phase> <n> <target> reply lost", catalog.ReplyLost, catalog.ReplyWasLost},
+	RequestLost:    {"<actor> <phase> <n> <target> request lost", catalog.ReplyLost, 0},
 	SentTwice:      {"<actor> <phase> <n> <target> sent twice", catalog.SentTwice, catalog.ReplyWasLost},
 	ReplyLate:      {"<actor> <phase> <n> <target> reply late", catalog.Latency, catalog.Delayed},
 	Hears:          {"<actor> hears <phase> <n> <target>", "", 0},

@@ -68,6 +68,7 @@ const (
 	Begins         Kind = iota + 1 // the actor's request arrives at its instance
 	Call                           // a call is sent and applied, and its reply arrives
 	ReplyLost                      // a call is sent and applied, but its caller gets an error
+	RequestLost                    // a call does not reach its server, and its caller gets an error
 	SentTwice                      // a call is sent and applied, its reply is lost, and the client automatically retries the call
 	ReplyLate                      // a call is sent and applied, but its reply is late
 	Hears                          // the actor receives a late reply

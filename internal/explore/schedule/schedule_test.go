@@ -26,6 +26,7 @@ mode F18
 A begins
 A acquire 1 redlock-1
 A acquire 1 redlock-2 reply lost
+A acquire 1 redlock-3 request lost
 A acquire 1 redlock-3 reply late
 A acquire 2 redlock-3 sent twice
 A hears acquire 1 redlock-3

@@ -223,6 +223,9 @@ func (m *enabledSteps) failures() {
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
 		if _, ok := c.node.lockServer.(*redisServer); ok && !c.node.down.Load() && !c.isTransaction() {
 			m.fault(catalog.SentTwice, c.step(schedule.SentTwice))
+			if c.phase == tap.Acquire && m.x.cluster.locks() && !m.x.leases.storesAnyOf(c) {
+				m.fault(catalog.ReplyLost, c.step(schedule.RequestLost)) // the connection breaks before the request arrives
+			}
 		}
 		m.fault(catalog.Latency, c.step(schedule.ReplyLate))
 		if _, ok := c.node.lockServer.(latecomer); ok {

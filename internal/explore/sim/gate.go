@@ -89,7 +89,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return send(ctx) // the client notices that the context has ended
 	}
 	err := g.wait(c, &g.waiting)
-	if err == nil && c.outcome == schedule.GivenUp {
+	if err == nil && (c.outcome == schedule.GivenUp || c.outcome == schedule.RequestLost) {
 		err = c.loss()
 	}
 	if err != nil {

@@ -185,6 +185,14 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
+// storesAnyOf reports whether the call's server stores anything that the call's actor may have to
+// clean up.
+func (l *leaseBook) storesAnyOf(c *call) bool {
+	return !c.actor.until(c.node).IsZero() || slices.ContainsFunc(append(slices.Clip(c.actor.earlier), c.actor.value), func(value string) bool {
+		return mentions(c.node.contents(), value)
+	})
+}
+
 // names reports whether any of the call's arguments contains value as a complete token.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(slices.Concat(c.sent...), func(arg any) bool {

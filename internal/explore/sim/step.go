@@ -70,7 +70,7 @@ func (x *execution) do(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
-	case schedule.Call, schedule.ReplyLost, schedule.SentTwice, schedule.ReplyLate, schedule.GivenUp:
+	case schedule.Call, schedule.ReplyLost, schedule.RequestLost, schedule.SentTwice, schedule.ReplyLate, schedule.GivenUp:
 		if s.Kind != schedule.Call {
 			x.oracle.freeFor = 0 // a waiter whose request failed may have to try again
 		}

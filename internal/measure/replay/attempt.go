@@ -129,6 +129,7 @@ var kinds = map[schedule.Kind]struct {
 	schedule.Begins:       {do: (*attempt).begin},
 	schedule.Call:         {do: releaseAs(control.Delivered)},
 	schedule.ReplyLost:    {do: releaseAs(control.ReplyLost)},
+	schedule.RequestLost:  {do: releaseAs(control.Refused)},
 	schedule.ReplyLate:    {do: releaseAs(control.ReplyDelayed)},
 	schedule.GivenUp:      {do: releaseAs(control.Refused)},
 	schedule.Hears:        {do: (*attempt).deliver},

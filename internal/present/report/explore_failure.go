@@ -165,6 +165,7 @@ func describeMoment(m explore.Moment) string {
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "gets no reply:",
+	schedule.RequestLost:    "its request is lost:",
 	schedule.SentTwice:      "gets no reply, and its client sends the call again:",
 	schedule.ReplyLate:      "has to wait for a late reply:",
 	schedule.GivenUp:        "gives up while this call is on its way: CALL",

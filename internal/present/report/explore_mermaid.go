@@ -56,6 +56,7 @@ func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Node
 // the reply was lost.
 var arrows = map[schedule.Kind]string{
 	schedule.ReplyLost:   "-x",
+	schedule.RequestLost: "-x",
 	schedule.ReplyLate:   "-)",
 	schedule.GivenUp:     "-)",
 	schedule.ArrivesLate: "-)",
