@@ -42,7 +42,7 @@ import (
 //	cancelled   uses the context of the request for the lock
 //	polls       looks for jobs in Redis all the time
 //	fails-late  answers 500 although it has written the winner
-//	guesses     does not read a ticket whose number divided by 4 leaves 0 or 1
+//	guesses     does not read a ticket whose number divided by 4 leaves 2 or 3
 //	flaky       does not wait for the lock, and fails the first grab of a ticket whose number divided by 4
 //	            leaves 0 or 1, if it has refused another driver
 //	fenced      the write requires a larger fencing token, but no free ticket
@@ -407,7 +407,7 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	if o.is("fenced") {
 		fence = o.kv.Incr(ctx, "fence").Val()
 	}
-	if n, _ := strconv.Atoi(id); o.is("guesses") && n%4 < 2 {
+	if n, _ := strconv.Atoi(id); o.is("guesses") && n%4 >= 2 {
 		return o.write(id, driver, fence)
 	}
 	if o.is("in-redis") && o.kv.Exists(ctx, "closed:"+id).Val() == 1 {
