@@ -92,7 +92,7 @@ func TestClaimedByFewActors(t *testing.T) {
 		{"setnx-nottl", catalog.Crash, 1, 1, catalog.Stuck},
 		{"watchdog", catalog.Crash, 1, 1, catalog.Safe},
 		{"redis-stock-returned", catalog.PartitionDB, 2, 1, catalog.Safe}, // whoever gets the unit reads that it is sold
-		{"redis-stock-returned", catalog.PartitionDB, 2, 2, ""},           // nobody is left to buy a third unit
+		{"redis-stock-returned", catalog.PartitionDB, 2, 2, ""},           // no third driver is left to buy another unit
 		{"redis-stock-returned", catalog.PartitionDB, 3, 2, catalog.Unsafe},
 	} {
 		s, err := lock.Find(tt.strategy)

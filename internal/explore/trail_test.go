@@ -85,7 +85,7 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 // partings are trails that differ with what an instance has met before. The explorer's
 // handoff has never waited: its first call does not queue before it has subscribed, and
 // the release asks once more how to hand over. The dry run's has waited before. With
-// redislock and redis-stock, nobody waits: a second driver is refused at once.
+// redislock and redis-stock, a second driver does not wait, but is refused at once.
 var partings = map[string][]fault.Role{
 	"handoff":              {fault.Waiting, fault.HandingOver},
 	"redislock":            {fault.Waiting, fault.HandingOver},

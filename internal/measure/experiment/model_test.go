@@ -125,7 +125,7 @@ func (m *model) of(id int64) *modelLock {
 	return m.locks[id]
 }
 
-// grab is the critical section: acquire, read, write and release.
+// grab runs the critical section: acquire, read, write and release.
 func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration) grab.Outcome {
 	call := func(p tap.Phase, server string, do func()) error {
 		return holds.Do(context.Background(), tap.Op{Order: id, Driver: driver, Phase: p, Target: server}, func(context.Context) error {
@@ -244,7 +244,7 @@ func (m *model) forget(context.Context, time.Duration) (stack.Heal, error) {
 	return nil, nil
 }
 
-// modelTrails caches the calls of the models that poll and of those that queue.
+// modelTrails caches the calls of polling and queueing models.
 var modelTrails trails
 
 // injection prepares the injection of a fault into the model, and records the calls of a grab.
