@@ -2,7 +2,6 @@ package compare
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	"grablab/internal/catalog"
@@ -162,14 +161,13 @@ func verdictText(c experiment.Cell) string {
 	return c.Said()
 }
 
-// environments compares every field except the commit, which the sides of a comparison show.
-func environments(a, b experiment.Environment) (all []string) {
-	a.Commit, b.Commit = "", ""
-	now := reflect.ValueOf(b)
-	for field, before := range reflect.ValueOf(a).Fields() {
-		all = append(all, differ(field.Name, before.Interface(), now.FieldByIndex(field.Index).Interface())...)
-	}
-	return all
+// environments lists the differences between two environments, apart from the commits.
+func environments(a, b experiment.Environment) []string {
+	return slices.Concat(
+		differ("stack", a.Stack, b.Stack), differ("Go", a.Go, b.Go), differ("system", a.OS+"/"+a.Arch, b.OS+"/"+b.Arch), differ("CPUs", a.CPUs, b.CPUs),
+		differ("Redis", a.Redis, b.Redis), differ("database", a.Database, b.Database), differ("ZooKeeper", a.ZooKeeper, b.ZooKeeper),
+		differ("etcd", a.Etcd, b.Etcd), differ("vegeta", a.Vegeta, b.Vegeta),
+	)
 }
 
 func configs(a, b experiment.RunConfig) []string {
