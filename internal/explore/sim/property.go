@@ -712,7 +712,10 @@ func (o *oracle) leaseTimePasses() {
 
 // judgeListeners checks that a grab leaves no session, subscription or watch behind.
 func (o *oracle) judgeListeners() {
-	if slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.begun && !a.done }) {
+	o.gate.mu.Lock()
+	running := slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.begun && !a.done })
+	o.gate.mu.Unlock()
+	if running {
 		return
 	}
 	if n := o.world.db.Sessions(); n > 0 {
@@ -730,7 +733,10 @@ func (o *oracle) judgeListeners() {
 // child stays forever, unless a later driver uses it. Only a crash may leave one behind. After an outage,
 // the clean-up may still be waiting for its next attempt.
 func (o *oracle) judgeContainers() {
-	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 || slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.dead || a.hung }) || o.gate.hasCallLocked(func(*call) bool { return true }) {
+	o.gate.mu.Lock()
+	calls := o.gate.hasCallLocked(func(*call) bool { return true })
+	o.gate.mu.Unlock()
+	if calls || o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 || slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.dead || a.hung }) {
 		return
 	}
 	for _, e := range o.world.entries() {
