@@ -35,6 +35,7 @@ var agreeWithin = []bounds{
 	{"handoff", nil, 2, 1, true},
 	{"watchdog-fenced", nil, 2, 1, true},
 	{"zookeeper", []catalog.Fault{catalog.Pause, catalog.Latency}, 2, 0, true},
+	{"zookeeper", []catalog.Fault{catalog.NodeClock}, 2, 2, true},
 	{"zookeeper", nil, 2, 1, true},
 	{"zookeeper-fenced", []catalog.Fault{catalog.Pause, catalog.Latency}, 2, 0, true},
 	{"zookeeper-fenced", nil, 2, 1, true},
