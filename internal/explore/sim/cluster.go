@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,16 +194,25 @@ const withinSecond = 500 * time.Millisecond
 // same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	env := inst.clients
-	for _, n := range w.cluster.nodes {
-		if s, ok := n.lockServer.(*zkServer); ok {
-			env.ZooKeeper = s.ensemble(inst)
-		}
+	for _, s := range w.cluster.zkServers() {
+		env.ZooKeeper = s.ensemble(inst)
 	}
 	env.Node, env.Orders, env.TTL, env.Wait, env.Log = strconv.Itoa(inst.number), w.storeOf(inst), w.cluster.TTL, w.cluster.Wait, quiet
 	env.Now = func() time.Time { inst.askedTime.Store(true); return time.Now().Add(withinSecond + inst.ahead) }
 	env.Token = func() string { return w.newToken(inst) }
 	env.Rand = func() float64 { return jitter(inst.number) }
 	return env
+}
+
+// zkServers returns the nodes that run ZooKeeper, with their servers.
+func (c *Cluster) zkServers() iter.Seq2[*node, *zkServer] {
+	return func(yield func(*node, *zkServer) bool) {
+		for _, n := range c.nodes {
+			if s, ok := n.lockServer.(*zkServer); ok && !yield(n, s) {
+				return
+			}
+		}
+	}
 }
 
 // Close closes the clients and the servers.

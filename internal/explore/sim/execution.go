@@ -376,10 +376,8 @@ func (x *execution) finish() {
 	x.gate.mu.Lock()
 	x.gate.ungated = true
 	x.gate.mu.Unlock()
-	for _, n := range x.cluster.nodes {
-		if s, ok := n.lockServer.(*zkServer); ok {
-			s.settle()
-		}
+	for _, s := range x.cluster.zkServers() {
+		s.settle()
 	}
 	if err := x.world.start(x.cluster.prober); err != nil {
 		panic(err) // cannot happen, because all servers are up

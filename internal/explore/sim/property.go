@@ -104,14 +104,15 @@ func (o *oracle) judge() {
 // sessionExpired reports whether an actor's client was told that the session with the actor's lease
 // had expired.
 func (o *oracle) sessionExpired(a *actor) bool {
-	return slices.ContainsFunc(o.cluster.nodes, func(n *node) bool {
-		s, ok := n.lockServer.(*zkServer)
-		if !ok || s.timesExpired(a.inst) == a.expiries {
-			return false
+	for n, s := range o.cluster.zkServers() {
+		if s.timesExpired(a.inst) == a.expiries {
+			continue
 		}
-		_, stored := n.leaseOf(a.value)
-		return !stored
-	})
+		if _, stored := n.leaseOf(a.value); !stored {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *oracle) awaitsRenewal(a *actor) bool {
@@ -567,10 +568,12 @@ func (o *oracle) lateLockStored() bool {
 
 // hasSession reports whether an instance is connected to every server that requires a session.
 func (w *world) hasSession(inst *instance) bool {
-	return !slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
-		s, ok := n.lockServer.(*zkServer)
-		return ok && !s.connected(inst)
-	})
+	for _, s := range w.cluster.zkServers() {
+		if !s.connected(inst) {
+			return false
+		}
+	}
+	return true
 }
 
 // waitsInQueue reports whether the actor is waiting in a queue on the server. An actor at the head
@@ -582,10 +585,12 @@ func (o *oracle) waitsInQueue(a *actor) bool {
 // sessionEnded reports whether a server has ended a session early. Its client connects again only
 // after a second.
 func (w *world) sessionEnded() bool {
-	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
-		_, ok := n.lockServer.(*zkServer)
-		return ok && n.ahead != 0
-	})
+	for n := range w.cluster.zkServers() {
+		if n.ahead != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // queues reports whether the servers keep clients in a queue, whose first entry owns the lock.

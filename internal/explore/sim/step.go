@@ -191,10 +191,8 @@ func (x *execution) begin(a *actor) bool {
 	synctest.Wait() // run the goroutines whose timers expired during the sleep
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
-	for _, n := range x.cluster.nodes {
-		if s, ok := n.lockServer.(*zkServer); ok {
-			a.expiries = s.timesExpired(a.inst)
-		}
+	for _, s := range x.cluster.zkServers() {
+		a.expiries = s.timesExpired(a.inst)
 	}
 	x.gate.mu.Lock()
 	for i, b := range x.world.actors {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/history"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -52,7 +53,7 @@ func TestAnswers(t *testing.T) {
 // TestEventsThatEndAPhase records an event of each kind while breakpoints wait at the end of every phase. Only the end of
 // a grab's own phase may stop it. A renewal runs in the background, so it belongs to no phase.
 func TestEventsThatEndAPhase(t *testing.T) {
-	for _, op := range append([]string{history.Grab, history.Lost, history.Strike}, names(tap.Phases)...) {
+	for _, op := range append([]string{history.Grab, history.Lost, history.Strike}, catalog.Map(tap.Phases, func(p tap.Phase) string { return string(p) })...) {
 		for _, kind := range []history.Kind{history.Invoke, history.OK, history.Fail, history.Info} {
 			s := control.NewServer("8004", 0, history.Discard)
 			for _, p := range tap.Phases {
@@ -78,11 +79,4 @@ func TestEventsThatEndAPhase(t *testing.T) {
 			}
 		}
 	}
-}
-
-func names(phases []tap.Phase) (all []string) {
-	for _, p := range phases {
-		all = append(all, string(p))
-	}
-	return all
 }
