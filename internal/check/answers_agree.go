@@ -7,6 +7,7 @@ import (
 	"grablab/internal/order"
 )
 
+// answersAgree checks that the drivers who were told that they had won are the ones in the ledger.
 func answersAgree(e Evidence) Verdict {
 	switch {
 	case e.FromAnswers:
@@ -21,7 +22,11 @@ func answersAgree(e Evidence) Verdict {
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, e.OrderText(p.Order))
 	}
 	// If a client got no answer, nothing was promised to it, so ignore its ledger row.
-	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
+	denied := subtract(unacknowledged, e.Unsure)
+	if e.Foreign { // the query may repeat the row of a driver who was told that it had won
+		denied = slices.DeleteFunc(denied, func(p Pair) bool { return slices.Contains(e.Told, p) })
+	}
+	if len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %s, but this driver was told that it had not won",
 			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, e.OrderText(p.Order))
@@ -42,13 +47,13 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 // subtract returns a sorted copy of pairs without those in leaveOut. Each pair in leaveOut removes only
 // one copy, because one lost answer explains only one row.
 func subtract(pairs, leaveOut []Pair) []Pair {
-	out := make(map[Pair]int, len(leaveOut))
+	left := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {
-		out[p]++
+		left[p]++
 	}
 	var rest []Pair
 	for _, p := range pairs {
-		if out[p]--; out[p] < 0 {
+		if left[p]--; left[p] < 0 {
 			rest = append(rest, p)
 		}
 	}

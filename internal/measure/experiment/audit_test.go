@@ -239,6 +239,8 @@ func TestRepeatedPromises(t *testing.T) {
 		{name: "told twice, one row", told: told(4, 4), rows: told(4)},
 		{name: "told twice, one row, idempotent", told: told(4, 4), rows: told(4), change: func(au *auditor) { au.cfg.Target.Idempotent = true }},
 		{name: "told twice, two rows", told: told(4, 4), rows: told(4, 4), double: 1},
+		{name: "told once, two rows", told: told(4), rows: told(4, 4), double: 1, unacknowledged: 1},
+		{name: "told once, another driver's row", told: told(4), rows: told(4, 5), double: 1, unacknowledged: 1, disagree: "1 grab was denied"},
 		{name: "told twice, two rows, idempotent", told: told(4, 4), rows: told(4, 4), change: func(au *auditor) { au.cfg.Target.Idempotent = true }},
 		{name: "told twice, no row", told: told(4, 4), phantom: 1, disagree: "1 grab was promised"},
 		{name: "told twice, another driver's row", told: told(4, 4), rows: told(5), phantom: 1, unacknowledged: 1, disagree: "1 grab was promised"},
