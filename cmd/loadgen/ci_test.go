@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"grablab/internal/present/report"
 )
 
 // TestCI runs loadgen as a step of GitHub Actions, in which one claim does not hold.
@@ -57,16 +59,19 @@ func TestBaseline(t *testing.T) {
 	if code != int(exitDone) || !strings.Contains(text, "\"none\":\n  none: unsafe  # ") {
 		t.Fatalf("exit %d, %s%s", code, text, stderr)
 	}
-	same, better := filepath.Join(first.Dir, "same.yaml"), filepath.Join(first.Dir, "better.yaml")
+	same, better, renamed := filepath.Join(first.Dir, "same.yaml"), filepath.Join(first.Dir, "better.yaml"), filepath.Join(first.Dir, "nightly.json")
+	if err := os.WriteFile(renamed, read(t, filepath.Join(first.Dir, "first", report.File)), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for path, text := range map[string]string{same: text, better: "none: safe\nredlock: safe\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]exitCode{filepath.Join(first.Dir, "first"): exitDone, same: exitDone, better: exitAssert} {
+	for path, want := range map[string]exitCode{filepath.Join(first.Dir, "first"): exitDone, renamed: exitDone, same: exitDone, better: exitAssert} {
 		code, _, stderr := output(t, loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-baseline", path))
-		worse := strings.Contains(stderr, "this test has a worse verdict than in the baseline: none/none: unsafe, and safe in the baseline: ")
-		left := strings.Contains(stderr, "this test is in the baseline but was not run: redlock/none\n")
+		worse := strings.Contains(stderr, "this test is worse than the baseline allows: none/none: unsafe, and safe in the baseline: ")
+		left := strings.Contains(stderr, "in the baseline, but not run: redlock/none\n")
 		if bad := want == exitAssert; code != int(want) || worse != bad || left != bad {
 			t.Errorf("%s: exit %d, %s", path, code, stderr)
 		}

@@ -28,7 +28,7 @@ type exploreSettings struct {
 	format   string
 	noTiming bool
 	quiet    bool
-	shortest bool
+	shortest bool // only its presence counts: it replaces the default portfolio by a single search
 	bounded  bool // whether the user has set bounds; explore then makes a single search with them
 	notes    notes
 
@@ -60,7 +60,7 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("nodes", "N", "number of Redlock nodes", flags.One(&s.Nodes, flags.WholeNumber(explore.DefaultNodes, explore.MaxNodes))),
 		flags.New("stock", "N", "number of units that the order has", flags.One(&s.Stock, flags.WholeNumber(1, explore.MaxActors))),
 		flags.New("wait", "D", "maximum time that a driver waits for the lock, in virtual time; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
-		flags.New("shortest", "", "stop once no shorter failure can be found (the default)", flags.Switch(&s.shortest)),
+		flags.New("shortest", "", "make a single search, and stop once no shorter failure can be found", flags.Switch(&s.shortest)),
 		flags.New("everything", "", "continue, and show the shortest failure for each combination of faults", flags.Switch(&s.Everything)),
 		flags.New("seconds", "S", "time limit per strategy", flags.One(&s.Seconds, parseSeconds)),
 		flags.New("schedules", "N", "maximum number of schedules per strategy (default: no limit). Two searches with the same limit stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),

@@ -46,10 +46,10 @@ type settings struct {
 	// own service ignore it, because that service may have other strategies.
 	unknownStrategy error
 
-	line       *flags.Line
-	places     map[string]string // file and line of each flag that the target file sets
-	unrecorded []string          // flags of this command line that run.json does not record
-	notes      notes
+	line           *flags.Line
+	places         map[string]string // file and line of each flag that the target file sets
+	unrecordedArgs []string          // flags of this command line that run.json does not record
+	notes          notes
 }
 
 // given reports whether the user set this flag on the command line or in the target file.

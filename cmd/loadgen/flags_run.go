@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -67,8 +68,8 @@ func (s *settings) parse(args []string) (err error) {
 	for _, arg := range s.line.Flags {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 		delete(s.places, name)
-		if slices.Contains(unrecorded, name) {
-			s.unrecorded = append(s.unrecorded, arg)
+		if slices.Contains(unrecordedFlags, name) {
+			s.unrecordedArgs = append(s.unrecordedArgs, arg)
 		} else {
 			s.Args = append(s.Args, arg)
 		}
@@ -79,9 +80,9 @@ func (s *settings) parse(args []string) (err error) {
 	return nil
 }
 
-// unrecorded lists the flags that run.json omits, because they are secret or do not affect the
+// unrecordedFlags names the flags that run.json omits, because they are secret or do not affect the
 // results. The user may change them when a run is resumed.
-var unrecorded = append([]string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule"}, flags.Secrets...)
+var unrecordedFlags = append([]string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule"}, flags.Secrets...)
 
 // readTargetFile calls set for each setting in the target file. The function set ignores settings
 // that are also on the command line, because the command line takes precedence.
@@ -93,7 +94,7 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	for _, l := range lines {
 		place := fmt.Sprintf("-target-file: %s:%d:%d", s.targetFile, l.Line, l.Column)
 		if err := set(l.Key, l.Value); err != nil {
-			return fmt.Errorf("%s: %s: %w", place, l.Key, errors.Unwrap(err))
+			return fmt.Errorf("%s: %s: %w", place, l.Key, cmp.Or(errors.Unwrap(err), err))
 		}
 		if s.places[l.Key] == "" {
 			s.places[l.Key] = place

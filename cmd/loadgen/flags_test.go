@@ -158,7 +158,7 @@ func strategies(names ...string) []lock.Strategy {
 // fields returns the comparable part of settings, without functions.
 func fields(s *settings) any {
 	c := *s
-	c.line, c.unrecorded, c.Args = nil, nil, nil
+	c.line, c.unrecordedArgs, c.Args = nil, nil, nil
 	c.strategyWords, c.notes = nil, nil // what becomes of them is in other fields, or printed
 	c.Target.Shape, c.Target.Open, c.Target.Database, c.Target.Strategies = nil, nil, target.Database{}, nil
 	var names []string

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,8 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-// searchFor is the time limit, in seconds, for each search that a user starts on the web page.
-const searchFor = 20.0
+// searchSeconds is the time limit for each search that a user starts on the web page.
+const searchSeconds = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	exe, err := os.Executable()
@@ -73,7 +74,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 		defer own.remove()
 		worker, cfg.Own = []string{own.exe}, own.names
 	}
-	cfg.Explore = func(ctx context.Context, asked lab.Search) (report.Found, error) { return s.search(ctx, worker, asked) }
+	cfg.Explore = func(ctx context.Context, q lab.Search) (report.Found, error) { return s.search(ctx, worker, q) }
 	cfg.Fill = s.fill
 	cfg.Workshop = s.workshopOf()
 	return refusal(lab.Serve(ctx, cfg))
@@ -81,36 +82,46 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 
 // search looks for schedules in which the given strategy fails, and returns them in the format that
 // the web page expects.
-func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
-	of := newExploreSettings()
-	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults
-	of.Config.Command, of.Config.Workers, of.Config.Seconds = worker, runtime.GOMAXPROCS(0), searchFor
-	results, err := explore.Search(ctx, nil, of.Config, func(explore.Result) {})
+func (s *labSettings) search(ctx context.Context, worker []string, q lab.Search) (report.Found, error) {
+	search := newExploreSettings()
+	search.Config.Strategies, search.Config.Actors, search.Config.Faults = []string{q.Strategy}, q.Actors, q.Faults
+	search.Config.Command, search.Config.Workers, search.Config.Seconds = worker, runtime.GOMAXPROCS(0), searchSeconds
+	results, err := explore.Search(ctx, nil, search.Config, func(explore.Result) {})
 	if err != nil {
 		return report.Found{}, err
 	}
-	return report.Exploration{Config: of.Config, Results: results, Replay: func(f explore.Failure) string {
-		return fmt.Sprintf("%s explore -strategies %s -property %s", program(), f.Schedule.Strategy, f.Property)
+	return report.Exploration{Config: search.Config, Results: results, Replay: func(f explore.Failure) string {
+		return s.exploreCommand(q, f)
 	}}.Found(), nil
+}
+
+// exploreCommand returns the command that repeats a search and finds the given failure.
+func (s *labSettings) exploreCommand(q lab.Search, f explore.Failure) string {
+	command := program() + " explore"
+	if s.file != "" {
+		command += " -file " + s.file
+	}
+	faults := cmp.Or(catalog.Join(q.Faults, ",", func(f catalog.Fault) string { return string(f) }), "none")
+	return fmt.Sprintf("%s -strategies %s -actors %d -faults %s -property %s", command, q.Strategy, q.Actors, faults, f.Property)
 }
 
 // fill runs the tests for the table on the "Matrix" page. It passes each result to the page as soon
 // as the test has finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	faults := catalog.Join(t.Faults, ",", func(f catalog.Fault) string { return string(f) })
-	of, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", faults})
+	run, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", faults})
 	if err != nil {
 		return err
 	}
-	of.Log = to.Progress
-	out, err := of.open()
+	run.Log = to.Progress
+	out, err := run.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
-	_, err = experiment.Execute(ctx, of.Config, func(run *experiment.Run) error {
-		to.Cell(relative(out.path), run)
-		return out.save(run)
+	_, err = experiment.Execute(ctx, run.Config, func(result *experiment.Run) error {
+		to.Cell(relative(out.path), result)
+		return out.save(result)
 	})
 	return err
 }

@@ -21,7 +21,7 @@ func (s *settings) resumedSettings() (*settings, error) {
 	if err := s.checkResume(run); err != nil {
 		return nil, err
 	}
-	r, err := parseWithScenario(append(slices.Clone(run.Config.Args), s.unrecorded...))
+	r, err := parseWithScenario(append(slices.Clone(run.Config.Args), s.unrecordedArgs...))
 	if err != nil {
 		return nil, fmt.Errorf("the flags recorded in %s: %w", s.resume, withoutPrefix(err, flags.ErrUsage))
 	}
@@ -32,7 +32,7 @@ func (s *settings) resumedSettings() (*settings, error) {
 
 // runsCommands lists the flags that contain commands or SQL. A resumed run uses them only if the
 // user repeats them, because the result folder may come from someone else.
-var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
+var runsCommands = []string{"service", "open-orders", "ledger-query", "migrate", "target-file"}
 
 // isUntrusted reports whether a recorded flag contains a command or SQL and the user has not
 // repeated the flag.
@@ -41,13 +41,21 @@ func isUntrusted(arg string, given []string) bool {
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
-// resumeCommand returns the command line that resumes the run in dir. It includes those of the run's
-// flags that the user must repeat.
-func resumeCommand(dir string, args []string) string {
+// resumeCommand returns the command line that resumes the run in dir. It includes the flags that the
+// user must repeat, with a placeholder for each secret.
+func (s *settings) resumeCommand(dir string) string {
 	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 	command := "loadgen run -resume " + quote(dir)
-	for _, arg := range args {
+	for _, arg := range s.Args {
 		if isUntrusted(arg, nil) {
+			command += " " + quote(arg)
+		}
+	}
+	for _, arg := range s.unrecordedArgs {
+		switch name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "="); {
+		case slices.Contains(flags.Secrets, name):
+			command += " -" + name + "=…"
+		case name != "out" && name != "resume":
 			command += " " + quote(arg)
 		}
 	}

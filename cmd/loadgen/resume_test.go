@@ -121,7 +121,7 @@ func TestResumeContradicted(t *testing.T) {
 	write("old", commit)
 	write("other", "abc1234", "-seed=3")
 	write("changed", commit, "-orders=many")
-	for _, flag := range []string{"service", "open-orders", "ledger-query", "target-file"} {
+	for _, flag := range []string{"service", "open-orders", "ledger-query", "migrate", "target-file"} {
 		write(flag, commit, "-orders=5", "-"+flag+"=touch x/owned")
 	}
 	elsewhere := func(name string, change func(*experiment.Environment)) {
@@ -148,6 +148,7 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume service":             `-service "touch x/owned", which runs commands or SQL: if you trust it`,
 		"-resume open-orders":         `-open-orders "touch x/owned", which runs commands or SQL: if you trust it`,
 		"-resume ledger-query":        `-ledger-query "touch x/owned", which runs commands or SQL: if you trust it`,
+		"-resume migrate":             `-migrate "touch x/owned", which runs commands or SQL: if you trust it`,
 		"-resume target-file":         `-target-file "touch x/owned", which runs commands or SQL: if you trust it`,
 		"-resume cpus":                "was measured with cpus ",
 		"-resume go":                  "was measured with go go1.2, but here it is go",
@@ -172,10 +173,11 @@ func TestResumeContradicted(t *testing.T) {
 func TestHowToContinue(t *testing.T) {
 	s := new(settings)
 	s.Args = []string{"-target-file=it's.yaml", "-seed=3", "-ledger-query=SELECT 1"}
+	s.unrecordedArgs = []string{"-out=x", "-db=u:secret@tcp(h:1)/d", "-baseline=b.yaml"}
 	run := &experiment.Run{Cells: []experiment.Cell{{Environment: new(experiment.Environment)}, {Environment: new(experiment.Environment), Interrupted: true}}, Planned: 3}
 	var stderr bytes.Buffer
 	err := s.conclude(run, context.Canceled, &folder{begun: true, path: "/r/x"}, io.Discard, &stderr)
-	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume '/r/x' '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1'` + "\n"
+	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume '/r/x' '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1' -db=… '-baseline=b.yaml'` + "\n"
 	if err != exitInterrupted || stderr.String() != want {
 		t.Errorf("%v: %q, want %q", err, &stderr, want)
 	}

@@ -128,7 +128,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	}
 	if err != nil {
 		return orInterrupted(err, stderr, ": the results of %d of %d planned tests are kept; to continue, run: %s",
-			len(catalog.Filter(run.Cells, func(c experiment.Cell) bool { return !c.Interrupted })), max(len(run.Cells), run.Planned), resumeCommand(relative(out.path), s.Args))
+			len(catalog.Filter(run.Cells, func(c experiment.Cell) bool { return !c.Interrupted })), max(len(run.Cells), run.Planned), s.resumeCommand(relative(out.path)))
 	}
 	for _, ended := range run.Ended {
 		fmt.Fprintf(stderr, "loadgen: %s\n", ended)

@@ -146,7 +146,7 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 			return nil, nil, fmt.Errorf("%s has neither %s nor %s: name a result folder", path, report.File, lockbench.File)
 		}
 		isBench = runErr != nil
-	} else if isBench, err = holdsBench(path); err != nil {
+	} else if isBench, err = isBenchFile(path); err != nil {
 		return nil, nil, err
 	}
 	if isBench {
@@ -157,9 +157,9 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench returns true if the file contains a benchmark, and false if it contains a run. It
+// isBenchFile returns true if the file contains a benchmark, and false if it contains a run. It
 // returns an error if the file contains neither.
-func holdsBench(path string) (bool, error) {
+func isBenchFile(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {
 		return false, err
@@ -174,44 +174,56 @@ func holdsBench(path string) (bool, error) {
 	return keys["rows"] != nil, nil
 }
 
-// readBaseline reads the earlier result that the -baseline flag names: a result folder, a run.json
-// or a file of verdicts.
-func (s *settings) readBaseline() error {
+// readBaseline reads the result that the -baseline flag names, if it is set.
+func (s *settings) readBaseline() (err error) {
 	if s.baselinePath == "" {
 		return nil
 	}
-	info, err := os.Stat(s.baselinePath)
-	if err == nil && (info.IsDir() || filepath.Base(s.baselinePath) == report.File) {
-		var run *experiment.Run
-		if run, err = report.Load(s.baselinePath); err == nil {
-			s.baseline = report.BaselineOf(run)
-		}
-	} else if err == nil {
-		var verdicts []target.Expectation
-		if verdicts, err = target.ReadExpectations(s.baselinePath); err == nil {
-			s.baseline = report.NewBaseline(verdicts)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("-baseline: %w", withoutPrefix(err, report.ErrNoRun))
+	if s.baseline, err = loadBaseline(s.baselinePath); err != nil {
+		return fmt.Errorf("-baseline: %w", err)
 	}
 	return nil
 }
 
-// checkBaseline prints every verdict that is worse than in the baseline, and returns exitAssert if
-// there is any. Without a baseline, it returns nil.
+// loadBaseline reads an earlier result: a result folder, a run.json or a file of verdicts.
+func loadBaseline(path string) (report.Baseline, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	isResult := info.IsDir()
+	if !isResult {
+		_, err := isBenchFile(path)
+		isResult = err == nil
+	}
+	if isResult {
+		run, err := report.Load(path)
+		if err != nil {
+			return nil, withoutPrefix(err, report.ErrNoRun)
+		}
+		return report.BaselineOf(run), nil
+	}
+	verdicts, err := target.ReadExpectations(path)
+	if err != nil {
+		return nil, err
+	}
+	return report.NewBaseline(verdicts), nil
+}
+
+// checkBaseline prints every test that is worse than in the baseline or, if the baseline does not have
+// it, not as expected. It returns exitAssert if there is any. Without a baseline, it returns nil.
 func checkBaseline(before report.Baseline, cases []report.Case, stderr io.Writer) (err error) {
 	if before == nil {
 		return nil
 	}
 	for _, c := range cases {
 		if c.Cell != nil && (c.Result == report.Failed || c.Result == report.Unknown) {
-			fmt.Fprintf(stderr, "this test has a worse verdict than in the baseline: %s: %s\n", c.Name, c.Why)
+			fmt.Fprintf(stderr, "this test is worse than the baseline allows: %s: %s\n", c.Name, c.Why)
 			err = exitAssert
 		}
 	}
 	if names := before.NotRun(cases); len(names) > 0 {
-		fmt.Fprintf(stderr, "this test is in the baseline but was not run: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(stderr, "in the baseline, but not run: %s\n", strings.Join(names, ", "))
 	}
 	return err
 }

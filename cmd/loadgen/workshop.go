@@ -66,6 +66,8 @@ func (w *workshopSettings) flags() []flags.Flag {
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
 	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the exercise number"},
+	{Flags: "predict answer again", Excludes: "-hint", Wrong: "-hint only shows a hint", Do: "use one flag after the other"},
+	{Flags: "reset", Excludes: "-script-flush", Wrong: "-script-flush is a command of its own", Do: "use one flag after the other"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "without -script-flush, the program unlocks nothing", Do: "add -script-flush"},
 }
 
@@ -141,6 +143,13 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 // of the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
+	servers := stack.Installed(lock.Redis)
+	if w.kind == stack.Embedded {
+		servers = errors.New("-stack embedded has no servers")
+	}
+	if w.kind == stack.Local && servers != nil {
+		return nil, flags.Usage("%w", servers)
+	}
 	if w.reset {
 		if err := errors.Join(os.RemoveAll(path), os.RemoveAll(filepath.Join(resultsDir, workshop.Folder))); err != nil {
 			return nil, err
@@ -157,20 +166,13 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	if w.line.Given("seed") && progress.Seed != w.seed {
 		return nil, flags.Usage("-seed %d: the progress in %s began with -seed %d: leave out the flag, or delete the progress with -reset", w.seed, path, progress.Seed)
 	}
-	s := &workshop.Session{
+	return &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
-		Local: w.kind == stack.Local,
+		Local: w.kind == stack.Local, Servers: servers,
 		Do: func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 			return doCommand(ctx, args, out, stderr)
 		},
-	}
-	if s.Servers = stack.Installed(lock.Redis); w.kind == stack.Embedded {
-		s.Servers = errors.New("-stack embedded has no servers")
-	}
-	if s.Local && s.Servers != nil {
-		return nil, flags.Usage("%w", s.Servers)
-	}
-	return s, nil
+	}, nil
 }
 
 // exercise continues an exercise: it asks for a prediction, runs the commands, and then asks the

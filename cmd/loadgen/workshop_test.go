@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/stack"
@@ -398,6 +399,8 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"13"}, int(exitUsage), "", "there is no such exercise"},
 		{[]string{"-predict", "a"}, int(exitUsage), "", "the exercise is missing"},
 		{[]string{"5", "-reset"}, int(exitUsage), "", "applies to all exercises"},
+		{[]string{"5", "-hint", "-answer", "a"}, int(exitUsage), "", "-hint only shows a hint"},
+		{[]string{"-reset", "-script-flush"}, int(exitUsage), "", "-script-flush is a command of its own"},
 		{[]string{"2", "-predict", "a"}, int(exitDone), "-answer ANSWER", ""},
 		{[]string{"2", "-answer", ","}, int(exitUsage), "", `-answer ",": must have 2 values, separated by commas; - skips a question`},
 		{[]string{"-reset", "-seed", "8"}, int(exitDone), "Score: 0 of 37 points.", ""},
@@ -408,6 +411,26 @@ func TestWorkshopCommand(t *testing.T) {
 		if !strings.Contains(out, tt.out) || !strings.Contains(errs, tt.err) {
 			t.Errorf("workshop %v: want %q and %q, got\n%s%s", tt.args, tt.out, tt.err, out, errs)
 		}
+	}
+}
+
+// TestResetKeepsProgressOnError checks that -reset deletes nothing if the command cannot run.
+func TestResetKeepsProgressOnError(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("PATH", "")
+	progress := filepath.Join(resultsDir, progressFile)
+	if err := errors.Join(os.Mkdir(resultsDir, 0o755), os.WriteFile(progress, []byte("{}"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	w, err := parseWorkshop([]string{"-reset", "-stack", "local"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.run(t.Context(), io.Discard, io.Discard); !errors.Is(err, flags.ErrUsage) {
+		t.Errorf("without servers: %v", err)
+	}
+	if _, err := os.Stat(progress); err != nil {
+		t.Errorf("the progress is gone: %v", err)
 	}
 }
 
