@@ -17,25 +17,27 @@ import (
 
 	"grablab/internal/flags"
 	"grablab/internal/service/instance"
+
+	"grablab/internal/testbed/proc"
 )
 
 var update = flag.Bool("update", false, "write what the commands of the documents print into them")
 
-// How a command of the documents is tested.
+// class says how to test a command of the documents.
 type class string
 
 const (
-	isRun    class = "run"    // as it is written
-	isProved class = "prove"  // likewise, in make prove: it takes long, or real servers
-	isParsed class = "parse"  // its flags are: it takes longer still, or servers that are not here
-	isTest   class = "test"   // go test: package and tests are there
-	isTarget class = "target" // make: it is in the Makefile
-	isDocker class = "docker" // what it names is in docker-compose.yml
-	isKube   class = "kube"   // what it names is in deploy/kubernetes
+	isRun    class = "run"    // run the command
+	isProved class = "prove"  // run the command, but only in make prove, because it is slow or needs real servers
+	isParsed class = "parse"  // only parse the flags, because the command needs other servers or even more time
+	isTest   class = "test"   // check that the package and the tests of a go test command exist
+	isTarget class = "target" // check that the Makefile has the target
+	isDocker class = "docker" // check that docker-compose.yml has the profiles and services
+	isKube   class = "kube"   // check that deploy/kubernetes has the objects
 )
 
-// classes says so of each command by a pattern of the whole of it, the first that
-// fits. A command that fits none fails the test.
+// classes lists how to test each command. The first pattern that matches the whole command applies.
+// A command without a match fails the test.
 var classes = []struct {
 	pattern string
 	class   class
@@ -54,7 +56,6 @@ var classes = []struct {
 	{`go run ./cmd/loadgen explore -file .*`, isProved, int(exitAssert)},
 	{`go run ./cmd/loadgen explore .*-actors 3.*`, isProved, int(exitDone)},
 	{`go run ./cmd/loadgen explore -strategies setnx`, isProved, int(exitDone)}, // takes half a minute
-	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen explore .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, int(exitDone)},
 	{`go run ./cmd/grabsvc -db .* &`, isRun, int(exitDone)},
@@ -68,7 +69,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen( .*)?`, isProved, int(exitDone)},
 
 	{`go test \S+( .*)?`, isTest, int(exitDone)},
-	{`make \w+`, isTarget, int(exitDone)},
+	{`make \w+( PARTS=.*)?`, isTarget, int(exitDone)},
 	{`docker compose .*`, isDocker, int(exitDone)},
 	{`(kubectl|docker build) .*`, isKube, int(exitDone)},
 }
@@ -78,8 +79,8 @@ var (
 	shownBlock = regexp.MustCompile("(?s)^\\s*<!-- output -->\\n(?:```text\\n(.*?)```\\n)?<!-- end -->")
 )
 
-// TestDocs runs every command of README.md and docs/ as it is written, with this
-// program in place of `go run`, and compares what it prints with what is shown.
+// TestDocs tests every command of README.md and docs/, with this program instead of `go run`. If the
+// document shows an output, it compares the output.
 func TestDocs(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -157,7 +158,8 @@ func (s *shell) command(t *testing.T, command string, shown *string, document st
 		}
 		return
 	case isDocker:
-		service := words[len(words)-1]
+		isService := func(word string) bool { return !strings.HasPrefix(word, "-") }
+		service := words[2:][1+slices.IndexFunc(words[3:], isService)]
 		if words[2] == "run" && !regexp.MustCompile(`(?m)^  `+service+`:`).Match(read(t, s.root, "docker-compose.yml")) {
 			t.Errorf("there is no service %s", service)
 		}
@@ -205,7 +207,7 @@ var (
 	blanks  = regexp.MustCompile(`[ -]+`)
 )
 
-// shape returns text without figures, and without the blanks that align them.
+// shape replaces all figures in text, and collapses the spaces that align them.
 func shape(text string) string {
 	text = blanks.ReplaceAllString(figures.ReplaceAllString(text, "#"), " ")
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -215,7 +217,7 @@ func shape(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// wordsOf a command, as a shell splits them: what is quoted is one.
+// wordsOf splits a command into words, as a shell does. A quoted text is one word.
 func wordsOf(command string) []string {
 	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1)
 	for i := range words {
@@ -224,7 +226,7 @@ func wordsOf(command string) []string {
 	return words
 }
 
-// parse wants flags that make sense.
+// parse checks that the program accepts the flags of a command.
 func (s *shell) parse(t *testing.T, words []string) {
 	t.Helper()
 	t.Chdir(s.root) // where the files are that it names
@@ -263,7 +265,7 @@ func (s *shell) parse(t *testing.T, words []string) {
 	}
 }
 
-// findTests wants the package and the tests of a go test.
+// findTests checks that the package and the tests of a go test command exist.
 func (s *shell) findTests(t *testing.T, words []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.root, words[2], "*_test.go"))
@@ -283,8 +285,8 @@ func (s *shell) findTests(t *testing.T, words []string) {
 	}
 }
 
-// shell runs commands in a folder that has all of the checkout, but results of
-// its own. There, `go run` runs this program.
+// shell runs commands in a folder with links to the checkout, but with its own results. There,
+// `go run` runs this program.
 type shell struct{ root, dir, bin, addr string }
 
 func newShell(t *testing.T, root string) *shell {
@@ -326,7 +328,7 @@ exec %[3]q "$@"
 	return s
 }
 
-// run runs one command, or a script that begins with a server.
+// run runs a single command, or a script that starts with a server.
 func (s *shell) run(t *testing.T, command string) (code int, stdout, stderr string) {
 	t.Helper()
 	text := strings.NewReplacer("localhost:8004", s.addr, "/tmp/grab.db", filepath.Join(s.dir, "grab.db")).Replace(command)
@@ -339,7 +341,8 @@ func (s *shell) run(t *testing.T, command string) (code int, stdout, stderr stri
 	if strings.Contains(command, " -file ") { // which is compiled in the checkout
 		cmd.Dir = s.root
 	}
-	giveUp := time.AfterFunc(10*time.Minute, func() { _ = cmd.Process.Kill() })
+	proc.NewProcessGroup(cmd)
+	giveUp := time.AfterFunc(10*time.Minute, func() { proc.KillRest(cmd.Process.Pid) })
 	defer giveUp.Stop()
 	return output(t, cmd)
 }

@@ -72,6 +72,10 @@ func TestComposeRuns(t *testing.T) {
 		if !strings.Contains(table, "ledger") {
 			t.Error("the table does not count the rows of the ledger")
 		}
+		list, err := compose(t.Context(), t, "run", "--rm", "-T", "--no-deps", "load", "sh", "-c", "tar -c results | tar -t")
+		if err != nil || !strings.Contains(list, "/run.json") {
+			t.Errorf("the results cannot be copied: %v", err)
+		}
 	})
 
 	// The lease of 30 s outlasts the pause, so setnx must stay safe, and a stopped instance
