@@ -115,7 +115,7 @@ func (q *queue) ask() {
 	}
 	// If several requests are in flight, use scripts instead of plain commands, because scripts can
 	// share a round trip.
-	plain := fast != "" && q.single != nil && len(q.queues) <= direct
+	plain := fast != "" && q.single != nil && len(q.queues) <= maxDirect
 	q.leftUnlocked = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
 		mode = "try"

@@ -149,9 +149,9 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests may be in flight with a round trip of their own. Any further requests
-// share a round trip.
-const direct = 4
+// maxDirect is how many requests may be in flight with a round trip of their own. Any further
+// requests share a round trip.
+const maxDirect = 4
 
 // Combine increases the throughput over many keys. It lets concurrent requests of all Lockers on
 // client share round trips.
@@ -170,7 +170,7 @@ type combiner struct {
 	pipeline redis.ProcessPipelineHook // sends a batch and bypasses all other hooks
 
 	mu      sync.Mutex
-	single  int    // the number of separate requests in flight
+	direct  int    // the number of requests in flight that have a round trip of their own
 	sending bool   // whether a batch is in flight
 	next    *batch // the waiting requests; may be nil
 }
@@ -198,10 +198,10 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		c.mu.Lock()
-		if c.next == nil && !c.sending && c.single < direct {
-			c.single++
+		if c.next == nil && !c.sending && c.direct < maxDirect {
+			c.direct++
 			c.mu.Unlock()
-			defer c.complete(1)
+			defer c.directDone()
 			return next(ctx, cmd)
 		}
 		if c.next == nil {
@@ -221,13 +221,24 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete records that a separate request has finished (single is 1) or a batch (single is 0). It
-// then sends the next batch.
-func (c *combiner) complete(single int) {
+// directDone records that a request with its own round trip has finished.
+func (c *combiner) directDone() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.single -= single
-	c.sending = c.sending && single > 0
+	c.direct--
+	c.sendNextLocked()
+}
+
+// batchDone records that a batch has finished.
+func (c *combiner) batchDone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sending = false
+	c.sendNextLocked()
+}
+
+// sendNextLocked sends the next batch unless there is none, or another one is in flight.
+func (c *combiner) sendNextLocked() {
 	if c.next != nil && !c.sending {
 		c.sending = true
 		go c.send(c.next)
@@ -240,7 +251,7 @@ func (c *combiner) complete(single int) {
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
-	c.complete(0)
+	c.batchDone()
 }
 
 const (

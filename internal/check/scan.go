@@ -51,7 +51,8 @@ func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	return oldest, true
 }
 
-func (p pending[T]) of(instance string) (all []T) {
+// takeAll removes and returns all unfinished calls of an instance.
+func (p pending[T]) takeAll(instance string) (all []T) {
 	for a, ts := range p {
 		if a.instance == instance {
 			all = append(all, ts...)
@@ -200,13 +201,13 @@ func (s *Scan) grab(a attempt, e history.Event) {
 // abandon ends a dead process's holds. Its unfinished writes and grabs stay open, because they may
 // take effect later.
 func (s *Scan) abandon(instance string, at time.Duration) {
-	for _, i := range s.holds.of(instance) {
+	for _, i := range s.holds.takeAll(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
 			h.To, h.Closed = max(at, h.From), true
 		}
 	}
-	s.record.Effects = append(s.record.Effects, s.claims.of(instance)...)
-	s.record.Ops = append(s.record.Ops, s.grabs.of(instance)...)
+	s.record.Effects = append(s.record.Effects, s.claims.takeAll(instance)...)
+	s.record.Ops = append(s.record.Ops, s.grabs.takeAll(instance)...)
 }
 
 // Record summarizes all events so far. A hold without a recorded end lasts until its process

@@ -18,7 +18,7 @@ type chooseView struct {
 
 type optionView struct {
 	whichlock.Option
-	But   string     `json:"but,omitempty"` // the requirements that the lock does not meet
+	Unmet string     `json:"but,omitempty"` // the requirements that the lock does not meet
 	Named []modeName `json:"named"`         // failure modes that were seen with the lock
 	Again string     `json:"again"`
 	How   string     `json:"how"` // the lock's counterpart in the user's stack; may be empty
@@ -32,18 +32,21 @@ type modeName struct {
 // choose returns the locks that fit the user's needs. The request path contains the user's answers
 // to the questions.
 func choose(r *http.Request) (any, error) {
-	answers := catalog.Map(whichlock.Questions, func(q whichlock.Question) string { return r.PathValue(q.Name) })
+	answers, err := whichlock.ParseAnswers(r.PathValue)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBad, err)
+	}
 	f := whichlock.KnownFacts()
 	fit, err := f.Advise(answers)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBad, err)
+		return nil, err
 	}
 	v := chooseView{Duties: []whichlock.Duty{}, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
 		fmt.Sprintf("The faults, commands and statements of a lock are from %s, a run of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a load without faults, including those of the losers.", f.Run, f.RunCommit),
 		fmt.Sprintf("The cost of the lock alone is from %s, at commit %s. It is given in round trips to Redis (%s in that benchmark), with the 95 %% interval over the rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
 		"docs/which-lock.md describes the libraries and gives the reasons. That file and the results are in the repository of Grab Lab.",
 	}}
-	if redlock := f.Option("redlock"); answers[1] == "redlock" && len(redlock.Twice) > 0 && answers[0] != "may" {
+	if redlock := f.Option("redlock"); answers.Runs == "redlock" && len(redlock.Twice) > 0 && answers.Rows != "may" {
 		v.Sources = append(v.Sources, "redlock, for which you have five nodes, is not in this list, because it let an order be grabbed twice under "+catalog.List(redlock.Twice)+".")
 	}
 	for i, o := range fit {
@@ -51,7 +54,7 @@ func choose(r *http.Request) (any, error) {
 			v.Answer = fmt.Sprintf("Take %s with the guard %s. In short, it is: %s.", o.Strategy, o.Guard, o.Title)
 			v.Duties = o.Duties(answers)
 		}
-		view := optionView{Option: o, But: o.But(answers), How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
+		view := optionView{Option: o, Unmet: o.Unmet(answers), How: whichlock.FindStack(answers.Stack).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
 		view.Named = catalog.Map(o.Modes, func(id string) modeName {
 			m, _ := catalog.FindMode(id)
 			return modeName{id, m.Name}

@@ -25,7 +25,7 @@ import (
 // the file.
 var shownIn = []string{
 	"lab.go", "run.go", "matrix.go", "workshop.go: session atOnce inTurn drawingsOf", "server.go: withToken startHandler explore drawing handler",
-	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: But",
+	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: Unmet",
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
 	"../report/words.go: findings explainCounts explainSale causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
 	"../report/explore_page.go: answer", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",

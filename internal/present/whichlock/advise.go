@@ -93,7 +93,22 @@ type Answer struct {
 	Text string `json:"text"`
 }
 
-// Questions lists the questions in the order in which Advise expects the answers.
+// Answers contains the user's answer to each of Questions, by its name.
+type Answers struct{ Rows, Runs, Work, Stack string }
+
+// ParseAnswers calls answer with the name of each question, and returns the answers. An error wraps
+// ErrAnswer.
+func ParseAnswers(answer func(question string) string) (Answers, error) {
+	for _, q := range Questions {
+		name := answer(q.Name)
+		if !slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.Name == name }) {
+			return Answers{}, fmt.Errorf("%w: %.20q to %q", ErrAnswer, name, q.Asks)
+		}
+	}
+	return Answers{answer("rows"), answer("runs"), answer("work"), answer("stack")}, nil
+}
+
+// Questions lists the questions that determine which locks fit.
 var Questions = []Question{
 	{"rows", "May two drivers win the same order?", []Answer{
 		{"update", "no, and one conditional UPDATE can write the winner"},
@@ -156,16 +171,8 @@ var ErrAnswer = errors.New("whichlock: no such answer")
 
 // Advise returns the locks that fit the answers, cheapest first. Locks that cannot handle work as
 // long as the user's come last.
-func (f Facts) Advise(answers []string) (fit []Option, err error) {
-	if len(answers) != len(Questions) {
-		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
-	}
-	for i, q := range Questions {
-		if !slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.Name == answers[i] }) {
-			return nil, fmt.Errorf("%w: %.20q to %q", ErrAnswer, answers[i], q.Asks)
-		}
-	}
-	rows, there, work, stack := answers[0], serversOf[answers[1]], answers[2], FindStack(answers[3])
+func (f Facts) Advise(a Answers) (fit []Option, err error) {
+	servers, stack := serversOf[a.Runs], FindStack(a.Stack)
 	for _, o := range f.Options {
 		s, err := lock.Find(o.Strategy)
 		if err != nil {
@@ -173,12 +180,12 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 		}
 		lockless := s.Excludes == catalog.NoExclusion
 		_, exists := stack.Locks[o.Strategy]
-		if exists && s.Needs&^there == 0 && (!lockless || rows == "update") && (len(o.Twice) == 0 || rows == "may") {
+		if exists && s.Needs&^servers == 0 && (!lockless || a.Rows == "update") && (len(o.Twice) == 0 || a.Rows == "may") {
 			fit = append(fit, o)
 		}
 	}
-	slices.SortStableFunc(fit, func(a, b Option) int {
-		return cmp.Or(cmp.Compare(a.fails(work), b.fails(work)), cmp.Compare(a.trips(), b.trips()))
+	slices.SortStableFunc(fit, func(x, y Option) int {
+		return cmp.Or(cmp.Compare(x.fails(a.Work), y.fails(a.Work)), cmp.Compare(x.trips(), y.trips()))
 	})
 	return fit[:min(len(fit), maxAdvised)], nil
 }
@@ -194,16 +201,15 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But describes the user's requirement that this lock does not meet, or returns "" if it meets all
+// Unmet describes the user's requirement that this lock does not meet, or returns "" if it meets all
 // of them.
-func (o Option) But(answers []string) string {
-	work := answers[2]
+func (o Option) Unmet(a Answers) string {
 	switch {
-	case o.fails(work) == 0:
+	case o.fails(a.Work) == 0:
 		return ""
-	case work == "longer" && len(o.Twice) == 0:
+	case a.Work == "longer" && len(o.Twice) == 0:
 		return "If the work outlasts the lease, the lock lets a second driver in, but the late write is refused."
-	case work == "longer":
+	case a.Work == "longer":
 		return "If the work outlasts the lease, the lock lets a second driver in, and both may write."
 	default:
 		return "Work that never returns holds the lock permanently, so set a timeout on the work."
@@ -212,17 +218,16 @@ func (o Option) But(answers []string) string {
 
 // Duties returns what users of this lock must do. The examples are in Go or Java for users of those
 // languages, and in SQL otherwise.
-func (o Option) Duties(answers []string) (all []Duty) {
-	rows, work, stack := answers[0], answers[2], answers[3]
+func (o Option) Duties(a Answers) (all []Duty) {
 	s, err := lock.Find(o.Strategy)
 	hangs := slices.Contains(o.Stuck, string(catalog.Hang))
 	onServer := err == nil && s.Needs&^(lock.SQL|lock.SQLLocks) != 0
 	conditions := map[string]bool{
 		string(o.Guard): true,
 		"hang":          hangs,
-		"lease":         onServer && !hangs && work != "longer",
+		"lease":         onServer && !hangs && a.Work != "longer",
 		"resent":        onServer && !hangs,
-		"once":          rows != "may",
+		"once":          a.Rows != "may",
 		"counter":       o.Guard == order.Fenced && err == nil && s.Needs&lock.Redis != 0,
 	}
 	for _, d := range Guide.Duties {
@@ -230,9 +235,9 @@ func (o Option) Duties(answers []string) (all []Duty) {
 			continue
 		}
 		switch {
-		case stack == "java" && d.Java != nil:
+		case a.Stack == "java" && d.Java != nil:
 			d.Lang, d.Code = "java", d.Java
-		case d.Lang == "go" && stack != "go":
+		case d.Lang == "go" && a.Stack != "go":
 			d.Lang, d.Code = "sql", list(d.SQL)
 		}
 		all = append(all, d)

@@ -26,7 +26,7 @@ func TestAdvise(t *testing.T) {
 		{"never etcd shorter java", "mysql-getlock mysql-forupdate etcd-fenced", ""},
 		{"never database endless other", "mysql-getlock mysql-forupdate", "holds the lock permanently"},
 	} {
-		answers := strings.Fields(tt.answers)
+		answers := answersOf(t, tt.answers)
 		fit, err := f.Advise(answers)
 		var names []string
 		for _, o := range fit {
@@ -36,15 +36,36 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", tt.answers, names, err, tt.want)
 			continue
 		}
-		if but := fit[0].But(answers); (but == "") != (tt.but == "") || !strings.Contains(but, tt.but) {
+		if but := fit[0].Unmet(answers); (but == "") != (tt.but == "") || !strings.Contains(but, tt.but) {
 			t.Errorf("%s: %s, but %q, want %q", tt.answers, names[0], but, tt.but)
 		}
 	}
-	for _, answers := range [][]string{nil, {"never", "redis"}, {"never", "redis", "x", "go"}, {"never", "redis", "longer", "x"}} {
-		if _, err := f.Advise(answers); !errors.Is(err, ErrAnswer) {
+	for _, answers := range []string{"", "never redis", "x redis longer go", "never x longer go", "never redis x go", "never redis longer x"} {
+		if _, err := parse(answers); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%q: %v", answers, err)
 		}
 	}
+}
+
+// parse parses answers in the order of the questions.
+func parse(words string) (Answers, error) {
+	given := strings.Fields(words)
+	return ParseAnswers(func(question string) string {
+		i := slices.IndexFunc(Questions, func(q Question) bool { return q.Name == question })
+		if i >= len(given) {
+			return ""
+		}
+		return given[i]
+	})
+}
+
+func answersOf(t *testing.T, words string) Answers {
+	t.Helper()
+	answers, err := parse(words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers
 }
 
 // TestDuties checks that the duties fit the lock, the answers and the language.
@@ -64,7 +85,7 @@ func TestDuties(t *testing.T) {
 	} {
 		i := slices.IndexFunc(f.Options, func(o Option) bool { return o.Strategy == tt.strategy })
 		var text strings.Builder
-		for _, d := range f.Options[i].Duties(strings.Fields(tt.answers)) {
+		for _, d := range f.Options[i].Duties(answersOf(t, tt.answers)) {
 			text.WriteString(d.Do + "\n" + strings.Join(d.Code, "\n") + "\n")
 		}
 		for _, want := range strings.Split(tt.want, "|") {
@@ -88,7 +109,7 @@ func TestAdviceKeepsOrders(t *testing.T) {
 		for _, runs := range Questions[1].Answers {
 			for _, work := range Questions[2].Answers {
 				for _, stack := range Questions[3].Answers {
-					fit, err := f.Advise([]string{rows.Name, runs.Name, work.Name, stack.Name})
+					fit, err := f.Advise(Answers{rows.Name, runs.Name, work.Name, stack.Name})
 					if err != nil || len(fit) == 0 || len(fit) > maxAdvised {
 						t.Errorf("%s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
 					}
@@ -138,7 +159,7 @@ func TestPageAgreesWithAdvice(t *testing.T) {
 		{"| expensive work, only a database | `mysql-getlock` |", "never database longer other", 0},
 		{"| expensive work, only a database | `mysql-forupdate` |", "never database longer other", 1},
 	} {
-		answers := strings.Fields(tt.answers)
+		answers := answersOf(t, tt.answers)
 		fit, err := f.Advise(answers)
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +167,7 @@ func TestPageAgreesWithAdvice(t *testing.T) {
 		o := fit[tt.place]
 		_, rest, found := strings.Cut(string(page), "\n"+tt.row+" ")
 		cost, _, _ := strings.Cut(rest, " |")
-		if how := FindStack(answers[3]).Locks[o.Strategy]; !found || !strings.Contains(tt.row, "`"+o.Strategy+"`") && !strings.Contains(how, "`RFencedLock` without a lease time") {
+		if how := FindStack(answers.Stack).Locks[o.Strategy]; !found || !strings.Contains(tt.row, "`"+o.Strategy+"`") && !strings.Contains(how, "`RFencedLock` without a lease time") {
 			t.Errorf("the view advises %s (%s), but the page has %q: %v", o.Strategy, how, tt.row, found)
 		}
 		if o.Statements == nil || cost != "not measured" && cost != o.Interval+" round trips" && cost != fmt.Sprintf("%.2f statements", *o.Statements) {

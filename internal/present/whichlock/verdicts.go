@@ -112,7 +112,7 @@ func (p *page) OwnNames() []string { return Choices }
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
-		if slices.ContainsFunc(o.Duties([]string{"never", "", "shorter", "go"}), func(x Duty) bool { return x.Do == d.Do }) {
+		if slices.ContainsFunc(o.Duties(Answers{Rows: "never", Work: "shorter", Stack: "go"}), func(x Duty) bool { return x.Do == d.Do }) {
 			names = append(names, name)
 		}
 	}

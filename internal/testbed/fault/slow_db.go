@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB delays every winner's database write until the driver's lease has expired (F40 in
-// docs/failure-modes.md).
+// slowDB locks the ledger against writes for two leases, so every winner writes after its lease has
+// expired (F40 in docs/failure-modes.md).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Reach:      beforeLedger,
@@ -20,7 +20,7 @@ var slowDB = Fault{
 	On:         RealServers,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
-			return t.Stack.LockTable(ctx, cmp.Or(t.Ledger, "grabs"))
+			return t.Stack.LockTable(ctx, cmp.Or(t.Ledger, "grabs")) // empty for our own schema
 		}}}
 	}),
 }

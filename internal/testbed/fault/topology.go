@@ -10,19 +10,19 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// With these settings, no driver can win just because a lease expires: leases are long, and drivers
-// compete only briefly.
+// promotionTTL is so long that no lease expires before the replica is promoted. promotionContendFor,
+// in leases, is long enough for drivers to find the new master, but ends before any lease does.
 const (
-	outlastsPromotion = 24 * time.Second
-	findMaster        = 0.4
+	promotionTTL        = 24 * time.Second
+	promotionContendFor = 0.4
 )
 
 // masterKilled kills a Redis master before its replica has received the latest writes (F17 in
 // docs/failure-modes.md). The Cluster or the Sentinels notice this and promote the replica.
 var masterKilled = ofTopology(Fault{
 	Name:       catalog.MasterKilled,
-	TTL:        outlastsPromotion,
-	ContendFor: findMaster,
+	TTL:        promotionTTL,
+	ContendFor: promotionContendFor,
 	Severs:     true,
 }, func(_ Target, redis *stack.Topology) Strike {
 	return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
@@ -33,8 +33,8 @@ var masterKilled = ofTopology(Fault{
 var masterPartition = ofTopology(Fault{
 	Name:       catalog.MasterPartition,
 	Course:     BeforeHeal,
-	TTL:        outlastsPromotion,
-	ContendFor: findMaster,
+	TTL:        promotionTTL,
+	ContendFor: promotionContendFor,
 	Severs:     true,
 }, func(_ Target, redis *stack.Topology) Strike {
 	return Strike{Before: stepWithoutHeal(redis.Lag), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return redis.Freeze(ctx) }}

@@ -1,4 +1,5 @@
-// Package stacktest starts real servers for tests. All tests in a test binary share them.
+// Package stacktest starts real servers for tests. Tests in one binary that need the same servers share
+// them.
 package stacktest
 
 import (
@@ -20,10 +21,10 @@ const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
 	mu     sync.Mutex
-	shared = map[config]result{}
+	shared = map[stackKey]result{}
 )
 
-type config struct {
+type stackKey struct {
 	needs    lock.Backend
 	postgres bool
 }
@@ -72,23 +73,23 @@ func Local(tb testing.TB) *stack.Stack {
 // other.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
-	return with(tb, config{needs: needs})
+	return with(tb, stackKey{needs: needs})
 }
 
 // Postgres returns a local stack with a PostgreSQL server, which all tests share.
 func Postgres(tb testing.TB) *stack.Stack {
 	tb.Helper()
-	return with(tb, config{postgres: true})
+	return with(tb, stackKey{postgres: true})
 }
 
-func with(tb testing.TB, of config) *stack.Stack {
+func with(tb testing.TB, key stackKey) *stack.Stack {
 	tb.Helper()
 	mu.Lock()
 	defer mu.Unlock()
-	r, ok := shared[of]
+	r, ok := shared[key]
 	if !ok {
-		r.stack, r.err = stack.Start(context.Background(), stack.Config{Kind: stack.Local, Needs: of.needs, Postgres: of.postgres})
-		shared[of] = r
+		r.stack, r.err = stack.Start(context.Background(), stack.Config{Kind: stack.Local, Needs: key.needs, Postgres: key.postgres})
+		shared[key] = r
 	}
 	Check(tb, r.err)
 	return r.stack
