@@ -203,7 +203,7 @@ func (s *shell) command(t *testing.T, command string, shown *string, document st
 }
 
 var (
-	figures = regexp.MustCompile(`\d[\d.,]*(?:ns|µs|ms|s\b|m\b)?`)
+	figures = regexp.MustCompile(`(?:\d+m)?\d[\d.,]*(?:ns|µs|ms|s\b|m\b)?`)
 	blanks  = regexp.MustCompile(`[ -]+`)
 )
 
