@@ -133,7 +133,7 @@ func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string)
 	return results, nil
 }
 
-var errNotViable = errors.New("it does not compile, or nothing could find it")
+var errNotViable = errors.New("it does not compile, go vet rejects it, or nothing could find it")
 
 // try makes one mistake, and runs the explorer and the tests until one of them fails.
 func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, tests string) (r result, err error) {
@@ -145,7 +145,7 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, test
 		return r, err
 	}
 	if filepath.Ext(m.file) == ".go" {
-		if err := b.command(ctx, "go", "build", "-overlay="+file, "grablab/"+filepath.ToSlash(filepath.Dir(m.file))).Run(); err != nil {
+		if err := b.command(ctx, "go", "vet", "-overlay="+file, "grablab/"+filepath.ToSlash(filepath.Dir(m.file))).Run(); err != nil {
 			return r, cmp.Or(ctx.Err(), errNotViable)
 		}
 	}
