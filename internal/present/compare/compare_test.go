@@ -477,6 +477,24 @@ func TestBenches(t *testing.T) {
 	}
 }
 
+// TestSlowerMachine compares two machines, one of which is slower. Only the floor's time shows that, because
+// each lock is compared by its ratio to the floor.
+func TestSlowerMachine(t *testing.T) {
+	fast, slow := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
+	for i := range slow.Slices {
+		slow.Slices[i].P50US *= 3
+	}
+	for i := range slow.Rows {
+		slow.Rows[i].P50US *= 3
+	}
+	for _, x := range Benches("a", fast, "b", slow).Costs {
+		want := map[string]Answer{lockbench.Floor: Slower, "setnx": Same}[x.Name]
+		if x.Answer != want || *x.New.Median < 2**x.Old.Median {
+			t.Errorf("%s: %s, want %s; medians %v and %v", x.Name, x.Answer, want, *x.Old.Median, *x.New.Median)
+		}
+	}
+}
+
 // TestSides checks that a comparison of two runs keeps every field of each side apart.
 func TestSides(t *testing.T) {
 	a, b := &experiment.Run{StartedAt: time.Unix(1, 0), Complete: true}, &experiment.Run{StartedAt: time.Unix(2, 0)}
