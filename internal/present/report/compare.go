@@ -165,7 +165,7 @@ func comparedLegend(c *compare.Comparison) []string {
 		names := slices.Compact(grouped.names[text])
 		who := catalog.List(names)
 		if len(names) > maxNames {
-			who = fmt.Sprintf("%s and %d others", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+			who = strings.Join(names[:maxNames], ", ") + " and " + catalog.Plural(len(names)-maxNames, "other", "others")
 		}
 		lines = append(lines, "it is not known whether the cost of "+who+" has changed: "+text)
 	}
