@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/history"
+	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 )
@@ -77,6 +80,104 @@ func TestEventsThatEndAPhase(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatalf("%s %s stops the grab", op, kind)
 			}
+		}
+	}
+}
+
+// TestEveryRoute sends each request of a client to a server, and checks what the server does and records.
+func TestEveryRoute(t *testing.T) {
+	var recorded []history.Event
+	s := control.NewServer("8004", time.Hour, recorderFunc(func(e history.Event) { recorded = append(recorded, e) }))
+	c := s.Client()
+	if ahead := time.Until(s.Now()); ahead < 59*time.Minute || ahead > time.Hour {
+		t.Errorf("the clock is %s ahead, want 1h", ahead)
+	}
+	if err := c.SetClock(t.Context(), -time.Minute); err != nil || time.Until(s.Now()) > -time.Minute {
+		t.Errorf("the clock is %s ahead, want -1m; %v", time.Until(s.Now()), err)
+	}
+	point := control.Point{Phase: tap.Claim, N: 1}
+	if err := c.SetHold(t.Context(), "a", control.Hold{First: 7, Count: 1, At: point, Strike: true}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		scope := &tap.Scope{Order: 7, Driver: 1}
+		ctx, end := scope.Enter(t.Context(), tap.Claim)
+		defer end()
+		ended <- s.Do(ctx, tap.OpFrom(ctx, tap.Op{Target: tap.DB}), func(context.Context) error { return nil })
+	}()
+	held, err := c.Held(t.Context(), "a", 1, time.Minute)
+	if err != nil || len(held) != 1 || held[0].Driver != 1 || held[0].State != control.Waiting {
+		t.Fatalf("held %+v, %v", held, err)
+	}
+	if all, err := c.Holds(t.Context()); err != nil || len(all) != 1 || !slices.Equal(all["a"], held) {
+		t.Errorf("all breakpoints: %+v, %v", all, err)
+	}
+	other := held[0].Call
+	other.Driver = 2
+	if a, err := c.Release(t.Context(), "a", other, control.Delivered); err != nil || a.Code != control.NotHeld || a.Error == "" {
+		t.Errorf("release of another call: %+v, %v", a, err)
+	}
+	if a, err := c.Release(t.Context(), "a", held[0].Call, control.Delivered); err != nil || a != (control.Answer{}) {
+		t.Errorf("release: %+v, %v", a, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for i, want := range []history.Kind{history.Info, history.OK} {
+		if e := recorded[i]; len(recorded) != 2 || e.Kind != want || e.Op != history.Strike || e.Order != 7 || e.Driver != 1 || e.Note != point.String() {
+			t.Errorf("event %d of %d: %+v", i, len(recorded), e)
+		}
+	}
+	if err := c.RemoveHold(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if all, err := c.Holds(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("breakpoints that are left: %+v, %v", all, err)
+	}
+
+	// The breakpoint is gone, so each request that names it fails.
+	_, held1 := c.Held(t.Context(), "a", 1, time.Minute)
+	_, released := c.Release(t.Context(), "a", held[0].Call, control.Delivered)
+	for _, err := range []error{held1, released, c.RemoveHold(t.Context(), "a")} {
+		if !errors.Is(err, control.ErrNoHold) {
+			t.Errorf("%v, want %v", err, control.ErrNoHold)
+		}
+	}
+	if err := c(t.Context(), http.MethodPut, "/lab/clock", map[string]int{"typo": 1}, new(struct{})); err == nil || !strings.Contains(err.Error(), "HTTP 400") || !strings.Contains(err.Error(), "typo") {
+		t.Errorf("an unknown field: %v", err)
+	}
+	if err := c(t.Context(), http.MethodGet, "/orders", nil, new(struct{})); !errors.Is(err, control.ErrNoHold) {
+		t.Errorf("another handler's path: %v", err)
+	}
+}
+
+type recorderFunc func(history.Event)
+
+func (f recorderFunc) Record(e history.Event) { f(e) }
+
+// TestStoreAtBreakpoints lets each call of a store stop at a breakpoint, and refuses it. Only a claim says that
+// nothing was written.
+func TestStoreAtBreakpoints(t *testing.T) {
+	store := &order.Mem{}
+	first, err := store.Create(t.Context(), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, phase := range []tap.Phase{tap.Read, tap.Claim} {
+		s := control.NewServer("8004", 0, history.Discard)
+		s.Set("all", control.Hold{First: first, Count: 1, Outcome: control.Refused})
+		scope := &tap.Scope{Order: first, Driver: 1}
+		ctx, end := scope.Enter(t.Context(), phase)
+		through := s.Orders(store)
+		if phase == tap.Read {
+			_, err = through.Read(ctx, first, 0)
+		} else {
+			err = through.Claim(ctx, order.Claim{Order: first, Driver: 1}, order.Naive)
+		}
+		end()
+		if !errors.Is(err, control.ErrRefused) || errors.Is(err, order.ErrNotWritten) != (phase == tap.Claim) {
+			t.Errorf("%s: %v", phase, err)
 		}
 	}
 }

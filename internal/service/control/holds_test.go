@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -193,6 +194,35 @@ func TestSharedCalls(t *testing.T) {
 			t.Errorf("met %v", all)
 		}
 	})
+}
+
+// TestPointGrammar parses every text of up to four words, and compares the result with a regular expression.
+func TestPointGrammar(t *testing.T) {
+	const phases = "acquire|read|claim|release|renew"
+	valid := regexp.MustCompile("^(after (" + phases + ")|(before|after) (" + phases + "|(redis|redlock|mysql|postgres) .+) [1-9])$")
+	words := []string{"before", "after", "acquire", "renew", "redis", "postgres", "etcd", "0", "3", ""}
+	var parsed int
+	var extend func(text string, left int)
+	extend = func(text string, left int) {
+		p, err := control.ParsePoint(text)
+		if (err == nil) != valid.MatchString(text) || err == nil && p.String() != text || err != nil && p != (control.Point{}) {
+			t.Errorf("%q: %+v, %v", text, p, err)
+		}
+		if err == nil {
+			parsed++
+		}
+		for _, w := range words {
+			if left > 0 {
+				extend(text+" "+w, left-1)
+			}
+		}
+	}
+	for _, w := range words {
+		extend(w, 3)
+	}
+	if parsed < 40 {
+		t.Errorf("only %d texts are points", parsed)
+	}
 }
 
 func TestParsePoint(t *testing.T) {
