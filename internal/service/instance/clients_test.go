@@ -2,7 +2,10 @@ package instance
 
 import (
 	"bytes"
+	"context"
+	"maps"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,5 +63,47 @@ func TestCommandsAreSentOnce(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClientsOfEachServer configures one kind of server at a time. Only its client exists, and only it is pinged.
+func TestClientsOfEachServer(t *testing.T) {
+	const nowhere = "127.0.0.1:1"
+	for _, tt := range []struct {
+		cfg     Config
+		pings   []string
+		clients [4]bool // whether there are clients for Redis, Redlock, ZooKeeper and etcd
+	}{
+		{Config{}, nil, [4]bool{}},
+		{Config{Redis: []string{nowhere}}, []string{"redis"}, [4]bool{true}},
+		{Config{Redis: []string{nowhere, nowhere}}, []string{"redis"}, [4]bool{true}},
+		{Config{Sentinel: []string{nowhere}, SentinelMaster: "m"}, []string{"redis"}, [4]bool{true}},
+		{Config{Redlock: []string{nowhere, "m@" + nowhere}}, []string{"redlock-1", "redlock-2"}, [4]bool{1: true}},
+		{Config{ZooKeeper: []string{nowhere}}, []string{"zookeeper"}, [4]bool{2: true}},
+		{Config{Etcd: []string{nowhere}}, []string{"etcd"}, [4]bool{3: true}},
+	} {
+		c, err := newClients(tt.cfg, new(atomic.Uint64))
+		if err != nil {
+			t.Fatalf("%+v: %v", tt.cfg, err)
+		}
+		if got := slices.Sorted(maps.Keys(c.pings)); !slices.Equal(got, tt.pings) {
+			t.Errorf("%v are pinged, want %v", got, tt.pings)
+		}
+		if got := [4]bool{c.redis != nil, c.redlock != nil, c.zooKeeper != nil, c.etcd != nil}; got != tt.clients {
+			t.Errorf("%v: clients %v, want %v", tt.pings, got, tt.clients)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		for name, ping := range c.pings {
+			if ping(ctx) == nil {
+				t.Errorf("%s answers, although there is no server", name)
+			}
+		}
+		cancel()
+		if err := c.Close(); err != nil {
+			t.Errorf("%v: %v", tt.pings, err)
+		}
+		if c.redis != nil && c.redis.Ping(t.Context()).Err() != redis.ErrClosed {
+			t.Errorf("%v: the client is still open", tt.pings)
+		}
 	}
 }
