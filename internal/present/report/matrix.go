@@ -134,7 +134,7 @@ func matrixText(c experiment.Cell) string {
 // determined this but could not. Otherwise, it returns "".
 func lockMark(c experiment.Cell) string {
 	switch {
-	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
+	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown:
 		return lockUnknown
 	case c.Exclusive == nil || *c.Exclusive == experiment.Yes:
 		return ""

@@ -198,6 +198,7 @@ func TestMatrixCells(t *testing.T) {
 		{"stuck 4/26", catalog.Stuck, stuck, yes, yes, 0, 26, 4, 0},
 		{"unknown 1/11 ✗safe", catalog.Unknown, safe, nil, yes, 0, 11, 1, 0},
 		{"unknown ✗safe", catalog.Unknown, safe, nil, yes, 0, 11, 0, 0},
+		{"n/a", catalog.NA, nil, nil, nil, 0, 0, 0, 0},
 		{"unsafe 1", catalog.Unsafe, unsafe, yes, yes, 1, 11, 0, 0}, // unsafe, but at no point of the fault
 		{"unsafe 6", catalog.Unsafe, unsafe, nil, nil, 6, 0, 0, 0},  // a cell of an older run
 		{"safe·", catalog.Safe, safe, no, no, 0, 0, 0, 0},
