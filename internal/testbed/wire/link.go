@@ -72,8 +72,8 @@ func (l *link) run() {
 		return
 	}
 	requests, replies := l.proxy.cfg.Protocol(&l.session)
-	up := &carrier{link: l, scan: requests, from: l.client, to: l.server, decide: l.send}
-	down := &carrier{link: l, scan: replies, from: l.server, to: l.client, decide: l.deliver}
+	up := &carrier{link: l, scan: requests, from: l.client, to: l.server, decide: l.send, buf: make([]byte, window)}
+	down := &carrier{link: l, scan: replies, from: l.server, to: l.client, decide: l.deliver, buf: make([]byte, window)}
 	var both sync.WaitGroup
 	both.Go(func() { up.run() })
 	both.Go(func() {
@@ -211,9 +211,6 @@ type carrier struct {
 const window = 64 << 10
 
 func (c *carrier) run() {
-	if c.buf == nil {
-		c.buf = make([]byte, window)
-	}
 	for !c.plain.Load() {
 		n, err := c.from.Read(c.buf[c.w:])
 		c.w += n

@@ -269,7 +269,7 @@ func TestCut(t *testing.T) {
 		l := &link{proxy: &Proxy{cfg: Config{Say: func(string) {}}}, client: from, server: to, ctx: ctx, cancel: cancel}
 		up, _ := RESP(&l.session)
 		n := 0
-		c := &carrier{link: l, scan: up, from: from, to: to, decide: func(_ message, flush func() error, _ func() bool) bool {
+		c := &carrier{link: l, scan: up, from: from, to: to, buf: make([]byte, 1024), decide: func(_ message, flush func() error, _ func() bool) bool {
 			n++
 			return flush() == nil && n <= passes
 		}}
