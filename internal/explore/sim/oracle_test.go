@@ -1,0 +1,432 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore/search"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/tap"
+)
+
+// A scene is a world with two actors on two instances, and one server that stores nothing. No fault has
+// occurred.
+type scene struct {
+	o    *oracle
+	c    *Cluster
+	a, b *actor
+	n    *node
+}
+
+type emptyServer struct{}
+
+func (emptyServer) reset()                                        {}
+func (emptyServer) contents() string                              { return "" }
+func (emptyServer) state(f search.Fingerprint) search.Fingerprint { return f }
+func (emptyServer) leaseOf(string) (time.Duration, bool)          { return 0, false }
+func (emptyServer) timePassed()                                   {}
+func (emptyServer) disconnect()                                   {}
+
+func newScene(t *testing.T) *scene {
+	c := &Cluster{notifiesLoss: true, showsToken: true, renews: true}
+	c.TTL, c.Wait, c.OnLost = 10*time.Second, time.Second, grab.Abort
+	c.Strategy.Excludes, c.Strategy.Needs = catalog.Global, lock.Redis
+	n := &node{lockServer: emptyServer{}, name: "redis"}
+	c.nodes = []*node{n}
+	w := &world{cluster: c, db: &order.Mem{}}
+	if _, err := w.db.Create(t.Context(), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"A", "B"} {
+		inst := &instance{number: i + 1}
+		c.instances = append(c.instances, inst)
+		w.actors = append(w.actors, &actor{name: name, index: i, driver: int64(i + 1), inst: inst})
+	}
+	w.gate = &gate{world: w}
+	s := &causes{cluster: c, world: w}
+	w.leases = &leaseBook{cluster: c, world: w, gate: w.gate, causes: s}
+	s.leases, w.gate.leases = w.leases, w.leases
+	o := &oracle{cluster: c, world: w, gate: w.gate, leases: w.leases, causes: s, steps: 7}
+	return &scene{o, c, w.actors[0], w.actors[1], n}
+}
+
+// holds gives an actor the lock, with a lease that ends after left.
+func (s *scene) holds(a *actor, left time.Duration) {
+	a.begun, a.granted, a.value = true, true, a.name
+	a.leases = []serverLease{{s.n, s.n.now().Add(left)}}
+	s.o.causes.grants++
+	a.grant = s.o.causes.grants
+}
+
+// wins writes a row of the ledger.
+func (s *scene) wins(a *actor, fence uint64) {
+	s.o.world.db.Claim(context.Background(), order.Claim{Order: theOrder, Driver: a.driver, Instance: string(rune('0' + a.inst.number)), Token: a.name, Fence: fence}, order.Naive)
+}
+
+func (s *scene) event(op string, kind history.Kind, code history.Code) {
+	s.o.judgeEvent(s.a, history.Event{Op: op, Kind: kind, Code: code, T: s.o.world.elapsed()})
+}
+
+type change = func(*scene)
+
+func shows(facts catalog.Facts) change { return func(s *scene) { s.o.causes.shown |= facts } }
+
+// Changes that excuse the violations of several rules.
+var (
+	losesData = func(s *scene) { s.o.causes.dataLost = true }
+	holdsUp   = func(s *scene) { s.o.heldUp = true }
+	isFault   = func(s *scene) { s.o.faulted = true }
+	hangsUp   = func(s *scene) { s.a.cancelled = true }
+	isImpeded = func(s *scene) { s.a.impeded = true }
+	isKnown   = func(s *scene) { s.a.knowsLoss = true }
+	isDead    = func(s *scene) { s.a.dead = true }
+	releases  = func(s *scene) { s.a.releasing = true }
+	lags      = func(s *scene) { s.a.inst.awake = make(chan struct{}) }
+	isFreed   = func(s *scene) { s.a.freed = catalog.FreedAnother }
+	locksNone = func(s *scene) { s.c.Strategy.Excludes = catalog.NoExclusion }
+)
+
+// TestRules breaks each rule of the oracle in the simplest way, and then excuses the violation in each way
+// that the rule accepts. A rule must report a violation without an excuse, and none with any single excuse.
+func TestRules(t *testing.T) {
+	for _, tt := range []struct {
+		property, why string // the violated property, and a part of the explanation
+		setUp, judge  change
+		excuses       map[string]change
+	}{
+		{catalog.WaitsAsTold, "A was told that the lock was taken, but no other driver wanted it",
+			func(s *scene) { time.Sleep(s.c.Wait) },
+			func(s *scene) { s.event(history.Acquire, history.Fail, history.Busy) },
+			map[string]change{
+				"met": func(s *scene) { s.a.met = 2 }, "joined": func(s *scene) { s.b.begun, s.b.begin = true, 1 }, "fault": isFault, "impeded": isImpeded, "held up": holdsUp,
+			}},
+		{catalog.WaitsAsTold, "A was told that the lock was taken, but no other driver wanted it",
+			func(s *scene) { s.a.cancelled, s.o.faulted = true, true; time.Sleep(s.c.Wait) },
+			func(s *scene) { s.event(history.Acquire, history.Fail, history.Busy) },
+			map[string]change{"began": func(s *scene) { s.b.begun = true }, "did not hang up": func(s *scene) { s.a.cancelled = false }, "impeded": isImpeded}},
+		{catalog.WaitsAsTold, "A gave up after 500ms, but should have waited for 1s",
+			func(s *scene) { s.a.met = 2; time.Sleep(500 * time.Millisecond) },
+			func(s *scene) { s.event(history.Acquire, history.Fail, history.Busy) },
+			map[string]change{
+				"tries once": func(s *scene) { s.c.Strategy.Promises.TriesOnce = true }, "gives up early": func(s *scene) { s.c.Strategy.Promises.GivesUpAfter = 500 * time.Millisecond },
+				"waits": func(s *scene) { time.Sleep(500 * time.Millisecond) }, "took later": func(s *scene) { s.c.Wait = 500 * time.Millisecond },
+			}},
+		{catalog.WaitsAsTold, "A gave up after 500ms, but should have waited for 1s",
+			func(s *scene) {
+				s.a.met = 2
+				s.c.Strategy.Promises.GivesUpAfter = 501 * time.Millisecond
+				time.Sleep(500 * time.Millisecond)
+			},
+			func(s *scene) { s.event(history.Acquire, history.Fail, history.Busy) },
+			nil},
+		{catalog.WaitsAsTold, "A waited for 1.002s, but should have given up after 1s",
+			func(s *scene) { time.Sleep(1002 * time.Millisecond) },
+			func(s *scene) { s.o.judgePatience(s.a) },
+			map[string]change{
+				"stopped": func(s *scene) { s.o.stopped = true }, "disturbed": shows(catalog.Unreachable), "held up": func(s *scene) { s.o.heldUpFor = time.Millisecond },
+				"wait": func(s *scene) { s.c.Wait += time.Millisecond }, "began": func(s *scene) { s.a.begin = time.Millisecond },
+			}},
+		{catalog.WaitsAsTold, "A's acquire failed, although nothing prevented it",
+			func(s *scene) { s.c.Strategy.Promises.Patience = 0.01 },
+			func(s *scene) { s.event(history.Acquire, history.Fail, "") },
+			map[string]change{"hung up": hangsUp, "impeded": isImpeded, "held up": holdsUp, "held up for long": func(s *scene) { s.o.heldUp, s.o.heldUpFor = true, 99*time.Millisecond }}},
+		{catalog.WaitsAsTold, "A's acquire failed, although nothing prevented it",
+			func(s *scene) {
+				s.c.Strategy.Promises.Patience, s.o.heldUp, s.o.heldUpFor = 0.01, true, 98*time.Millisecond
+			},
+			func(s *scene) { s.event(history.Acquire, history.Fail, "") },
+			nil},
+		{catalog.WaitsAsTold, "A gave up in an outage, although the server still had its place in the queue",
+			func(s *scene) {
+				s.c.Strategy.Needs, s.a.impeded, s.a.value, s.o.causes.shown = lock.ZooKeeper, true, "A", catalog.Unreachable
+				time.Sleep(s.c.Wait - 1)
+			},
+			func(s *scene) { s.event(history.Acquire, history.Fail, "") },
+			map[string]change{
+				"data lost": losesData, "held up": holdsUp, "delayed": shows(catalog.Delayed), "no outage": func(s *scene) { s.o.causes.shown = 0 }, "hung up": hangsUp,
+				"no place": func(s *scene) { s.a.value = "" }, "no queue": func(s *scene) { s.c.Strategy.Needs = lock.Redis }, "waited": func(s *scene) { time.Sleep(1) },
+				"short lease": func(s *scene) { s.c.TTL = s.c.Wait - 1 },
+			}},
+		{catalog.LossHeeded, "A began to write after it had been told that its lease was lost",
+			func(s *scene) { s.a.knowsLoss = true },
+			func(s *scene) { s.event(history.Claim, history.Invoke, "") },
+			map[string]change{"not told": func(s *scene) { s.a.knowsLoss = false }, "ignores": func(s *scene) { s.c.OnLost = grab.Ignore }}},
+		{catalog.LossHeeded, "A began to write 1ms after its lease had ended by its own clock",
+			func(s *scene) { s.a.believed = time.Second; time.Sleep(1001 * time.Millisecond) },
+			func(s *scene) { s.event(history.Claim, history.Invoke, "") },
+			map[string]change{
+				"ignores": func(s *scene) { s.c.OnLost = grab.Ignore }, "unknown": func(s *scene) { s.a.believed = 0 }, "ends now": func(s *scene) { s.a.believed += time.Millisecond },
+				"never told": func(s *scene) { s.c.notifiesLoss = false },
+			}},
+		{catalog.LossNotified, "A was told that its lease was lost, but it was valid for another 9s",
+			func(s *scene) { s.holds(s.a, 9*time.Second); s.o.causes.shown = catalog.ReplyWasLost },
+			func(s *scene) { s.event(history.Lost, history.Info, "") },
+			map[string]change{
+				"held up": holdsUp, "data lost": losesData, "delayed": shows(catalog.Delayed), "freed": isFreed, "no lock": locksNone,
+				"ends soon": func(s *scene) { s.a.leases[0].until = s.n.now().Add(s.c.TTL / 4) }, "taken away": func(s *scene) { s.a.lostTo = catalog.Forgotten },
+			}},
+		{catalog.AnswersAgree, "A was told that it had released its lock, but the lease was already gone",
+			func(s *scene) { s.a.goneOn = []*node{s.n} },
+			func(s *scene) { s.event(history.Release, history.OK, "") },
+			map[string]change{
+				"F5": func(s *scene) { s.c.Strategy.Breaks = []string{"F5"} }, "F6": func(s *scene) { s.c.Strategy.Breaks = []string{"F6"} },
+				"F35": func(s *scene) { s.c.Strategy.Breaks = []string{"F35"} }, "F36": func(s *scene) { s.c.Strategy.Breaks = []string{"F36"} },
+				"cut": func(s *scene) { s.a.releaseCut = true }, "late": func(s *scene) { s.a.arrivedLate = true }, "not gone": func(s *scene) { s.a.goneOn = nil },
+			}},
+		{catalog.LossNotified, "A was told at its release that its lease was lost, but the lease was valid",
+			func(s *scene) { s.holds(s.a, 1) },
+			func(s *scene) { s.event(history.Release, history.Fail, history.LeaseLost) },
+			map[string]change{
+				"no tokens": func(s *scene) { s.c.showsToken = false }, "held up": holdsUp, "data lost": losesData, "disturbed": shows(catalog.CutOff), "known": isKnown, "freed": isFreed,
+				"expired": func(s *scene) { time.Sleep(1) },
+			}},
+		{catalog.AnswersAgree, "A was told that it had not won",
+			func(s *scene) { s.wins(s.a, 0) },
+			func(s *scene) { s.event(history.Grab, history.Fail, history.Taken) },
+			map[string]change{
+				"another try": func(s *scene) { s.b.driver, s.b.begun = s.a.driver, true }, "a dead try": func(s *scene) { s.b.driver, s.b.begun, s.b.done, s.b.dead = s.a.driver, true, true, true },
+				"another instance": func(s *scene) { s.a.inst = s.b.inst }, "another driver": func(s *scene) { s.a.driver = 9 },
+			}},
+		{catalog.AnswersAgree, "A was told that it had not won",
+			func(s *scene) { s.wins(s.a, 0); s.b.driver, s.b.begun, s.b.done = s.a.driver, true, true },
+			func(s *scene) { s.event(history.Grab, history.Fail, history.Taken) },
+			nil},
+		{catalog.AnswersAgree, "A was told that it had won, but the ledger does not have its row",
+			func(s *scene) { s.wins(s.b, 0) },
+			func(s *scene) { s.event(history.Grab, history.OK, "") },
+			map[string]change{"won": func(s *scene) { s.wins(s.a, 0) }}},
+		{catalog.AnswersAgree, "A was told that the order was taken, but the ledger is empty", nil,
+			func(s *scene) { s.event(history.Grab, history.Fail, history.Taken) },
+			map[string]change{"sold": func(s *scene) { s.wins(s.b, 0) }, "no lock": locksNone}},
+		{catalog.AnswersAgree, "A was told that its driver had enough units, but the ledger has none of them",
+			func(s *scene) { s.wins(s.b, 0) },
+			func(s *scene) { s.event(history.Grab, history.Fail, grab.PerDriver) },
+			map[string]change{
+				"another try": func(s *scene) { s.b.driver, s.b.begun = s.a.driver, true }, "has a unit": func(s *scene) { s.a.driver = s.b.driver },
+				"lost reservation": func(s *scene) { s.o.faulted = true; locksNone(s) },
+			}},
+		{catalog.AnswersAgree, "A was told that its grab was cancelled, but its driver had not hung up", nil,
+			func(s *scene) { s.event(history.Grab, history.Fail, grab.Cancelled) },
+			map[string]change{"hung up": hangsUp}},
+		{catalog.AnswersAgree, "A was told that its lease was lost, but the lease was valid until its release",
+			func(s *scene) { s.holds(s.a, time.Second); s.a.inTime = true },
+			func(s *scene) { s.event(history.Grab, history.Fail, history.LeaseLost) },
+			map[string]change{"held up": holdsUp, "disturbed": shows(catalog.Delayed), "late": func(s *scene) { s.a.inTime = false }, "known": isKnown, "freed": isFreed}},
+		{catalog.AnswersAgree, "A's grab failed after it had acquired the lock",
+			func(s *scene) { s.holds(s.a, time.Second); s.a.inTime = true },
+			func(s *scene) { s.event(history.Grab, history.Fail, "") },
+			map[string]change{"late": func(s *scene) { s.a.inTime = false }, "not granted": func(s *scene) { s.a.granted = false }, "hung up": hangsUp, "impeded": isImpeded, "held up": holdsUp}},
+		{catalog.AnswersAgree, "A's grab failed after it had acquired the lock",
+			func(s *scene) { s.holds(s.a, time.Second); locksNone(s) },
+			func(s *scene) { s.event(history.Grab, history.Info, history.Taken) },
+			nil},
+		{catalog.FenceMonotone, "A got token 2 after B had got 2",
+			func(s *scene) { s.holds(s.b, -1); s.holds(s.a, 1); s.a.fence, s.b.fence, s.b.releasing = 2, 2, true },
+			func(s *scene) { s.o.judgeGrant(s.a) },
+			map[string]change{"grows": func(s *scene) { s.a.fence = 3 }, "was granted first": func(s *scene) { s.a.fence = 1 }, "no lock": func(s *scene) { s.b.granted = false }, "no token": func(s *scene) { s.a.fence, s.b.fence = 0, 0 }}},
+		{catalog.FenceMonotone, "A got token 1 after B had got 2",
+			func(s *scene) {
+				s.holds(s.b, -1)
+				s.holds(s.a, 1)
+				s.a.fence, s.b.fence, s.b.releasing, s.a.before = 1, 2, true, 2
+			},
+			func(s *scene) { s.o.judgeGrant(s.a) },
+			map[string]change{"began before": func(s *scene) { s.a.before = 1 }}},
+		{catalog.LeaseExclusive, "A got the lock while B's lease was valid for another 2s",
+			func(s *scene) { s.holds(s.b, 2*time.Second); s.holds(s.a, time.Second) },
+			func(s *scene) { s.o.judgeGrant(s.a) },
+			map[string]change{
+				"released": func(s *scene) { s.b.releasing = true }, "not granted": func(s *scene) { s.b.granted = false }, "no lock": locksNone,
+				"expired": func(s *scene) { s.b.leases[0].until = s.n.now() }, "late grant": func(s *scene) { s.a.leases[0].until = s.n.now() },
+			}},
+		{catalog.LeaseExclusive, "A got the lock while B had it, and the servers store nothing about either of them",
+			func(s *scene) { s.a.granted, s.b.granted = true, true },
+			func(s *scene) { s.o.judgeGrant(s.a) },
+			map[string]change{
+				"per process": func(s *scene) { s.c.Strategy.Excludes = catalog.PerProcess }, "in SQL": func(s *scene) { s.c.Strategy.Needs |= lock.SQLLocks }, "fault": isFault,
+				"stored A": func(s *scene) { s.holds(s.a, 1) }, "stored B": func(s *scene) { s.holds(s.b, 1) }, "released": func(s *scene) { s.b.releasing = true },
+			}},
+		{catalog.LossNotified, "A got the lock while B believed that it held the lock",
+			func(s *scene) { s.holds(s.b, -1); s.holds(s.a, 1) },
+			func(s *scene) { s.o.judgeGrant(s.a) },
+			map[string]change{
+				"never told": func(s *scene) { s.c.notifiesLoss = false }, "told": func(s *scene) { s.b.knowsLoss = true }, "dead": func(s *scene) { s.b.dead = true },
+				"lags": func(s *scene) { s.b.inst.awake = make(chan struct{}) }, "released": func(s *scene) { s.b.releasing = true },
+			}},
+		{catalog.LeaseExclusive, "A got the lock, but only 0 of 1 servers store its lease",
+			func(s *scene) { s.holds(s.a, 1) },
+			func(s *scene) { s.o.judgeStored(s.a) },
+			map[string]change{
+				"without tokens": func(s *scene) { s.c.showsToken = false }, "no lock": locksNone, "counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} },
+				"expired": func(s *scene) { time.Sleep(1) }, "freed": isFreed, "data lost": losesData,
+			}},
+		{catalog.OrderOfService, "A got the lock, but B had waited longer",
+			func(s *scene) { s.a.behind, s.b.begun = 2, true },
+			func(s *scene) { s.o.judgeOrder(s.a) },
+			map[string]change{
+				"gave up": func(s *scene) { time.Sleep(s.c.Wait) }, "disturbed": shows(catalog.WakeUpLost), "not behind": func(s *scene) { s.a.behind = 1 }, "granted": func(s *scene) { s.b.granted = true },
+				"done": func(s *scene) { s.b.done = true }, "dead": func(s *scene) { s.b.dead = true }, "paused": func(s *scene) { s.b.inst.stopped.Store(true) }, "hung up": func(s *scene) { s.b.cancelled = true },
+				"session": func(s *scene) { s.c.Strategy.Needs, s.o.heldUp = lock.Etcd, true },
+			}},
+		{catalog.StaleWrite, "A wrote with token 1 after token 2 had been seen",
+			func(s *scene) { s.wins(s.b, 2); s.a.fence = 1 },
+			func(s *scene) { s.event(history.Claim, history.OK, "") },
+			map[string]change{"equal": func(s *scene) { s.a.fence = 2 }, "no token": func(s *scene) { s.a.fence = 0 }}},
+		{catalog.OneWinner, "the order was given to A and to B",
+			func(s *scene) { s.wins(s.a, 0); s.wins(s.b, 0) },
+			func(s *scene) { s.event(history.Claim, history.OK, "") },
+			map[string]change{"two units": func(s *scene) { s.c.Stock = 2 }}},
+		{catalog.WriteAfterExpiry, "A wrote after its lease had expired, while B was inside",
+			func(s *scene) { s.holds(s.a, 1); s.holds(s.b, time.Second); s.b.inside = true; time.Sleep(1) },
+			func(s *scene) { s.event(history.Claim, history.OK, "") },
+			map[string]change{
+				"valid": func(s *scene) { s.holds(s.a, 1) }, "not granted": func(s *scene) { s.b.granted = false }, "outside": func(s *scene) { s.b.inside = false },
+				"releasing": func(s *scene) { s.b.releasing = true }, "no lock": locksNone,
+			}},
+		{catalog.RenewsOwn, "A's lease has expired, although nothing prevented its renewal",
+			func(s *scene) { s.holds(s.a, 1); time.Sleep(1) },
+			func(s *scene) { s.o.judge() },
+			map[string]change{
+				"never renews": func(s *scene) { s.c.renews = false }, "not granted": func(s *scene) { s.a.granted = false }, "releasing": releases, "dead": isDead, "stopped": func(s *scene) { s.o.stopped = true },
+				"disturbed": shows(catalog.Unreachable), "data lost": losesData, "clock": func(s *scene) { s.n.ahead = 1 }, "no lease": func(s *scene) { s.a.leases = nil },
+				"counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} }, "freed": isFreed, "renewed": func(s *scene) { s.holds(s.a, 1) },
+			}},
+		{catalog.LossNotified, "A's lease has expired, but A was not told",
+			func(s *scene) { s.holds(s.a, 1); s.c.renews = false; time.Sleep(1) },
+			func(s *scene) { s.o.judge() },
+			map[string]change{
+				"never told": func(s *scene) { s.c.notifiesLoss = false }, "not granted": func(s *scene) { s.a.granted = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags,
+				"freed": isFreed, "counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} },
+			}},
+		{catalog.LossHeeded, "A's lease has ended by its own clock, but A was not told",
+			func(s *scene) { s.holds(s.a, time.Minute); s.a.believed = 1; time.Sleep(time.Millisecond + 2) },
+			func(s *scene) { s.o.judge() },
+			map[string]change{
+				"never told": func(s *scene) { s.c.notifiesLoss = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags,
+				"paused": func(s *scene) { s.a.inst.stopped.Store(true) }, "unknown": func(s *scene) { s.a.believed = 0 }, "a little later": func(s *scene) { s.a.believed = 2 },
+			}},
+		{catalog.LossNotified, "A's renewal found that its lease was gone, but A was not told",
+			func(s *scene) { s.holds(s.a, time.Minute); s.a.missingOn = []*node{s.n} },
+			func(s *scene) { s.o.judge() },
+			map[string]change{
+				"never told": func(s *scene) { s.c.notifiesLoss = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags, "found": func(s *scene) { s.a.missingOn = nil },
+				"renews again": func(s *scene) { s.o.gate.waiting = []*call{{actor: s.a, phase: tap.Renew, node: s.n}} }, "renews late": func(s *scene) { s.o.gate.late = []*call{{actor: s.a, phase: tap.Renew, node: s.n}} },
+			}},
+		{catalog.WaitsAsTold, "A asks for the lock again and again, with too short a pause",
+			func(s *scene) { s.a.rest = askAtOnce*askEvery + 1 },
+			func(s *scene) { s.o.judge() },
+			map[string]change{"held up": holdsUp, "at the limit": func(s *scene) { s.a.rest-- }, "two servers": func(s *scene) { s.c.nodes = append(s.c.nodes, s.n) }}},
+		{catalog.WaitsAsTold, "A continued for 1.001s after its driver had hung up", nil,
+			func(s *scene) {
+				s.o.judgeLingering([]*actor{s.a}, time.Second)
+				s.o.judgeLingering([]*actor{s.a}, time.Millisecond)
+			},
+			map[string]change{"outage": shows(catalog.Unreachable), "cut off": shows(catalog.CutOff), "delayed": shows(catalog.Delayed), "at the limit": func(s *scene) { s.a.lingered = -time.Millisecond }}},
+		{catalog.ReleaseEffective, "the lock was released while the lease was valid, but no driver can get it",
+			func(s *scene) { s.holds(s.a, time.Second); s.a.inTime = true },
+			func(s *scene) { s.o.judgeBusy() },
+			map[string]change{"late": func(s *scene) { s.a.inTime = false }, "released": func(s *scene) { s.a.released = true }, "not granted": func(s *scene) { s.a.granted = false }, "cut": func(s *scene) { s.b.releaseCut = true }}},
+		{catalog.NoResidue, "no driver can get the lock, although no actor has it",
+			func(s *scene) { s.a.begun = true },
+			func(s *scene) { s.o.judgeBusy() },
+			map[string]change{"not begun": func(s *scene) { s.a.begun = false }, "granted": func(s *scene) { s.a.granted = true }, "dead": func(s *scene) { s.b.dead = true }, "cut": func(s *scene) { s.b.releaseCut = true }}},
+	} {
+		judged := func(excuse change) (found bool, all []search.Violation) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				for _, f := range []change{tt.setUp, excuse, tt.judge} {
+					if f != nil {
+						f(s)
+					}
+				}
+				all = s.o.broken
+			})
+			return slices.ContainsFunc(all, func(v search.Violation) bool {
+				return v.Property == tt.property && v.Step == 7 && strings.HasPrefix(v.Why, tt.why)
+			}), all
+		}
+		if found, all := judged(nil); !found {
+			t.Errorf("%s, %q is not found, but %+v", tt.property, tt.why, all)
+		}
+		for name, excuse := range tt.excuses {
+			if found, _ := judged(excuse); found {
+				t.Errorf("%s, %q is found in spite of the excuse %q", tt.property, tt.why, name)
+			}
+		}
+	}
+}
+
+// TestConditions begins with a scene in which a condition holds. Each single change must end that.
+func TestConditions(t *testing.T) {
+	callOf := func(a *actor, n *node) *call { return &call{actor: a, phase: tap.Acquire, node: n, target: "redis"} }
+	pause := func(s *scene) { s.a.inst.stopped.Store(true) }
+	hang := func(s *scene) { s.a.hung = true }
+	done := func(s *scene) { s.a.done = true }
+	cut := func(s *scene) { s.a.inst.cut = map[string]bool{"locks": true} }
+	for _, tt := range []struct {
+		name    string
+		setUp   change
+		holds   func(*scene) bool
+		changes map[string]change
+	}{
+		{"an actor is queued", func(s *scene) { s.a.begun = true }, func(s *scene) bool { return s.o.gate.isQueuedLocked(s.a) }, map[string]change{
+			"not begun": func(s *scene) { s.a.begun = false }, "granted": func(s *scene) { s.a.granted = true }, "done": done, "dead": isDead, "paused": pause,
+			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, nil)} }, "its instance calls": func(s *scene) { s.b.inst = s.a.inst; s.o.gate.late = []*call{callOf(s.b, s.n)} },
+		}},
+		{"all is calm", nil, func(s *scene) bool { return s.o.isCalmLocked() }, map[string]change{
+			"data lost": losesData, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} }, "in flight": func(s *scene) { s.o.gate.inFlight = []*call{callOf(s.a, s.n)} },
+			"down": func(s *scene) { s.n.down.Store(true) }, "server's clock": func(s *scene) { s.n.ahead = 1 }, "paused": pause, "lags": lags, "cut": cut, "clock": func(s *scene) { s.a.inst.ahead = 1 }, "hung": hang,
+		}},
+		{"an actor waits for a free lock", func(s *scene) { s.a.begun = true }, func(s *scene) bool { return slices.Equal(s.o.waitersForFreeLocked(), []*actor{s.a}) }, map[string]change{
+			"not begun": func(s *scene) { s.a.begun = false }, "done": done, "down": func(s *scene) { s.n.down.Store(true) }, "paused": pause, "hung": hang, "cut": cut,
+			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, s.n)} }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} },
+			"a release is on its way": func(s *scene) { s.o.gate.inFlight = []*call{{actor: s.b, phase: tap.Release, node: s.n}} },
+			"B has it":                func(s *scene) { s.b.granted = true }, "dead": isDead, "B has a lease": func(s *scene) { s.holds(s.b, 1); s.b.granted = false },
+			"disturbed queue": func(s *scene) { s.c.Strategy.Needs = lock.Etcd; s.o.causes.shown = catalog.CutOff },
+		}},
+		{"an actor lingers", func(s *scene) { s.a.cancelled, s.a.begun = true, true }, func(s *scene) bool { return slices.Equal(s.o.lingeringLocked(), []*actor{s.a}) }, map[string]change{
+			"not cancelled": func(s *scene) { s.a.cancelled = false }, "done": done, "dead": isDead, "hung": hang, "paused": pause,
+			"calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, s.n)} }, "late": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, s.n)} },
+		}},
+		{"an actor waits for a slow server", func(s *scene) {
+			other := &node{lockServer: emptyServer{}, name: "other"}
+			s.c.nodes, s.c.Strategy.Promises.Grace, s.a.begun = append(s.c.nodes, other, other), 1, true
+			s.o.gate.late = []*call{callOf(s.a, s.n), callOf(s.a, s.n)}
+		}, func(s *scene) bool { return slices.Equal(s.o.stragglingLocked(), []*actor{s.a}) }, map[string]change{
+			"no promise": func(s *scene) { s.c.Strategy.Promises.Grace = 0 }, "not begun": func(s *scene) { s.a.begun = false }, "done": done, "dead": isDead, "hung": hang, "paused": pause, "cut": cut,
+			"granted": func(s *scene) { s.a.granted = true }, "calls": func(s *scene) { s.o.gate.waiting = []*call{callOf(s.a, s.n)} }, "no calls": func(s *scene) { s.o.gate.late = nil },
+			"B's call": func(s *scene) { s.o.gate.late = []*call{callOf(s.b, s.n)} }, "a call to the database": func(s *scene) { s.o.gate.late = []*call{callOf(s.a, nil)} },
+			"two are slow": func(s *scene) { s.o.gate.late = append(s.o.gate.late, callOf(s.a, s.c.nodes[1])) },
+		}},
+	} {
+		check := func(changed change) (holds bool) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				for _, f := range []change{tt.setUp, changed} {
+					if f != nil {
+						f(s)
+					}
+				}
+				holds = tt.holds(s)
+			})
+			return holds
+		}
+		if !check(nil) {
+			t.Errorf("%s: it does not hold", tt.name)
+		}
+		for name, changed := range tt.changes {
+			if check(changed) {
+				t.Errorf("%s: it holds after the change %q", tt.name, name)
+			}
+		}
+	}
+}
+
