@@ -136,7 +136,7 @@ func parseStep(line string) (Step, error) {
 // "redis". It returns other words unchanged.
 func subject(word string) string {
 	switch {
-	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
+	case isActor(word):
 		return "A"
 	case strings.HasPrefix(word, "redis"):
 		return "redis"
@@ -249,7 +249,7 @@ func parseTarget(word string) (string, error) {
 
 // isServer reports whether a word can be a server's name, which begins with a lower-case letter.
 func isServer(word string) bool {
-	if word == "" || word == "time" || word == "instance" || word[0] < 'a' || word[0] > 'z' {
+	if word == "time" || word == "instance" || word[0] < 'a' || word[0] > 'z' {
 		return false
 	}
 	return strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
