@@ -1,0 +1,68 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// TestLeaseEnds compares the end of a lease with its definition: the holder's own value counts more than the
+// usual one, and an endless lease has no end.
+func TestLeaseEnds(t *testing.T) {
+	const at, usual, own = 100 * time.Second, 10 * time.Second, 3 * time.Second
+	for _, tt := range []struct{ usual, own, want time.Duration }{
+		{0, 0, 0}, {usual, 0, at + usual}, {0, own, at + own}, {usual, own, at + own}, {usual, history.Endless, 0}, {0, history.Endless, 0},
+	} {
+		s := &state{builder: &builder{Case: Case{Lease: tt.usual}}}
+		if got := s.leaseEnd(history.Event{T: at, Lease: tt.own}); got != tt.want {
+			t.Errorf("usual %s, own %s: %s, want %s", tt.usual, tt.own, got, tt.want)
+		}
+	}
+}
+
+// TestRenewalExtendsTheLease lets a driver renew its lease. It holds the lock until the new end, and only a
+// successful renewal of its own counts.
+func TestRenewalExtendsTheLease(t *testing.T) {
+	const lease = 10 * time.Second
+	event := func(driver int64, at time.Duration, op string, kind history.Kind) history.Event {
+		return history.Event{Driver: driver, T: at, Op: op, Kind: kind, Instance: "8004", Lease: lease}
+	}
+	for _, tt := range []struct {
+		renewal history.Event
+		until   time.Duration
+	}{
+		{event(1, 5*time.Second, history.Renew, history.OK), 15 * time.Second},
+		{event(1, 5*time.Second, history.Renew, history.Fail), lease},
+		{event(2, 5*time.Second, history.Renew, history.OK), lease},
+	} {
+		s := &state{builder: &builder{}, beliefs: map[actor]string{}}
+		s.next(event(1, 0, history.Acquire, history.OK))
+		s.next(tt.renewal)
+		if len(s.inside) != 1 || s.inside[0].until != tt.until || s.inside[0].leaves {
+			t.Errorf("%+v: inside %+v, want until %s", tt.renewal, s.inside, tt.until)
+		}
+	}
+}
+
+// TestStaleWriteInLedger gives the checker ledgers without a record. Only a lower token after a higher one of the
+// same order is a violation, and only if the guard uses tokens.
+func TestStaleWriteInLedger(t *testing.T) {
+	row := func(id int64, fence uint64) order.Grab { return order.Grab{Order: id, Fence: fence} }
+	for _, tt := range []struct {
+		ledger []order.Grab
+		guard  order.Guard
+		want   Result
+		why    string
+	}{
+		{[]order.Grab{row(7, 2), row(8, 1), row(7, 1)}, order.Fenced, Fail, "order 7 was written with token 2, and after that with token 1"},
+		{[]order.Grab{row(7, 1), row(7, 3), row(7, 2)}, order.FenceWrite, Fail, "order 7 was written with token 3, and after that with token 2"},
+		{[]order.Grab{row(7, 1), row(7, 1), row(7, 2), row(8, 1)}, order.Fenced, Unknown, "the fencing tokens were not recorded"},
+		{[]order.Grab{row(7, 2), row(7, 1)}, order.Naive, Unknown, "the guard does not look at fencing tokens"},
+	} {
+		if v := staleWrite(Evidence{Ledger: tt.ledger, Guard: tt.guard}); v.Result != tt.want || v.Why != tt.why {
+			t.Errorf("%v under %s: %+v, want %s: %s", tt.ledger, tt.guard, v, tt.want, tt.why)
+		}
+	}
+}

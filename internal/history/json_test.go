@@ -1,0 +1,63 @@
+package history_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"grablab/internal/history"
+)
+
+// TestEveryFieldIsWritten sets one field of an event at a time, and then all of them, and reads what was written.
+func TestEveryFieldIsWritten(t *testing.T) {
+	var all history.Event
+	each := func(e *history.Event, field int) {
+		switch f := reflect.ValueOf(e).Elem().Field(field); {
+		case f.CanInt():
+			f.SetInt(int64(-1 - field))
+		case f.CanUint():
+			f.SetUint(uint64(1 + field))
+		default:
+			f.SetString(strings.Repeat("é", 1+field))
+		}
+	}
+	for field := range reflect.TypeFor[history.Event]().NumField() {
+		var one history.Event
+		each(&one, field)
+		each(&all, field)
+		for _, e := range []history.Event{one, all} {
+			var got history.Event
+			if text := e.AppendJSON(nil); json.Unmarshal(text, &got) != nil || got != e {
+				t.Errorf("%s: read %+v, want %+v", text, got, e)
+			}
+		}
+	}
+}
+
+// TestDecodeStops stops reading after each event and each error. Decode must not yield anything more.
+func TestDecodeStops(t *testing.T) {
+	const lines = `{"seq":1,"instance":"a","kind":"ok","op":"grab"}
+torn
+{"seq":3,"instance":"a","kind":"ok","op":"grab"}
+{"seq":9,"instance":"a","kind":"ok","op":"cell"}
+`
+	for most := 1; most <= 5; most++ { // three events, an unreadable line and a gap
+		n := 0
+		for range history.Decode(strings.NewReader(lines)) {
+			if n++; n == most {
+				break
+			}
+		}
+		if n != most {
+			t.Errorf("%d events and errors, want %d", n, most)
+		}
+	}
+	n := 0
+	for range history.Decode(strings.NewReader(lines)) {
+		n++
+	}
+	if n != 5 {
+		t.Errorf("%d events and errors, want 5, because another cell may reuse the name of an instance", n)
+	}
+}
