@@ -127,8 +127,12 @@ func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string)
 		case r.byExplorer:
 			by = "explorer, " + cmp.Or(r.byTest, "no test")
 		}
-		before, after := m.describe(sources[m.file])
-		fmt.Printf("%-22s %s:%d: %s: %s => %s\n", by, m.file, m.line(sources[m.file]), m.rule, before, after)
+		fmt.Printf("%-22s %s:%d: %s", by, m.file, m.line(sources[m.file]), m.rule)
+		if !r.killed() && !r.equivalent { // the others need no one's attention
+			before, after := m.describe(sources[m.file])
+			fmt.Printf(": %s => %s", before, after)
+		}
+		fmt.Println()
 	}
 	return results, nil
 }

@@ -5,7 +5,7 @@
 // Rules make the mistakes, and a seed draws a sample. By default, the seed is the name of the
 // release, so each release measures a different sample and tests cannot be fitted to it. For the
 // locks, TestMutate also runs `loadgen explore` with its default bounds, and reports how many
-// mistakes that finds by itself. It takes hours, so only this command starts it:
+// mistakes that finds by itself. It takes about an hour, so only this command starts it:
 //
 //	.ci/mutate [-n N] [-seed TEXT] [-tests none|package|all] [-explore] [GROUP…]
 package mutate
@@ -66,9 +66,9 @@ var groups = []group{
 }
 
 var (
-	sampleSize = flag.Int("n", 20, "how many mistakes to make in each group")
+	sampleSize = flag.Int("n", 5, "how many mistakes to make in each group")
 	sampleSeed = flag.String("seed", version.Release, "the seed of the sample")
-	testsOf    = flag.String("tests", "all", "which tests may find a mistake: those of its package (package), of all packages listed for its group (all), or none")
+	testsOf    = flag.String("tests", "package", "which tests may find a mistake: those of its package (package), of all packages listed for its group (all), or none")
 	explores   = flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
 )
 
@@ -109,7 +109,7 @@ func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []
 		return err
 	}
 	defer bench.close()
-	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group\n", version.Commit(), seed, n)
+	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group, found by -tests %s\n", version.Commit(), seed, n, tests)
 	var all []result
 	for _, g := range groups {
 		if len(chosen) > 0 && !slices.Contains(chosen, g.name) {
