@@ -43,10 +43,10 @@ func (e Exploration) answer() string {
 	for _, r := range e.Results {
 		switch {
 		case len(r.Failures) > 0 && r.Failures[0].Property == catalog.Survives:
-			grouped.add(strategyName(r.Strategy), " takes its process down.")
+			grouped.add("", strategyName(r.Strategy)+" takes its process down.")
 		case len(r.Failures) > 0:
 			f := r.Failures[0]
-			grouped.add(strategyName(r.Strategy), fmt.Sprintf(" %s in %s.", Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
+			grouped.add("", fmt.Sprintf("%s %s in %s.", strategyName(r.Strategy), Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
 		case replayed(r):
 			grouped.add(strategyName(r.Strategy), ": this schedule breaks no property.")
 		case r.Verdict == catalog.Safe && r.Complete:
