@@ -1,0 +1,85 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+)
+
+// TestHeat asks a heat map for each of its cells, and for cells that it does not have.
+func TestHeat(t *testing.T) {
+	r := badDay()
+	h := report.Heat{Run: r, Strategies: []string{"setnx", "to-come"}, Faults: []catalog.Fault{catalog.Pause, catalog.Amnesia}, Prefix: "p-"}
+	for _, c := range r.Cells {
+		data, ok := h.Cell(c.Name())
+		text, err := json.Marshal(data)
+		if !ok || err != nil || !strings.HasPrefix(string(text), `{"cells":[{"id":"`+c.Strategy+"/"+string(c.Fault)+`"`) || strings.Count(string(text), `"id":`) != 1 {
+			t.Errorf("%s: %v, %v: %.200s", c.Name(), ok, err, text)
+		}
+	}
+	if _, ok := h.Cell(experiment.CellName{Strategy: "to-come", Fault: catalog.Pause}); ok {
+		t.Error("a cell that has not run has data")
+	}
+	if _, ok := (report.Heat{}).Cell(r.Cells[0].Name()); ok {
+		t.Error("a heat map without a run has data")
+	}
+	var b, whole bytes.Buffer
+	if err := h.HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"setnx", "to-come", string(catalog.Pause), string(catalog.Amnesia), `href="#p-`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in\n%s", want, &b)
+		}
+	}
+	if err := report.HTML(&whole, r); err != nil || h.Answer() == "" || !strings.Contains(whole.String(), h.Answer()) {
+		t.Errorf("the page does not have the answer %q; %v", h.Answer(), err)
+	}
+}
+
+// TestDrawings counts the diagrams of a run and of searches. There are as many as on their pages.
+func TestDrawings(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.ExploredHTML(&b, endings()); err != nil {
+		t.Fatal(err)
+	}
+	searched := strings.Count(b.String(), "data-drawing=")
+	ofRun := report.Drawings(badDay(), nil)
+	if searched == 0 || len(report.Drawings(nil, endings().Results)) != searched {
+		t.Errorf("%d diagrams of searches, want %d", len(report.Drawings(nil, endings().Results)), searched)
+	}
+	if all := report.Drawings(badDay(), endings().Results); len(all) != len(ofRun)+searched || len(report.Drawings(nil, nil)) != 0 {
+		t.Errorf("%d diagrams in all, want %d and %d", len(all), len(ofRun), searched)
+	}
+}
+
+func TestFound(t *testing.T) {
+	text, err := json.MarshalIndent(map[string]report.Found{"endings": endings().Found(), "replays": replays().Found()}, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "found.json", string(text)+"\n")
+}
+
+// TestLoadFile names the file instead of the folder.
+func TestLoadFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "other.json")
+	var b bytes.Buffer
+	if err := report.JSON(&b, rush()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := report.Load(file); err != nil || !reflect.DeepEqual(got, rush()) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
