@@ -316,24 +316,14 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	}
 	mine := l.join()
 	t.m.mu.Unlock()
-	err := error(nil)
 	select {
 	case <-mine:
-	default:
-		select {
-		case <-mine:
-		case <-timeout:
-		case <-t.lost:
-			err = errMemLost
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+	case <-timeout:
+	case <-t.lost:
+	case <-ctx.Done():
 	}
 	t.m.mu.Lock()
-	if err == nil {
-		err = t.alive(ctx)
-	}
-	got := l.first(mine)
+	err, got := t.alive(ctx), l.first(mine)
 	if err != nil || !got {
 		l.leave(mine)
 		return false, err
