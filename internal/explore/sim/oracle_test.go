@@ -429,4 +429,3 @@ func TestConditions(t *testing.T) {
 		}
 	}
 }
-
