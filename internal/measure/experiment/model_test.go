@@ -1,10 +1,13 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -32,23 +35,46 @@ import (
 // model is a service with two instances, a lock and a ledger in the memory of this process. Its calls stop at
 // breakpoints like those of a real instance, so the whole engine of faults can be tested without servers.
 type model struct {
-	ttl      time.Duration // of the lock; 0: it does not expire
-	wait     time.Duration // how long a driver waits for the lock
-	queues   bool          // whether a driver waits for a message instead of polling
-	joins    time.Duration // how long a driver waits before it queues
-	blind    bool          // whether a release frees the lock of any driver
-	guarded  bool          // whether only the first write succeeds
-	forwards bool          // whether the first instance makes all grabs
+	ttl       time.Duration               // of the lock; 0: it does not expire
+	wait      time.Duration               // how long a driver waits for the lock
+	queues    bool                        // whether a driver waits for a message instead of polling
+	joins     time.Duration               // how long a driver waits before it queues
+	blind     bool                        // whether a release frees the lock of any driver
+	guarded   bool                        // whether only the first write succeeds
+	forwards  bool                        // whether the first instance makes all grabs
+	service   bool                        // whether it is a service of which only the calls' names are known, like those in serviceCalls
+	open      bool                        // whether a driver goes on if it cannot reach the lock
+	impatient bool                        // whether it gives up a request after 200 ms, but not the grab
+	unknown   int64                       // the first driver that it does not know; 0 means none
+	inserts   func(order.Grab) order.Grab // changes a row before it is written; may be nil
+	skips     int64                       // if not 0, orders above it are read once more before the work
+	keeps     bool                        // whether the ledger keeps only the last winner of an order
 
-	lease time.Duration // that the instances report
-	mu    sync.Mutex
-	down  bool // whether no instance reaches the lock
-	last  int64
-	first int64 // of the orders that do not exist yet
-	locks map[int64]*modelLock
-	rows  []order.Grab
-	asked map[load.Request]int
+	lease  time.Duration // that the instances report
+	work   time.Duration // of a grab; 0 means injectionWork
+	mu     sync.Mutex
+	quick  int64         // an order for which there is no work
+	frozen chan struct{} // if not nil, the second instance makes no calls until it is closed
+	down   bool          // whether no instance reaches the lock
+	last   int64
+	first  int64 // of the orders that do not exist yet
+	locks  map[int64]*modelLock
+	rows   []order.Grab
+	asked  map[load.Request]int
+	told   map[grab.Outcome]int // responses to drivers of the load
+	calls  map[string]int       // by server
+	shown  []map[string]int     // the calls at each reading of the metrics
 }
+
+const metricsOfModel = `# TYPE grab_in_flight gauge
+grab_in_flight 0
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1
+# TYPE grab_redis_commands_total counter
+grab_redis_commands_total %d
+# TYPE grab_db_statements_total counter
+grab_db_statements_total %d
+`
 
 type modelLock struct {
 	token   int64 // 0: free
@@ -60,6 +86,7 @@ type modelLock struct {
 // start serves two instances of the model.
 func (m *model) start(t *testing.T) *fleet.Fleet {
 	m.first, m.locks, m.asked = 1, map[int64]*modelLock{}, map[load.Request]int{}
+	m.told, m.calls = map[grab.Outcome]int{}, map[string]int{}
 	var urls []string
 	var leader *control.Server
 	m.lease = 50 * time.Millisecond // in a dry run, so that it does not wait long for a renewal
@@ -78,6 +105,18 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 		}
 		mux.HandleFunc("GET /healthz", answer(`{}`))
 		mux.HandleFunc("GET /readyz", answer(`{}`))
+		mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+			m.locked(func() {
+				calls := maps.Clone(m.calls)
+				if n > 0 {
+					clear(calls) // the first instance reports all calls
+				} else {
+					m.shown = append(m.shown, calls)
+				}
+				fmt.Fprintf(w, metricsOfModel, calls["redis"], calls[tap.DB])
+			})
+		})
+		mux.HandleFunc("GET /orders/{id}", answer(`{"grabs":[]}`)) // the rows are read from the model itself
 		mux.HandleFunc("GET /strategies", answer(`[{"name":"model"}]`))
 		mux.HandleFunc("PUT /strategy", func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"name":"model","lease_ms":%d}`, m.lease.Milliseconds())
@@ -90,7 +129,16 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 			if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 				t.Error(err)
 			}
-			m.locked(func() { m.asked[load.Request{Target: server.URL, Order: id, Driver: in.Driver}]++ })
+			m.locked(func() {
+				m.asked[load.Request{Target: server.URL, Order: id, Driver: in.Driver}]++
+				if id >= m.first {
+					t.Errorf("driver %d asks for order %d, which was not opened", in.Driver, id)
+				}
+			})
+			if m.unknown > 0 && in.Driver >= m.unknown {
+				http.NotFound(w, r)
+				return
+			}
 			at, wait := holds, m.wait
 			if m.forwards {
 				at = leader
@@ -98,8 +146,22 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 			if r.URL.Query().Get("wait") == "0" {
 				wait = 0
 			}
-			outcome := m.grab(&at.Holds, id, in.Driver, wait)
-			w.WriteHeader(map[grab.Outcome]int{grab.Grabbed: 200, grab.Taken: 409, grab.Busy: 423, grab.Failed: 503}[outcome])
+			decided := make(chan grab.Outcome, 1)
+			go func() { decided <- m.grab(&at.Holds, id, in.Driver, wait, n) }()
+			var gaveUp <-chan time.Time
+			if m.impatient {
+				gaveUp = time.After(200 * time.Millisecond)
+			}
+			var outcome grab.Outcome
+			select {
+			case outcome = <-decided:
+			case <-gaveUp:
+				outcome = grab.Timeout
+			}
+			if in.Driver < history.ProbeDriver {
+				m.locked(func() { m.told[outcome]++ })
+			}
+			w.WriteHeader(map[grab.Outcome]int{grab.Grabbed: 200, grab.Taken: 409, grab.Busy: 423, grab.Failed: 503, grab.Timeout: 504}[outcome])
 			fmt.Fprintf(w, `{"outcome":%q,"instance":%q}`, outcome, name)
 		})
 		urls = append(urls, server.URL)
@@ -126,14 +188,26 @@ func (m *model) of(id int64) *modelLock {
 }
 
 // grab runs the critical section: acquire, read, write and release.
-func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration) grab.Outcome {
+func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration, instance int) grab.Outcome {
+	caller := driver
+	if m.service && instance > 0 {
+		caller = 0 // the driver of a call is known only at the instance that the fault hits
+	}
 	call := func(p tap.Phase, server string, do func()) error {
-		return holds.Do(context.Background(), tap.Op{Order: id, Driver: driver, Phase: p, Target: server}, func(context.Context) error {
+		if m.service {
+			p = serviceCalls[p]
+		}
+		var frozen chan struct{}
+		if m.locked(func() { frozen = m.frozen }); frozen != nil && instance == 1 {
+			<-frozen
+		}
+		return holds.Do(context.Background(), tap.Op{Order: id, Driver: caller, Phase: p, Target: server}, func(context.Context) error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if m.down && server != tap.DB {
 				return http.ErrServerClosed
 			}
+			m.calls[server]++
 			do()
 			return nil
 		})
@@ -157,6 +231,7 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration)
 			err = call(tap.Acquire, "queue", func() { m.of(id).waiters++ })
 		}
 		switch {
+		case err != nil && m.open:
 		case err != nil:
 			return grab.Failed
 		case !got && time.Now().After(deadline):
@@ -173,7 +248,7 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration)
 		}
 		break
 	}
-	holds.PhaseEnded(tap.Acquire, id, driver)
+	m.ended(holds, tap.Acquire, id, driver)
 	outcome := grab.Grabbed
 	taken := func() bool {
 		return slices.ContainsFunc(m.rows, func(g order.Grab) bool { return g.Order == id })
@@ -185,19 +260,31 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration)
 	}); err != nil {
 		outcome = grab.Failed
 	}
-	holds.PhaseEnded(tap.Read, id, driver)
+	m.ended(holds, tap.Read, id, driver)
+	if m.skips > 0 && id > m.skips && outcome == grab.Grabbed {
+		_ = call(tap.Renew, tap.DB, func() {})
+	}
 	if outcome == grab.Grabbed {
-		time.Sleep(injectionWork)
+		if id != m.quick {
+			time.Sleep(cmp.Or(m.work, injectionWork))
+		}
 		if err := call(tap.Claim, tap.DB, func() {
 			if m.guarded && taken() {
 				outcome = grab.Taken
 				return
 			}
-			m.rows = append(m.rows, order.Grab{Order: id, Driver: driver})
+			if m.keeps {
+				m.rows = slices.DeleteFunc(m.rows, func(g order.Grab) bool { return g.Order == id })
+			}
+			row := order.Grab{Order: id, Driver: driver}
+			if m.inserts != nil {
+				row = m.inserts(row)
+			}
+			m.rows = append(m.rows, row)
 		}); err != nil {
 			outcome = grab.Failed
 		}
-		holds.PhaseEnded(tap.Claim, id, driver)
+		m.ended(holds, tap.Claim, id, driver)
 	}
 	waiters := 0
 	_ = call(tap.Release, "redis", func() {
@@ -210,8 +297,19 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration)
 	if waiters > 0 {
 		_ = call(tap.Release, "queue", func() {})
 	}
-	holds.PhaseEnded(tap.Release, id, driver)
+	m.ended(holds, tap.Release, id, driver)
 	return outcome
+}
+
+func (m *model) ended(holds *control.Holds, p tap.Phase, id, driver int64) {
+	if !m.service {
+		holds.PhaseEnded(p, id, driver)
+	}
+}
+
+// serviceCalls names the calls of a service as the proxies do.
+var serviceCalls = map[tap.Phase]tap.Phase{
+	tap.Acquire: "redis SET lock:* PX NX", tap.Read: "mysql SELECT orders", tap.Renew: "mysql SELECT drivers", tap.Claim: "mysql INSERT wins", tap.Release: "redis DEL lock:*",
 }
 
 // Create opens orders.
@@ -244,13 +342,19 @@ func (m *model) forget(context.Context, time.Duration) (stack.Heal, error) {
 	return nil, nil
 }
 
+// freeze stops the second instance until it is healed.
+func (m *model) freeze(context.Context, time.Duration) (stack.Heal, error) {
+	m.locked(func() { m.frozen = make(chan struct{}) })
+	return func() error { m.locked(func() { close(m.frozen); m.frozen = nil }); return nil }, nil
+}
+
 // modelTrails caches the calls of polling and queueing models.
 var modelTrails trails
 
 // injection prepares the injection of a fault into the model, and records the calls of a grab.
 func (m *model) injection(t *testing.T, f fault.Fault) *injection {
-	cfg := Config{TTL: m.ttl, Wait: m.wait, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{Drivers: injectionDrivers, Timeout: 3 * m.ttl, MaxWorkers: 1000}}
-	w := &worker{cfg: cfg, fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: &modelTrails}
+	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{Drivers: injectionDrivers, Timeout: 3 * m.ttl, MaxWorkers: 1000}}
+	w := &worker{cfg: cfg, stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: &modelTrails}
 	in := &injection{
 		traits: ourInstances{}.traits(), w: w, strategy: lock.Strategy{Name: fmt.Sprintf("model %v", m.queues), Excludes: catalog.Global}, fault: f, ttl: m.ttl,
 		cell: &Cell{Strategy: "model", Fault: f.Name, Struck: new(0)}, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], bursts: load.NewBursts(), responses: newResponses(),
@@ -267,32 +371,35 @@ func (m *model) injection(t *testing.T, f fault.Fault) *injection {
 	return in
 }
 
-// inject injects a fault at each step of a grab. It returns the tests of all orders, and the verdict of each point.
-func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (*injection, []Point) {
+// inject tests the model under a fault, of which do is what happens to the lock. It returns the cell, the points,
+// and the first order.
+func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []fault.Point, int64) {
 	in := m.injection(t, f)
-	in.prepared.Strikes = []fault.Strike{{Do: do}}
 	if err := in.choosePoints(); err != nil {
 		t.Fatal(err)
 	}
-	first, _ := m.Create(t.Context(), 1000, 1)
-	a, err := in.sending(in.strikeAll)(t.Context(), first)
-	if err != nil {
+	prepared := fault.Prepared{Strikes: []fault.Strike{{Do: do}}}
+	first := m.first
+	clear(m.asked)
+	clear(m.told)
+	if f.Course != fault.Never {
+		in.w.fleet.Ours, in.w.fleet.Settings.OnLost = false, grab.Abort // like a running grabsvc, because the model records no events
+		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) { return prepared, nil }
+		return in.w.inject(t.Context(), in.strategy, f), in.points, first
+	}
+	// At the end of such a cell, the process of an instance is killed, but the model has none.
+	in.prepared = prepared
+	_, _ = m.Create(t.Context(), 100, 1)
+	if _, err := in.sending(in.strikeAll)(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	rows, _ := m.Ledger(t.Context(), first, in.next)
-	e := check.Evidence{Ledger: rows, Told: a.told, Excludes: catalog.Global}
-	m.locked(func() {
-		for id := first; id < first+int64(in.next); id++ {
-			if m.ttl == 0 && m.of(id).token != 0 {
-				e.Stuck = append(e.Stuck, id)
-			}
-		}
-	})
-	return in, catalog.Map(in.points, func(p fault.Point) Point { return in.row(p.String(), e, nil) })
+	in.cell.Points = catalog.Map(in.points, func(p fault.Point) Point { return in.row(p.String(), check.Evidence{Ledger: rows}, nil) })
+	return *in.cell, in.points, first
 }
 
 // TestCoursesOfAModel injects faults of each course into locks whose behaviour is known. Every fault must hit every
-// point, each point must have the verdict of the lock, and each driver must ask exactly once.
+// point, and each driver must ask exactly once. The verdicts and figures of the cell must be those of the lock.
 func TestCoursesOfAModel(t *testing.T) {
 	const ttl = 800 * time.Millisecond
 	inWork := func(p fault.Point) bool { // an expired lock lets a second driver in, but the ledger shows only writes
@@ -303,19 +410,20 @@ func TestCoursesOfAModel(t *testing.T) {
 		fault  catalog.Fault
 		lock   *model
 		unsafe func(fault.Point) bool // whether the order is grabbed twice
+		mode   string                 // of such a failure
 	}{
-		"stopped":                       {catalog.Pause, &model{}, inWork},
-		"stopped, drivers queue":        {catalog.Pause, &model{queues: true}, inWork},
-		"stopped, the write is guarded": {catalog.Slow, &model{guarded: true}, never},
-		"released late":                 {catalog.LateRelease, &model{}, never},
+		"stopped":                       {catalog.Pause, &model{}, inWork, "F11"},
+		"stopped, drivers queue":        {catalog.Pause, &model{queues: true}, inWork, "F11"},
+		"stopped, the write is guarded": {catalog.Slow, &model{guarded: true}, never, ""},
+		"released late":                 {catalog.LateRelease, &model{}, never, ""},
 		"released late, of any driver": {catalog.LateRelease, &model{blind: true}, func(p fault.Point) bool {
 			return p.Phase == tap.Acquire && p.After || p.Phase == tap.Read || p.Phase == tap.Release && !p.After
-		}},
-		"hangs":                   {catalog.Hang, &model{}, never},
-		"disconnects":             {catalog.Cancel, &model{}, never},
-		"without a server":        {catalog.RedisDown, &model{}, never},
-		"forgotten by the server": {catalog.RedisRestart, &model{}, inWork},
-		"cut off":                 {catalog.Partition, &model{}, inWork},
+		}, "F11"},
+		"hangs":                   {catalog.Hang, &model{}, never, ""},
+		"disconnects":             {catalog.Cancel, &model{}, never, ""},
+		"without a server":        {catalog.RedisDown, &model{}, never, ""},
+		"forgotten by the server": {catalog.RedisRestart, &model{}, inWork, "F17"},
+		"cut off":                 {catalog.Partition, &model{}, inWork, "F11"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -326,7 +434,7 @@ func TestCoursesOfAModel(t *testing.T) {
 			var wrong []string
 			for range 5 {
 				longest := watchStalls(t)
-				wrong = tt.lock.again(2*ttl).wrongUnder(t, f, tt.unsafe)
+				wrong = tt.lock.again(2*ttl).wrongUnder(t, f, tt.unsafe, tt.mode)
 				if len(wrong) == 0 {
 					return
 				}
@@ -341,31 +449,282 @@ func TestCoursesOfAModel(t *testing.T) {
 
 // again returns a new model of the same kind.
 func (m *model) again(wait time.Duration) *model {
-	return &model{ttl: wait / 2, wait: wait, queues: m.queues, blind: m.blind, guarded: m.guarded}
+	return &model{ttl: wait / 2, wait: wait, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient}
 }
 
-// wrongUnder injects a fault at each step of a grab, and lists what is not as it should be.
-func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point) bool) (wrong []string) {
-	in, points := m.inject(t, f, map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget}[f.Name])
-	roles := map[fault.Role]bool{}
-	for i, p := range points {
-		roles[in.points[i].Role] = true
-		want := map[bool]catalog.Verdict{true: catalog.Unsafe, false: catalog.Safe}[unsafe(in.points[i])]
-		if p.Verdict != want || p.Struck != 1 || p.Strikes != 1 {
-			wrong = append(wrong, fmt.Sprintf("%s: %s, hit %d of %d; want %s", p.Point, p.Verdict, p.Struck, p.Strikes, want))
+// wrongUnder injects a fault at each step of a grab, and lists what is wrong in the cell. The model knows the truth.
+func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point) bool, mode string) (wrong []string) {
+	c, at, first := m.inject(t, f, map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget}[f.Name])
+	expect := func(what string, got, want any) {
+		if got, want := textOf(got), textOf(want); got != want {
+			wrong = append(wrong, fmt.Sprintf("%s: %s, want %s", what, got, want))
 		}
 	}
-	for _, c := range in.contests {
-		for _, r := range c.all() {
-			if n := m.asked[r]; n != 1 {
-				wrong = append(wrong, fmt.Sprintf("%s: driver %d asked for order %d %d times", c.point, r.Driver, r.Order, n))
-			}
+	var roles []fault.Role
+	var twice []string
+	for i, p := range c.Points {
+		roles = append(roles, at[i].Role)
+		want := Point{Point: at[i].String(), Strikes: 1, Struck: 1, Verdict: catalog.Safe, DoubleGrabs: new(0), StuckOrders: new(0)}
+		if unsafe(at[i]) {
+			twice = append(twice, p.Point)
+			want.Verdict, want.DoubleGrabs, want.FailureMode = catalog.Unsafe, new(1), mode
+		}
+		expect(p.Point, p, want)
+	}
+	for r, n := range m.asked {
+		if r.Driver < history.ProbeDriver {
+			expect(fmt.Sprintf("requests of driver %d for order %d", r.Driver, r.Order), n, 1)
 		}
 	}
-	if f.Name == catalog.Pause && len(roles) != 3 {
-		wrong = append(wrong, fmt.Sprintf("roles %v", roles))
+	if f.Name == catalog.Pause {
+		expect("roles", len(catalog.Distinct(roles)), 3)
+	}
+	if expect("points", len(c.Points), len(at)); f.Course == fault.Never {
+		return wrong
+	}
+	grabs := check.CountGrabs(slices.DeleteFunc(slices.Clone(m.rows), func(g order.Grab) bool { return g.Order < first }), 1)
+	reason := ""
+	if n := len(twice); n > 0 {
+		reason = fmt.Sprintf("%d of %d orders were grabbed more than once: %s", n, len(at)+2, strings.Join(twice, "; "))
+	}
+	unknown := 0 // winners who hung up
+	if f.Course == fault.HungUp {
+		unknown = grabs.Rows - c.Outcomes[grab.Grabbed]
+	} else {
+		expect("outcomes", c.Outcomes, added(noOutcomes(), m.told))
+	}
+	calls := func(server string) int { return m.shown[1][server] - m.shown[0][server] }
+	expect("verdict", []any{c.Verdict, c.Reason, c.Exclusive, c.CountedFrom}, []any{map[bool]catalog.Verdict{true: catalog.Unsafe, false: catalog.Safe}[len(twice) > 0], reason, nil, fromLedger})
+	expect("orders, requests, hits, stuck orders", []any{c.Orders, c.Requests, c.Struck, c.StuckOrders}, []any{len(at) + 2, injectionDrivers * (len(at) + 2), len(at), 0})
+	expect("ledger", []any{c.Grabs, c.OrdersGrabbed, c.DoubleGrabs, c.OrdersDoubleGrabbed}, []any{grabs.Rows, grabs.Orders, len(twice), len(twice)})
+	expect("phantoms, unacknowledged", []any{c.PhantomGrabs, c.UnacknowledgedGrabs}, []any{0, unknown})
+	expect("lease", c.LeaseMS, millis(m.ttl))
+	expect("calls", []any{c.RedisCommands, *c.DBStatementsPerRequest * float64(c.Requests)}, []any{calls("redis"), calls(tap.DB)})
+	if n := len(c.Strikes); n != 1 || c.Strikes[0].ToMS == nil || *c.Strikes[0].ToMS < c.Strikes[0].FromMS {
+		expect("times of the fault", c.Strikes, "one")
 	}
 	return wrong
+}
+
+// TestServicesOfAModel injects faults into a service that the run would start, while a driver is at work. Each of them
+// comes twice: once so that this driver writes last, or while Redis fails, and once so that it writes first.
+func TestServicesOfAModel(t *testing.T) {
+	const at = ": after mysql SELECT orders 1"
+	for name, tt := range map[string]struct {
+		fault   catalog.Fault
+		lock    *model
+		verdict catalog.Verdict
+		double  int // orders that were grabbed twice
+		reason  string
+		mode    string
+		from    string
+	}{
+		"stopped":                       {catalog.Pause, &model{}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
+		"stopped, the write is guarded": {catalog.Pause, &model{guarded: true}, catalog.Safe, 0, "", "", fromLedger},
+		"stopped, the last one stays": {catalog.Pause, &model{keeps: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at +
+			", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them", "F11", fromAnswers},
+		"stopped, its response does not wait": {catalog.Pause, &model{impatient: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
+		"without its lock":                    {catalog.RedisDown, &model{}, catalog.Safe, 0, "", "", fromLedger},
+		"goes on without its lock": {catalog.RedisDown, &model{open: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 3" + at +
+			"; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too", "", fromLedger},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, err := fault.Find(tt.fault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wrong []string
+			for range 5 {
+				longest, m := watchStalls(t), tt.lock.again(1600*time.Millisecond)
+				c := m.injectService(t, f)
+				wrong = nil
+				expect := func(what string, got, want any) {
+					if got, want := textOf(got), textOf(want); got != want {
+						wrong = append(wrong, fmt.Sprintf("%s: %s, want %s", what, got, want))
+					}
+				}
+				rows, told := len(m.rows)-1, m.told[grab.Grabbed] // one row is of the order that shows whether the service works
+				double := rows - c.Orders
+				if m.keeps {
+					double = tt.double
+				}
+				point := Point{Point: at[2:], Strikes: 2, Struck: 2, Verdict: tt.verdict, DoubleGrabs: &double, StuckOrders: new(0), FailureMode: tt.mode}
+				expect("verdict", []any{c.Verdict, c.Reason, c.CountedFrom}, []any{tt.verdict, tt.reason, tt.from})
+				expect("points", c.Points, []Point{point})
+				expect("orders, requests, hits, stuck orders", []any{c.Orders, c.Requests, c.Struck, c.StuckOrders}, []any{5, sum(m.told), 2, 0})
+				expect("ledger", []any{c.OrdersGrabbed, c.DoubleGrabs, c.OrdersDoubleGrabbed, c.RepeatedRows}, []any{5, double, tt.double, 0})
+				expect("phantoms, unacknowledged", []any{c.PhantomGrabs, c.UnacknowledgedGrabs}, []any{max(0, told-rows), max(0, rows-told)})
+				if len(c.Strikes) != 2 || c.SettleMS == nil {
+					wrong = append(wrong, fmt.Sprintf("times of the fault %s, settled after %v", textOf(c.Strikes), c.SettleMS))
+				}
+				if len(wrong) == 0 {
+					return
+				}
+				if longest() < m.ttl/8 {
+					t.Fatal(strings.Join(wrong, "\n"))
+				}
+			}
+			t.Skipf("this machine is too slow:\n%s", strings.Join(wrong, "\n"))
+		})
+	}
+}
+
+// TestMissedInjectionsOfAModel tests a service that does not make a call for its first orders. The injection is repeated
+// with other orders, up to a limit. It counts only if it hits in the end.
+func TestMissedInjectionsOfAModel(t *testing.T) {
+	const at = "after mysql SELECT drivers 1"
+	for _, tt := range []struct {
+		skips   int64
+		orders  int
+		struck  int
+		verdict catalog.Verdict
+		reason  string
+	}{
+		{4, 7, 2, catalog.Safe, ""}, // the first injection hits order 3, and the next one order 5
+		{1000, 13, 0, catalog.Unknown, "the fault could not be tested: " + at + ". The grab had ended after redis DEL lock:*"},
+	} {
+		t.Run(fmt.Sprint(tt.skips), func(t *testing.T) {
+			t.Parallel()
+			f, err := fault.Find(catalog.Pause)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrong := ""
+			for range 5 {
+				longest, m := watchStalls(t), &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond, guarded: true, skips: tt.skips}
+				c := m.injectService(t, f)
+				point := Point{Point: at, Strikes: 2, Struck: tt.struck, Verdict: tt.verdict, DoubleGrabs: new(0), StuckOrders: new(0)}
+				got, want := textOf([]any{c.Verdict, c.Reason, c.Orders, c.Struck, c.Points, len(c.Strikes)}), textOf([]any{tt.verdict, tt.reason, tt.orders, tt.struck, []Point{point}, tt.struck})
+				if got == want {
+					return
+				}
+				if wrong = got + ", want " + want; longest() < m.ttl/8 {
+					t.Fatal(wrong)
+				}
+			}
+			t.Skip("this machine is too slow: " + wrong)
+		})
+	}
+}
+
+func sum[K comparable](counts map[K]int) (all int) {
+	for _, n := range counts {
+		all += n
+	}
+	return all
+}
+
+// injectService tests the model as a service under a fault that hits a driver at its work.
+func (m *model) injectService(t *testing.T, f fault.Fault) Cell {
+	m.service = true
+	service, err := fleet.ParseService("x {port} {redis}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	phases := []tap.Phase{tap.Acquire, tap.Read, tap.Claim, tap.Release}
+	work := tap.Read
+	if m.skips > 0 {
+		phases, work = slices.Insert(phases, 2, tap.Renew), tap.Renew
+	}
+	at := fault.Point{Point: control.Point{Phase: serviceCalls[work], N: 1, After: true}}
+	cfg := Config{
+		TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000},
+		Service: &service, At: &at, Settle: 200 * time.Millisecond,
+	}
+	cfg.Target.Database.Query = "SELECT"
+	w := &worker{cfg: cfg, stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: new(trails)}
+	m.lease = m.ttl
+	if _, err := w.trails.get("service", func() (trail, error) {
+		var calls []control.Call
+		for _, p := range phases {
+			server := tap.DB
+			if p == tap.Acquire || p == tap.Release {
+				server = "redis"
+			}
+			calls = append(calls, control.Call{Phase: serviceCalls[p], N: 1, Target: server})
+		}
+		grab := trailOf(calls)
+		grab.service.leased = true
+		return grab, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall}[f.Name]
+	f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) {
+		return fault.Prepared{Strikes: []fault.Strike{{Do: do}}}, nil
+	}
+	return w.inject(t.Context(), lock.Strategy{Name: "service", Excludes: catalog.NoExclusion}, f)
+}
+
+// TestMomentsOfAModel stops the process of a running service at eight moments of a grab. A request that ended before its
+// moment is tried again with another order, and counts as one without a fault.
+func TestMomentsOfAModel(t *testing.T) {
+	for name, guarded := range map[string]bool{"bare": false, "guarded": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var wrong []string
+			for range 5 {
+				longest, m := watchStalls(t), &model{ttl: 400 * time.Millisecond, wait: 800 * time.Millisecond, work: 80 * time.Millisecond, guarded: guarded}
+				wrong = m.wrongAtMoments(t)
+				if len(wrong) == 0 {
+					return
+				}
+				if longest() < 5*time.Millisecond {
+					t.Fatal(strings.Join(wrong, "\n"))
+				}
+			}
+			t.Skipf("this machine is too slow:\n%s", strings.Join(wrong, "\n"))
+		})
+	}
+}
+
+func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
+	expect := func(what string, got, want any) {
+		if got, want := textOf(got), textOf(want); got != want {
+			wrong = append(wrong, fmt.Sprintf("%s: %s, want %s", what, got, want))
+		}
+	}
+	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000}, Settle: 100 * time.Millisecond}
+	w := &worker{stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}}
+	cfg.Target.URLs, m.lease = w.fleet.URLs(), m.ttl
+	w.cfg = cfg
+	const spare, first, tried = 1, 1 + 1 + 1 + momentRuns, momentCount + 1
+	m.quick = first + 1
+	c := w.inject(t.Context(), lock.Strategy{Name: "model", Excludes: catalog.NoExclusion}, fault.Fault{Name: catalog.Crash, ContendFor: 1.5, Prepare: func(_ context.Context, to fault.Target) (fault.Prepared, error) {
+		expect("stopped and contending instances", []string{to.Affected.Name(), to.Contender.Name()}, []string{"instance 2", "instance 1"})
+		return fault.Prepared{Strikes: []fault.Strike{{Do: m.freeze}}}, nil
+	}})
+	verdict, double := catalog.Safe, 0
+	var moments []string
+	if !m.guarded {
+		verdict, double = catalog.Unsafe, 1
+	}
+	for i, p := range c.Points {
+		var n, of int
+		var at, took float64
+		if _, err := fmt.Sscanf(p.Point, "moment %d of %d (%f of %f ms)", &n, &of, &at, &took); err != nil || n != i+1 || of != momentCount || math.Abs(at/took-(float64(i)+0.5)/momentCount) > 0.005 || took < 80 || took > 120 || !p.IsMoment() {
+			wrong = append(wrong, fmt.Sprintf("moment %d: %s", i+1, p.Point))
+		}
+		moments = append(moments, p.Point)
+		expect(p.Point, p, Point{Point: p.Point, Strikes: 1, Struck: 1, Verdict: verdict, DoubleGrabs: &double, StuckOrders: new(0)}) // no known mode fits a crash
+	}
+	reason, orders := "", 2*tried+1
+	if !m.guarded {
+		reason = fmt.Sprintf("%d of %d orders were grabbed more than once, for example order %d: %s", momentCount, orders, first+3, strings.Join(moments, "; "))
+	}
+	expect("cell", []any{c.Verdict, c.Reason, c.Orders, c.Requests, c.Struck, len(c.Points), c.LeaseMS}, []any{verdict, reason, orders, orders * injectionDrivers, momentCount, momentCount, millis(m.ttl)})
+	expect("ledger", []any{c.CountedFrom, c.Grabs, c.OrdersGrabbed, c.DoubleGrabs, c.PhantomGrabs, c.UnacknowledgedGrabs}, []any{fromLedger, orders + double*momentCount, orders, double * momentCount, 0, 0})
+	return wrong
+}
+
+// textOf returns x in JSON.
+func textOf(x any) string {
+	b, err := json.Marshal(x)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // watchStalls returns a function that returns for how long the machine has stopped this test since then.
