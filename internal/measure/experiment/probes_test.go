@@ -1,0 +1,207 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/target"
+)
+
+// modelAuditor returns an auditor of a model whose orders are in different states: one is open, one is sold, and one
+// is locked forever.
+func modelAuditor(t *testing.T) (*model, *auditor, int64) {
+	m := &model{}
+	au := &auditor{cfg: Config{TTL: 20 * time.Millisecond, Settle: time.Millisecond}, fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(Config{})}}
+	first, _ := m.Create(t.Context(), 3, 1)
+	m.rows = check.Rows([]check.Pair{{Order: first + 1, Driver: 7}})
+	m.of(first + 2).token = 1
+	return m, au, first
+}
+
+// TestProbesOfEachState probes orders of every state alone. Each answer must be counted as what it is.
+func TestProbesOfEachState(t *testing.T) {
+	t.Parallel()
+	m, au, first := modelAuditor(t)
+	for n, state := range []string{"open", "sold", "locked"} {
+		id := first + int64(n)
+		p, err := au.probeAll(t.Context(), &Cell{Orders: 1}, &accounting{}, id, m.rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		probe := []check.Pair{{Order: id, Driver: au.fleet.ProbeDriver(0)}}
+		var won, refused []check.Pair
+		var stuck []int64
+		switch state {
+		case "open":
+			won = probe
+		case "sold":
+			refused = probe
+		default:
+			stuck = []int64{id}
+		}
+		if !slices.Equal(p.won, won) || !slices.Equal(p.refused, refused) || !slices.Equal(p.stuck, stuck) || p.busy[id] != (stuck != nil) || p.lost != (state != "open") {
+			t.Errorf("%s: %+v", state, p)
+		}
+	}
+}
+
+// TestProbesAreInterrupted checks that an interrupted audit sends no probes.
+func TestProbesAreInterrupted(t *testing.T) {
+	t.Parallel()
+	m, au, first := modelAuditor(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p, err := au.probeAll(ctx, &Cell{Orders: 3}, &accounting{}, first, nil); err == nil || p.lost || len(m.asked) > 0 {
+		t.Errorf("%+v, %v, asked %v", p, err, m.asked)
+	}
+}
+
+// TestLateProbe probes a sold order once more after the ledger has settled. It must be the first order whose units are
+// all sold and whose probe was refused, and a driver who has not asked before.
+func TestLateProbe(t *testing.T) {
+	t.Parallel()
+	for units := 1; units <= 2; units++ {
+		for sold := range 3 { // rows of the second order; the first one has none, and the third one has two
+			m, au, first := modelAuditor(t)
+			au.cfg.Stock = units
+			var rows []order.Grab
+			for n := range sold {
+				rows = append(rows, order.Grab{Order: first + 1, Driver: int64(n)})
+			}
+			rows = append(rows, order.Grab{Order: first + 2, Driver: 1}, order.Grab{Order: first + 2, Driver: 2})
+			p := probes{}
+			for n := range int64(3) {
+				p.refused = append(p.refused, check.Pair{Order: first + n, Driver: 100 + n})
+			}
+			m.rows, m.of(first+2).token = nil, 0 // so that the service forgets its winners
+			want := check.Pair{Order: first + 2, Driver: 102 + 3}
+			if sold >= units {
+				want = check.Pair{Order: first + 1, Driver: 101 + 3}
+			}
+			after, err := au.probeLater(t.Context(), &Cell{Orders: 3}, first, rows, &p)
+			if err != nil || !slices.Equal(p.won, []check.Pair{want}) || !slices.Equal(check.Pairs(after), p.won) {
+				t.Errorf("%d units, %d sold: %v, want %v; rows %v, %v", units, sold, p.won, want, after, err)
+			}
+			m.rows = rows // now it knows them again
+			p.won = nil
+			if _, err := au.probeLater(t.Context(), &Cell{Orders: 3}, first, rows, &p); err != nil || p.won != nil {
+				t.Errorf("%d units, %d sold, and the service knows its winners: %v, %v", units, sold, p.won, err)
+			}
+		}
+	}
+}
+
+// TestLedgerIsTrusted audits the same load under each condition. One unchanged read of the ledger is enough only for a
+// grabsvc whose requests have all ended. If the ledger must settle, a sold order is probed later, unless its rows are
+// watched anyway.
+func TestLedgerIsTrusted(t *testing.T) {
+	t.Parallel()
+	for bits := range 1 << 4 {
+		has := func(n int) bool { return bits>>n&1 != 0 }
+		known, drained, watched, ledger := has(0), has(1), has(2), has(3)
+		m, au, first := modelAuditor(t)
+		if known {
+			au.fleet.Settings.OnLost = grab.Abort
+		}
+		au.ledger = ledger
+		c := Cell{Orders: 2}
+		acc := measured{accounting: newAccounting(1, nil, target.Own)}
+		acc.told = check.Pairs(m.rows)
+		var back *takeBacks
+		if watched {
+			au.cfg.Target.Compensation = time.Millisecond
+			back = au.watchTakeBacks(t.Context(), first, 2)
+		}
+		au.audit(t.Context(), lock.Strategy{}, &c, &acc, first, drained, back)
+		settles := ledger && !(known && drained)
+		asked := 0
+		for r, n := range m.asked {
+			if r.Order == first+1 {
+				asked += n
+			}
+		}
+		later := settles && !watched
+		if (c.SettleMS != nil) != settles || asked != map[bool]int{false: 1, true: 2}[later] || acc.invalid != "" || value(c.StuckOrders) != 0 || acc.evidence.Foreign == known {
+			t.Errorf("known %v, drained %v, watched %v, ledger %v: settled %v, %d probes of the sold order, invalid %q, %d stuck, foreign %v", known, drained, watched, ledger, c.SettleMS != nil, asked, acc.invalid, value(c.StuckOrders), acc.evidence.Foreign)
+		}
+		if (c.CompensatedOrders != nil) != (watched && ledger) || ledger && (*c.Grabs != 1 || *c.PhantomGrabs != 0) || (c.CountedFrom == fromLedger) != ledger {
+			t.Errorf("known %v, drained %v, watched %v, ledger %v: %s", known, drained, watched, ledger, textOf(c))
+		}
+	}
+}
+
+// changing is a ledger that gets a row at each of the given times.
+type changing struct {
+	began time.Time
+	at    []time.Duration
+}
+
+func (l changing) Create(context.Context, int, int) (int64, error) { panic("not used") }
+
+func (l changing) Ledger(context.Context, int64, int) (rows []order.Grab, _ error) {
+	for n, at := range l.at {
+		if time.Since(l.began) >= at {
+			rows = append(rows, order.Grab{Order: 1, Driver: int64(n)})
+		}
+	}
+	return rows, nil
+}
+
+// TestSettleLimit changes the ledger every 300 ms until various times. If it still changes when the time to settle and
+// the limit are over, no row counts. Otherwise, the last change must have been seen.
+func TestSettleLimit(t *testing.T) {
+	const every, quiet, limit, late = 300 * time.Millisecond, time.Second, 2 * time.Second, 100 * time.Millisecond // a change is seen that late
+	synctest.Test(t, func(t *testing.T) {
+		for changes := range 16 {
+			l := changing{began: time.Now()}
+			for n := range changes {
+				l.at = append(l.at, time.Duration(n+1)*every)
+			}
+			last := time.Duration(changes) * every
+			au := &auditor{cfg: Config{Settle: quiet, settleLimit: limit}, fleet: &fleet.Fleet{Foreign: true}, orders: l, ledger: true, progress: &workerProgress{progress: newProgress(Config{})}}
+			c := Cell{Orders: 1}
+			rows, err := au.settle(t.Context(), &c, &accounting{}, 1, nil, false)
+			took, want := time.Since(l.began), last+quiet
+			if last+quiet > quiet+limit {
+				want = quiet + limit
+			}
+			if failed := last > limit; (err != nil) != failed || !failed && len(rows) != changes || took < want || took > want+2*late || *c.SettleMS != millis(took) {
+				t.Errorf("%d changes until %v: %d rows after %v (%v ms), want %v: %v", changes, last, len(rows), took, *c.SettleMS, want, err)
+			}
+		}
+	})
+}
+
+// TestTimeToSettle checks how long the ledger must stay unchanged.
+func TestTimeToSettle(t *testing.T) {
+	for _, tt := range []struct {
+		settle, ttl, lease, compensation, want time.Duration
+	}{
+		{want: minSettle},
+		{ttl: time.Minute, want: time.Minute},
+		{ttl: time.Minute, lease: 3 * time.Second, want: 3 * time.Second},
+		{ttl: time.Minute, lease: time.Second, want: minSettle},
+		{settle: time.Second, ttl: time.Minute, want: time.Second},
+		{settle: time.Second, compensation: 5 * time.Second, want: 5 * time.Second},
+		{ttl: time.Minute, compensation: 5 * time.Second, want: time.Minute},
+	} {
+		au := &auditor{cfg: Config{Settle: tt.settle, TTL: tt.ttl}}
+		au.cfg.Target.Compensation = tt.compensation
+		c := Cell{}
+		if tt.lease > 0 {
+			c.LeaseMS = new(millis(tt.lease))
+		}
+		if got := au.settleFor(&c); got != tt.want {
+			t.Errorf("%s: %v, want %v", fmt.Sprintf("%+v", tt), got, tt.want)
+		}
+	}
+}
