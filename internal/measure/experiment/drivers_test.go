@@ -1,0 +1,435 @@
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+)
+
+// holding returns an instance that reports these stopped calls, by breakpoint, and removes breakpoints.
+func holding(held map[string][]control.Held, removed *[]string) *fleet.Instance {
+	return &fleet.Instance{URL: "http://instance", Client: func(_ context.Context, method, path string, _, answer any) error {
+		if method == "DELETE" && removed != nil {
+			*removed = append(*removed, path[strings.LastIndex(path, "/")+1:])
+		}
+		if answer == nil {
+			return nil
+		}
+		body, err := json.Marshal(map[string]any{"holds": held})
+		return errors.Join(err, json.Unmarshal(body, answer))
+	}}
+}
+
+// TestOthersPassedByDefinition reads random ledgers. Enough other drivers have passed if they have a row for each unit.
+// Under late-release, the affected driver's second request counts, too. Once noted, this stays so.
+func TestOthersPassedByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(14, 1))
+	for range 500 {
+		units := 1 + r.IntN(3)
+		course := []fault.Course{fault.AfterHeal, fault.AtOnce, fault.Released}[r.IntN(3)]
+		var rows []order.Grab
+		others, affected := 0, false
+		for range r.IntN(5) {
+			g := order.Grab{Order: 7 + r.Int64N(2), Driver: 1 + r.Int64N(3)}
+			rows = append(rows, g)
+			if g.Order == 7 && (g.Driver != 1 || course == fault.Released) {
+				others++
+			}
+			affected = affected || g == order.Grab{Order: 7, Driver: 1}
+		}
+		ours, late, told := r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
+		ledger := ledgerFunc(func() ([]order.Grab, error) { return rows, nil })
+		in := &injection{
+			traits: traits{liveLedger: r.IntN(4) > 0}, cell: &Cell{}, responses: newResponses(), fault: fault.Fault{Course: course},
+			w: &worker{cfg: Config{Stock: units}, fleet: &fleet.Fleet{Ours: ours}, orders: ledger, ledger: r.IntN(4) > 0},
+		}
+		if late {
+			in.trail.callsAfterAnswer = time.Second
+		}
+		before := r.IntN(4) == 0
+		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, othersPassed: before}
+		if told {
+			in.responses.got[c.affected] = response{outcome: grab.Grabbed}
+		}
+		reads := in.traits.liveLedger && in.w.ledger
+		claimed := newStrike(in, c).claimed(t.Context())
+		wantPassed, wantClaimed := before || reads && others >= units, reads && affected || told && !ours && !late
+		if c.othersPassed != wantPassed || claimed(c.affected) != wantClaimed || c.openUntil.IsZero() != wantClaimed {
+			t.Fatalf("%v, %d units, course %d, reads %v, ours %v, told %v, writes late %v: passed %v, want %v; written %v, want %v; open until %v",
+				rows, units, course, reads, ours, told, late, c.othersPassed, wantPassed, claimed(c.affected), wantClaimed, c.openUntil)
+		}
+	}
+}
+
+// TestReleaseOfTheAffectedDriver lets the affected driver continue under each course. Its breakpoints go, and the fault
+// ends now. Only where the calls of the contenders could overtake its delayed call does the test wait.
+func TestReleaseOfTheAffectedDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for course := fault.AfterHeal; course <= fault.HungUp; course++ {
+			for _, late := range []time.Duration{0, time.Second} {
+				var removed []string
+				claim := beforeClaim
+				in := &injection{
+					cell: &Cell{Strikes: []Window{{FromMS: 5}}}, responses: newResponses(), began: time.Now(), fault: fault.Fault{Course: course}, trail: trail{claim: &claim, release: &beforeRelease, callsAfterAnswer: late},
+					struck: holding(nil, &removed), other: holding(nil, &removed),
+				}
+				c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, point: pointAt(fault.HandingOver, tap.Release, false), contenders: []load.Request{{Driver: 2}}, variation: affectedFirst}
+				s := newStrike(in, c)
+				s.setPaused(c, true)
+				began := time.Now()
+				if err := s.releaseAffected(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if waited := time.Since(began); waited != map[bool]time.Duration{true: simultaneous}[course == fault.AtOnce] || in.responses.paused[c.affected] || in.cell.Strikes[0].ToMS == nil {
+					t.Errorf("course %d: waited %v, paused %v, %+v", course, waited, in.responses.paused, in.cell.Strikes)
+				}
+				if slices.Sort(removed); strings.Join(removed, " ") != "point-7 work-7" {
+					t.Errorf("course %d: removed %q", course, removed)
+				}
+			}
+		}
+	})
+}
+
+// TestPausedRequests lists the courses in which a request that writes after its response counts as unanswered while it is stopped.
+func TestPausedRequests(t *testing.T) {
+	for course := fault.AfterHeal; course <= fault.HungUp; course++ {
+		for _, late := range []time.Duration{0, time.Second} {
+			in := &injection{responses: newResponses(), fault: fault.Fault{Course: course}, trail: trail{callsAfterAnswer: late}, cell: &Cell{}}
+			c := &contest{affected: load.Request{Driver: 1}}
+			newStrike(in, c).setPaused(c, true)
+			want := late > 0 && !slices.Contains([]fault.Course{fault.Killed, fault.Never, fault.HungUp}, course)
+			if got := in.responses.paused[c.affected]; got != want {
+				t.Errorf("course %d, calls for %v after its response: %v, want %v", course, late, got, want)
+			}
+		}
+	}
+}
+
+// TestFaultsThatOutlastALease lists the faults that delay a write until after the lease. A strategy without a lock has no
+// lease, but a service whose lock is unknown may have one.
+func TestFaultsThatOutlastALease(t *testing.T) {
+	for _, f := range fault.Faults {
+		long := slices.Contains([]catalog.Fault{
+			catalog.Slow, catalog.Pause, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.SlowDB, catalog.LateRelease,
+		}, f.Name)
+		for _, excludes := range []catalog.Exclusion{catalog.NoExclusion, catalog.PerProcess, catalog.Global} {
+			for _, unknown := range []bool{false, true} {
+				in := &injection{fault: f, strategy: lock.Strategy{Excludes: excludes}, traits: traits{unknownLock: unknown}}
+				if want := long && (excludes != catalog.NoExclusion || unknown); in.outlasts() != want {
+					t.Errorf("%s, excludes %v, unknown lock %v: outlasts %v, want %v", f.Name, excludes, unknown, !want, want)
+				}
+			}
+		}
+	}
+}
+
+// TestContendersAreAwaited ends the wait for contenders in each state of an order. Until its time is over, it ends only if
+// the order has shown what it can. If an unknown lock refuses all drivers, others come.
+func TestContendersAreAwaited(t *testing.T) {
+	const lease, poll = time.Second, pollInterval
+	after := map[fault.Role][]control.Call{fault.Alone: {{Phase: "mysql INSERT wins", N: 1, Target: tap.DB}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}}
+	synctest.Test(t, func(t *testing.T) {
+		for bits := range 1 << 6 {
+			has := func(n int) bool { return bits>>n&1 != 0 }
+			unknown, long, wrote, changes, pending, won := has(0), has(1), has(2), has(3), has(4), has(5)
+			written := map[int64]time.Time{}
+			in := &injection{
+				traits: traits{liveLedger: true, unknownLock: unknown}, cell: &Cell{}, responses: newResponses(), bursts: load.NewBursts(), ttl: lease, strategy: lock.Strategy{Excludes: catalog.Global},
+				fault: fault.Fault{ContendFor: 0.5}, struck: holding(nil, nil), other: holding(nil, nil), w: &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{0, written}, ledger: true},
+			}
+			if long {
+				in.fault.ContendFor = 1.5
+			}
+			if changes {
+				in.trail.calls = after
+			}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, point: fault.Point{Point: control.Point{Phase: "mysql INSERT wins", N: 1, After: true}}, heldSince: time.Now(), contendedSince: time.Now()}
+			for driver := range int64(2) {
+				r := load.Request{Order: 7, Driver: 2 + driver, Target: in.other.URL}
+				c.contenders = append(c.contenders, r)
+				if !pending {
+					in.responses.add(r, response{outcome: grab.Busy, sent: time.Now(), ended: time.Now()})
+				}
+			}
+			if wrote {
+				written[1] = time.Now()
+			}
+			if won {
+				written[2] = time.Now()
+			}
+			began := time.Now()
+			if err := newStrike(in, c).awaitContenders(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want := lease / 2
+			early := won || !pending && (wrote && !(unknown && changes) || !unknown && !long)
+			if early {
+				want = 0
+			} else if long { // from then on, a driver who still waits has competed long enough
+				want = lease * 3 / 2
+			}
+			took := time.Since(began)
+			fresh := !early && !pending // sent because all others were refused
+			if took < want || took > want+2*poll && !fresh || fresh != (in.bursts.Requests() > 0) {
+				t.Errorf("unknown lock %v, outlasts %v, affected wrote %v, changes more %v, contenders wait %v, one won %v: ended after %v, want %v; sent %d, want some: %v",
+					unknown, long, wrote, changes, pending, won, took, want, in.bursts.Requests(), fresh)
+			}
+			time.Sleep(lease)
+		}
+	})
+}
+
+// TestContendersPassTheLock stops contenders before they write, before or after the affected driver has written. They have
+// certainly passed the lock first only if it had not. When it has written or is answered, they may continue.
+func TestContendersPassTheLock(t *testing.T) {
+	const lease = time.Second
+	synctest.Test(t, func(t *testing.T) {
+		for bits := range 1 << 4 {
+			has := func(n int) bool { return bits>>n&1 != 0 }
+			wrote, answered, first, stops := has(0), has(1), has(2), has(3)
+			var removed []string
+			held := map[string][]control.Held{}
+			if stops {
+				held["contender-7-of-2"] = []control.Held{{State: control.Waiting}}
+			}
+			written := map[int64]time.Time{}
+			if wrote {
+				written[1] = time.Now()
+			}
+			in := &injection{
+				traits: traits{liveLedger: true, tellsDrivers: true}, cell: &Cell{Struck: new(1)}, responses: newResponses(), ttl: lease, fault: fault.Fault{HoldContenders: true},
+				struck: holding(nil, nil), other: holding(held, &removed), w: &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{0, written}, ledger: true},
+			}
+			c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2, Target: in.other.URL}}, struck: true}
+			if first {
+				c.variation = affectedFirst
+			}
+			if answered {
+				in.responses.add(c.affected, response{ended: time.Now()})
+			}
+			in.other.URL, c.contenders[0].Target = "http://other", "http://other"
+			s := newStrike(in, c)
+			began := time.Now()
+			var freed time.Duration
+			for range 100 {
+				claimed := s.claimed(t.Context())
+				time.Sleep(pollInterval) // so that a read is later than what it shows
+				if err := s.freeContenders(t.Context(), claimed); err != nil {
+					t.Fatal(err)
+				}
+				if c.contenderFreed {
+					freed = time.Since(began)
+					break
+				}
+			}
+			limit := lease * 2 / 3
+			if first {
+				limit = lease / 2
+			}
+			over := wrote || answered
+			want := limit
+			if over {
+				want = 0
+			}
+			if c.contenderFreed != stops || stops && (freed < want || freed > want+3*pollInterval) || c.contenderHeldSince.IsZero() == stops || slices.Equal(removed, []string{"contender-7-of-2"}) != stops {
+				t.Errorf("wrote %v, answered %v, must be first %v, stops %v: freed after %v, want %v; removed %q", wrote, answered, first, stops, freed, want, removed)
+			}
+			if c.struck != (!stops || over || !first) {
+				t.Errorf("wrote %v, answered %v, must be first %v, stops %v: counts %v (%s)", wrote, answered, first, stops, c.struck, c.missed)
+			}
+			if first && !c.struck && c.missed != "the affected driver did not write before the others, who waited 500ms for it: if its work takes longer, set a longer lease" {
+				t.Errorf("%s", c.missed)
+			}
+			time.Sleep(lease)
+		}
+	})
+}
+
+// TestOthersPassWhileStopped checks what a stopped contender shows. It has passed the lock before the affected driver only
+// if a later read of the ledger shows no row of that driver.
+func TestOthersPassWhileStopped(t *testing.T) {
+	for _, wrote := range []bool{false, true} {
+		held := map[string][]control.Held{"contender-7-of-2": {{State: control.Waiting}}}
+		written := map[int64]time.Time{}
+		in := &injection{
+			traits: traits{liveLedger: true, tellsDrivers: true}, cell: &Cell{}, responses: newResponses(), ttl: time.Second, fault: fault.Fault{HoldContenders: true},
+			struck: holding(nil, nil), other: holding(held, nil), w: &worker{fleet: &fleet.Fleet{Ours: true}, orders: slowLedger{pollInterval, written}, ledger: true},
+		}
+		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2, Target: in.other.URL}}}
+		in.other.URL, c.contenders[0].Target = "http://other", "http://other"
+		s := newStrike(in, c)
+		nobody := func(load.Request) bool { return false }
+		if wrote {
+			written[1] = time.Now()
+		}
+		for range 2 {
+			if err := s.freeContenders(t.Context(), nobody); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(pollInterval)
+		}
+		if c.openUntil.IsZero() != wrote || c.othersPassed == wrote {
+			t.Errorf("wrote %v: open until %v, passed %v", wrote, c.openUntil, c.othersPassed)
+		}
+	}
+}
+
+// TestHolderMustHaveEnded stops a waiting driver at its point. The fault may hit it only once the driver who had the lock
+// before it has its response.
+func TestHolderMustHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, holds := range []bool{false, true} {
+			for _, answered := range []bool{false, true} {
+				for _, stops := range []bool{false, true} {
+					held := map[string][]control.Held{}
+					c := &contest{order: 7, calls: 1, point: pointAt(fault.Waiting, tap.Acquire, true), affected: load.Request{Order: 7, Driver: 1}}
+					if holds {
+						c.holder = &load.Request{Order: 7, Driver: 2}
+					}
+					if stops {
+						held[holdName(pointHold, c)] = []control.Held{{State: control.Waiting}}
+					}
+					a := approach{breakpoints{struck: holding(held, nil), other: holding(nil, nil)}, load.NewBursts(), newResponses(), 1, map[*contest]bool{}}
+					if answered && holds {
+						a.responses.add(*c.holder, response{})
+					}
+					if err := a.run(t.Context(), []*contest{c}, time.Second); err != nil {
+						t.Fatal(err)
+					}
+					want := stops && (!holds || answered)
+					if c.struck != want || (c.missed == "") != want {
+						t.Errorf("holder %v, answered %v, stops %v: hit %v (%s), want %v", holds, answered, stops, c.struck, c.missed, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestStoppedRequestsKeepTheirResponse marks a request as going on although it was not stopped. Its response must keep its time.
+func TestStoppedRequestsKeepTheirResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, stopped := range []bool{false, true} {
+			rs, r := newResponses(), load.Request{Driver: 1}
+			ended := time.Now()
+			rs.add(r, response{outcome: grab.Grabbed, sent: ended, ended: ended})
+			rs.setPaused(r, stopped)
+			time.Sleep(time.Second)
+			rs.setPaused(r, false)
+			want := ended
+			if stopped {
+				want = ended.Add(time.Second)
+			}
+			if a, ok := rs.of(r); !ok || !a.ended.Equal(want) || !a.sent.Equal(ended) {
+				t.Errorf("stopped %v: %+v, want an end at %v", stopped, a, want)
+			}
+		}
+	})
+}
+
+// TestSettingsUnderAFault checks the settings of a cell under each kind of fault. A setting that the user chose stays.
+func TestSettingsUnderAFault(t *testing.T) {
+	service, err := fleet.ParseService("x {port} {ttl_ms}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixed, err := fleet.ParseService("x {port}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const s = time.Second
+	for name, tt := range map[string]struct {
+		service *fleet.Service
+		urls    []string
+		fault   fault.Fault
+		asked   Asked
+		want    string // TTL, wait, work, timeout
+	}{
+		"ours":                     {fault: fault.Fault{TTL: 3 * s}, want: "3s 6s 5ms 18s"},
+		"ours, everything is set":  {fault: fault.Fault{TTL: 3 * s}, asked: Asked{true, true, true, true}, want: "7s 11s 13ms 39s"},
+		"ours, the TTL is set":     {fault: fault.Fault{TTL: 3 * s}, asked: Asked{TTL: true}, want: "7s 14s 5ms 42s"},
+		"ours, hangs":              {fault: fault.Fault{TTL: 3 * s, Course: fault.Never}, want: "3s 6s 5ms 7s"},
+		"ours, hangs, short wait":  {fault: fault.Fault{TTL: 3 * s, Course: fault.Never}, asked: Asked{Wait: true}, want: "3s 11s 5ms 12s"},
+		"ours, hangs, long TTL":    {fault: fault.Fault{TTL: 3 * s, Course: fault.Never}, asked: Asked{TTL: true, Wait: true}, want: "7s 11s 5ms 15s"},
+		"ours, hangs, timeout set": {fault: fault.Fault{TTL: 3 * s, Course: fault.Never}, asked: Asked{Timeout: true}, want: "3s 6s 5ms 18s"},
+		"a service":                {service: &service, fault: fault.Fault{TTL: 3 * s}, want: "3s 6s 5ms 18s"},
+		"a service reconnects":     {service: &service, fault: fault.Fault{TTL: 3 * s, Severs: true}, want: "12s 24s 5ms 1m12s"},
+		"a service, a long fault":  {service: &service, fault: fault.Fault{TTL: 20 * s, Severs: true}, want: "20s 40s 5ms 2m0s"},
+		"a service of its own TTL": {service: &fixed, fault: fault.Fault{TTL: 3 * s, Severs: true}, want: "7s 14s 5ms 42s"},
+		"targets":                  {urls: []string{"http://a", "http://b"}, fault: fault.Fault{TTL: 3 * s}, want: "7s 14s 5ms 42s"},
+	} {
+		w := &worker{cfg: Config{TTL: 7 * s, Wait: 11 * s, Work: 13 * time.Millisecond, Load: Load{Timeout: 17 * s, Rate: 500, Drivers: 20, MaxWorkers: 9}, Service: tt.service, Asked: tt.asked, Stock: 3}}
+		w.cfg.Target.URLs = tt.urls
+		under := w.withSettingsFor(tt.fault)
+		if got := fmt.Sprintf("%v %v %v %v", under.cfg.TTL, under.cfg.Wait, under.cfg.Work, under.cfg.Load.Timeout); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+		if under.cfg.Load.Drivers != injectionDrivers+4 || under.cfg.Load.Rate != 0 || w.cfg.TTL != 7*s || w.cfg.Load.Drivers != 20 {
+			t.Errorf("%s: %+v, and the worker has %+v", name, under.cfg.Load, w.cfg.Load)
+		}
+	}
+}
+
+// TestOutageOfEveryLockServer lets a fault hit some kinds of servers. Drivers compete during an outage only if it affects all locks.
+func TestOutageOfEveryLockServer(t *testing.T) {
+	p := pointAt(fault.Alone, tap.Read, true)
+	p.Part = fault.Work
+	for _, hits := range []lock.Backend{lock.Redis, lock.RedisQuorum, lock.Redis | lock.RedisQuorum} {
+		for _, needs := range []lock.Backend{lock.Redis, lock.RedisQuorum, lock.Redis | lock.RedisQuorum, lock.SQLLocks, 0} {
+			in := &injection{traits: traits{reconnects: true}, fault: fault.Fault{Hits: hits, Course: fault.AtOnce, Lasts: true}, strategy: lock.Strategy{Needs: needs}}
+			want := needs == lock.Redis || needs == lock.RedisQuorum && hits == lock.RedisQuorum
+			if got := in.testsOutage(p); got != want {
+				t.Errorf("hits %b, needs %b: %v, want %v", hits, needs, got, want)
+			}
+		}
+	}
+}
+
+// TestFreshDriversTakeTurns lets a service refuse every driver at once. Further ones come after a twentieth of a lease
+// each, but not so soon that two of them count as simultaneous.
+func TestFreshDriversTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, lease := range []time.Duration{time.Second, 2 * time.Second, 10 * time.Second} {
+			in := &injection{cell: &Cell{}, ttl: lease, bursts: load.NewBursts(), responses: newResponses(), w: &worker{}, other: &fleet.Instance{URL: "http://other"}}
+			c := &contest{order: 7, contenders: []load.Request{{Order: 7, Driver: 2}}}
+			s := newStrike(in, c)
+			const polls = 400
+			for range polls {
+				s.sendAgain(c)
+				time.Sleep(pollInterval)
+			}
+			each := max(lease/20, simultaneous) + pollInterval // the next wait begins with the next poll
+			if want := int(polls * pollInterval / each); in.bursts.Requests() != want || len(c.contenders) != 1+want {
+				t.Errorf("lease %v: %d drivers in %v, want %d", lease, in.bursts.Requests(), polls*pollInterval, want)
+			}
+			drivers := map[int64]bool{}
+			for _, r := range c.contenders {
+				drivers[r.Driver] = true
+				if r != c.contenders[0] && (r.Target != in.other.URL || r.Order != 7 || r.Driver < injectionDrivers) {
+					t.Errorf("a fresh driver sends %+v", r)
+				}
+			}
+			if len(drivers) != len(c.contenders) {
+				t.Errorf("%d drivers send %d requests", len(drivers), len(c.contenders))
+			}
+		}
+	})
+}
