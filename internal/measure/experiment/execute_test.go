@@ -97,9 +97,13 @@ func TestExecute(t *testing.T) {
 }
 
 func testExecute(t *testing.T, kind string) {
-	strategies := []string{"none", "setnx", "mutex", "watchdog", "redlock"}
-	if kind == stack.Embedded && !proving {
+	strategies := []string{"none", "setnx", "redlock", "mutex", "watchdog"}
+	switch {
+	case proving:
+	case kind == stack.Embedded:
 		strategies = strategies[:2]
+	default:
+		strategies = strategies[:3]
 	}
 	cfg := small(t, kind, strategies...)
 	run := decide(t, &cfg)

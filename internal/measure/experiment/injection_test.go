@@ -154,24 +154,23 @@ func TestFaults(t *testing.T) {
 		cells, too []CellName // too: those that take longer, under GRABLAB_PROVE alone
 	}{
 		{lock.Redis | lock.SQL, []CellName{
-			{"setnx-check", catalog.Slow},
 			{"watchdog", catalog.Pause},
-			{"setnx-expire", catalog.Crash},
 			{"setnx-fenced", catalog.RedisRestart}, // its lock lets two in, its order is safe
-			{"setnx-expire", catalog.RedisDown},
+			{"setnx-fence-write", catalog.PartitionDB},
+			{"setnx", catalog.NodeClock},
+			{"setnx-nottl-no-cleanup", catalog.ReplyLost},
 		}, []CellName{
+			{"setnx-expire", catalog.Crash},
+			{"setnx-expire", catalog.RedisDown},
+			{"setnx-check", catalog.Slow},
 			{"setnx", catalog.RedisFull},
 			{"setnx-nottl", catalog.Hang},
 			{"setnx", catalog.FailoverSplit},
 			{"setnx-getset", catalog.ClientClock},
 		}},
-		{lock.Redis | lock.SQL, []CellName{
-			{"setnx-fence-write", catalog.PartitionDB},
-			{"setnx", catalog.NodeClock},
-			{"setnx-nottl-no-cleanup", catalog.ReplyLost},
-			{"setnx-getdel", catalog.LateRelease},
-		}, []CellName{
+		{lock.Redis | lock.SQL, nil, []CellName{
 			{"setnx", catalog.SlowDB},
+			{"setnx-getdel", catalog.LateRelease},
 			{"setnx-nottl-no-cleanup", catalog.Cancel},
 			{"watchdog", catalog.Partition},
 			{"setnx-del", catalog.Latency},

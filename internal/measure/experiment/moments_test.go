@@ -80,6 +80,9 @@ func TestPauseByTime(t *testing.T) {
 		{"soon fast", catalog.Unknown, "the fault could not be tested: ", 6},
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
+			if tc.verdict != catalog.Unsafe {
+				long(t) // TestMomentsOfAModel does the same
+			}
 			cfg := shopRun(t, tc.kind, catalog.NoFault, catalog.Pause, catalog.RedisRestart)
 			run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 // Contenders of a lock that tries only once must come again until the lease has passed.
 // Otherwise all of them are told busy, and the cell looks safe although no one raced.
 func TestContendersOutlastTheLease(t *testing.T) {
+	long(t)
 	t.Parallel()
 	at, err := fault.ParsePoint("before claim 1")
 	if err != nil {
