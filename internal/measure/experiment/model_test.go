@@ -703,8 +703,8 @@ func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
 	for i, p := range c.Points {
 		var n, of int
 		var at, took float64
-		if _, err := fmt.Sscanf(p.Point, "moment %d of %d (%f of %f ms)", &n, &of, &at, &took); err != nil || n != i+1 || of != momentCount || math.Abs(at/took-(float64(i)+0.5)/momentCount) > 0.005 || took < 80 || took > 120 || !p.IsMoment() {
-			wrong = append(wrong, fmt.Sprintf("moment %d: %s", i+1, p.Point))
+		if _, err := fmt.Sscanf(p.Point, "moment %d of %d (%f of %f ms)", &n, &of, &at, &took); err != nil || n != i+1 || of != momentCount || math.Abs(at/took-(float64(i)+0.5)/momentCount) > 0.005 || took < 80 || !p.IsMoment() {
+			t.Errorf("moment %d: %s", i+1, p.Point) // however slow the machine is
 		}
 		moments = append(moments, p.Point)
 		expect(p.Point, p, Point{Point: p.Point, Strikes: 1, Struck: 1, Verdict: verdict, DoubleGrabs: &double, StuckOrders: new(0)}) // no known mode fits a crash
