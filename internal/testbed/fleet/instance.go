@@ -49,6 +49,7 @@ type Instance struct {
 	proc     *stack.Process // nil before the first start
 	theirs   *os.Process    // process that the user started; nil if unknown
 	killed   bool           // whether Signal has killed the process in theirs
+	grouped  bool           // whether signals are known to reach all processes of the user's service
 	wires    *wires         // proxies between the service and its servers; nil before connect
 	exe      string         // program of the last start
 	args     []string
@@ -380,9 +381,16 @@ func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, 
 	return now.LeaseMS, err
 }
 
-// Signal sends sig to the instance's process.
+// Signal sends sig to the instance's processes. If SIGSTOP or SIGKILL would miss a process of the user's service,
+// Signal returns an error instead.
 func (in *Instance) Signal(sig syscall.Signal) error {
 	if in.theirs == nil {
+		if in.wires != nil && !in.grouped && sig != syscall.SIGCONT { // check only once, because it may take 1 s on a busy machine
+			if err := in.wires.checkReach(proc.Groups(in.proc.Pid())); err != nil {
+				return err
+			}
+			in.grouped = true
+		}
 		return in.proc.Signal(sig)
 	}
 	err := in.theirs.Signal(sig)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 	"grablab/internal/testbed/wire"
@@ -107,6 +109,21 @@ func (w *wires) lead(to stack.Addresses) {
 			p.HangUp()
 		}
 	}
+}
+
+// checkReach returns an error if a process outside these process groups uses the proxies, because no signal
+// reaches it.
+func (w *wires) checkReach(groups []int) error {
+	var ports []int
+	for _, p := range w.proxies {
+		_, text, _ := net.SplitHostPort(p.Addr())
+		port, _ := strconv.Atoi(text)
+		ports = append(ports, port)
+	}
+	if pid := proc.Outsider(groups, ports...); pid != 0 {
+		return fmt.Errorf("process %d of the service is a daemon, so this fault cannot hit it: start it in the foreground", pid)
+	}
+	return nil
 }
 
 func (w *wires) close() {

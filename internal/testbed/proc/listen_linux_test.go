@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"fmt"
 	"net"
 	"syscall"
 	"testing"
@@ -21,5 +22,30 @@ func TestListens(t *testing.T) {
 	l.Close()
 	if yes, known := Listens(syscall.Getpgrp(), port); yes || !known {
 		t.Errorf("closed: %v, %v", yes, known)
+	}
+}
+
+// TestOutsider connects a process of another group to a port, as a daemon of a service does.
+func TestOutsider(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	if pid := Outsider(nil, port); pid != 0 {
+		t.Errorf("process %d is connected before any connection", pid)
+	}
+	cmd := start(t, fmt.Sprintf(`exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; read -r <&3'`, port), NewProcessGroup)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if pid := Outsider(nil, port); pid != cmd.Process.Pid {
+		t.Errorf("process %d is connected, want %d", pid, cmd.Process.Pid)
+	}
+	if pid := Outsider([]int{1 << 22, cmd.Process.Pid}, port); pid != 0 {
+		t.Errorf("process %d is connected, but only the group's process is", pid)
 	}
 }

@@ -28,6 +28,17 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 // Signal sends a signal to every process in the group whose leader is pid.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
+// SignalTree is like Signal, but it also signals the groups of pid's descendants. For example, php-fpm forms a
+// group of its own, even in the foreground.
+func SignalTree(pid int, sig syscall.Signal) error {
+	groups := Groups(pid) // before the signal, because it may end the processes that connect the descendants with pid
+	err := Signal(pid, sig)
+	for _, group := range groups[1:] {
+		_ = Signal(group, sig) // fails only if the group has ended
+	}
+	return err
+}
+
 // KillRest kills the processes that are left in a process group after its leader has ended.
 func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,10 +43,49 @@ func StartTime(pid int) (string, bool) {
 	return string(fields[19]), true
 }
 
+// Groups returns pid, which leads a process group, and the other groups of its descendants.
+func Groups(pid int) []int {
+	groups, tree := []int{pid}, []int{pid}
+	for i := 0; i < len(tree); i++ {
+		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", tree[i])) // one list for each thread
+		for _, list := range lists {
+			children, _ := os.ReadFile(list)
+			for _, text := range strings.Fields(string(children)) {
+				child, _ := strconv.Atoi(text)
+				tree = append(tree, child)
+				if group, err := syscall.Getpgid(child); err == nil && !slices.Contains(groups, group) {
+					groups = append(groups, group)
+				}
+			}
+		}
+	}
+	return groups
+}
+
 // Listens reports whether a process in this process group listens on a TCP port. If this cannot be
 // determined, known is false.
 func Listens(group, port int) (listens, known bool) {
-	sockets := map[string]bool{} // keys have the same form as the links in /proc/PID/fd
+	const local, listening = 1, "0A"
+	found, known := sockets(local, listening, fmt.Sprintf(":%04X", port))
+	return holder(found, func(of int) bool { return of == group }) != 0, known
+}
+
+// Outsider returns a process that is connected to one of the TCP ports of 127.0.0.1, but belongs neither to
+// these process groups nor to that of this program. If there is none, it returns 0.
+func Outsider(groups []int, ports ...int) (pid int) {
+	const remote, loopback, connected = 2, "0100007F", "01"
+	var addresses []string
+	for _, port := range ports {
+		addresses = append(addresses, fmt.Sprintf("%s:%04X", loopback, port))
+	}
+	found, _ := sockets(remote, connected, addresses...)
+	return holder(found, func(of int) bool { return !slices.Contains(groups, of) && of != syscall.Getpgrp() })
+}
+
+// sockets returns the TCP sockets in a state for which a column of /proc/net/tcp ends with one of the
+// addresses. The keys have the same form as the links in /proc/PID/fd.
+func sockets(column int, state string, addresses ...string) (found map[string]bool, known bool) {
+	found = map[string]bool{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
@@ -53,37 +93,36 @@ func Listens(group, port int) (listens, known bool) {
 		}
 		known = true
 		lines := bufio.NewScanner(f)
-		lines.Scan() // the heading
 		for lines.Scan() {
-			const local, state, inode, listening = 1, 3, 9, "0A"
+			const states, inode = 3, 9
 			fields := strings.Fields(lines.Text())
-			if len(fields) <= inode || fields[state] != listening {
-				break // Linux lists all listening sockets first, and there may be thousands of others
-			}
-			if strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", port)) {
-				sockets["socket:["+fields[inode]+"]"] = true
+			if len(fields) > inode && fields[states] == state && slices.ContainsFunc(addresses, func(a string) bool { return strings.HasSuffix(fields[column], a) }) {
+				found["socket:["+fields[inode]+"]"] = true
 			}
 		}
 		_ = f.Close()
 	}
-	processes, err := os.ReadDir("/proc")
-	if err != nil || !known {
-		return false, false
-	}
+	return found, known
+}
+
+// holder returns a process that has one of the sockets open, and whose process group is chosen. If there is
+// none, it returns 0.
+func holder(sockets map[string]bool, chosen func(group int) bool) (pid int) {
+	processes, _ := os.ReadDir("/proc")
 	for _, p := range processes {
 		pid, err := strconv.Atoi(p.Name())
-		if err != nil {
+		if err != nil || len(sockets) == 0 {
 			continue
 		}
-		if of, err := syscall.Getpgid(pid); err != nil || of != group {
+		if group, err := syscall.Getpgid(pid); err != nil || !chosen(group) {
 			continue
 		}
 		links, _ := filepath.Glob("/proc/" + p.Name() + "/fd/*")
 		for _, link := range links {
 			if to, err := os.Readlink(link); err == nil && sockets[to] {
-				return true, true
+				return pid
 			}
 		}
 	}
-	return false, true
+	return 0
 }

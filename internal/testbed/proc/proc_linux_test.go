@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -85,6 +86,31 @@ func TestGroups(t *testing.T) {
 			}
 			r.Close()
 		}
+	}
+}
+
+// TestSignalTree starts a shell with a grandchild in a session of its own, such as php-fpm. The signal must reach both.
+func TestSignalTree(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := start(t, "(setsid sh -c 'echo; sleep 60' & wait) & wait", NewProcessGroup, func(c *exec.Cmd) { c.Stdout = w })
+	w.Close()
+	_ = r.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if groups := Groups(cmd.Process.Pid); len(groups) != 2 || groups[0] != cmd.Process.Pid {
+		t.Errorf("process %d has the groups %v, want its own and another one", cmd.Process.Pid, groups)
+	}
+	if err := SignalTree(cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if _, err := r.Read(make([]byte, 1)); err != io.EOF { // it ends once no process has the pipe
+		t.Errorf("the grandchild still runs: %v", err)
 	}
 }
 

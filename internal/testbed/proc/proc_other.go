@@ -33,3 +33,9 @@ func StartTime(pid int) (string, bool) {
 
 // Listens always returns known false, because only Linux reveals which process listens on a port.
 func Listens(pgid, port int) (listens, known bool) { return false, false }
+
+// Groups returns only pid, because the descendants of a process are known only on Linux.
+func Groups(pid int) []int { return []int{pid} }
+
+// Outsider always returns 0, because only Linux reveals which process has a connection.
+func Outsider(groups []int, port int) (pid int) { return 0 }

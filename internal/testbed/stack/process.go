@@ -172,8 +172,8 @@ func (p *Process) ExitCode() int {
 	return -1
 }
 
-// Signal sends a signal to the process group. It returns os.ErrProcessDone if the process has
-// already ended.
+// Signal sends a signal to the process group. If the process is not a server of the stack, the signal also reaches
+// descendants in other groups. Signal returns os.ErrProcessDone if the process has already ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +181,10 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return os.ErrProcessDone
 	}
 	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL || sig == p.quit
-	return proc.Signal(p.Pid(), sig)
+	if p.server { // a server ends its own children
+		return proc.Signal(p.Pid(), sig)
+	}
+	return proc.SignalTree(p.Pid(), sig)
 }
 
 // expectEnd marks the end of the process as intended, so that ByItself does not report it.
