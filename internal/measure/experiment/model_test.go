@@ -447,6 +447,41 @@ func TestCoursesOfAModel(t *testing.T) {
 	}
 }
 
+// TestPausedServiceIsAnswered pauses a process of a user's service while its write is stopped. As from a real server,
+// the reply must arrive before the process continues, because its client may not wait any longer.
+func TestPausedServiceIsAnswered(t *testing.T) {
+	t.Parallel()
+	service, err := fleet.ParseService("x {port}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model{ttl: 300 * time.Millisecond, wait: time.Second}
+	in := m.injection(t, fault.Fault{Name: catalog.Pause, ContendFor: 1.5})
+	in.w.cfg.Service = &service
+	answered := 0
+	in.prepared.Strikes = []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
+		return func() error {
+			held, err := in.struck.Holds(t.Context())
+			for _, c := range in.contests {
+				for _, h := range held[holdName(callsHold, c)] {
+					if h.Call.Phase == tap.Claim && h.State == control.Released {
+						answered++
+					}
+				}
+			}
+			return err
+		}, nil
+	}}}
+	in.points = []fault.Point{pointAt(fault.Alone, tap.Claim, false)}
+	first, _ := m.Create(t.Context(), 100, 1)
+	if _, err := in.sending(in.strikeAll)(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if answered != 1 {
+		t.Errorf("%d writes had a reply when the process continued, want 1", answered)
+	}
+}
+
 // again returns a new model of the same kind.
 func (m *model) again(wait time.Duration) *model {
 	return &model{ttl: wait / 2, wait: wait, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient}

@@ -42,7 +42,7 @@ type step = func(*strike, context.Context) error
 // courses lists the steps that follow the injection of a fault. They depend on when the fault ends,
 // and on when the affected drivers may continue.
 var courses = map[fault.Course][]step{
-	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
+	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).answerPaused, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
 	fault.InOutage:   {(*strike).sendContenders, (*strike).awaitContenders, (*strike).awaitFailedTries, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitWrites, (*strike).heal},
 	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).cancelUnawaited, (*strike).awaitFailedRelease, (*strike).keepCompeting, (*strike).heal, (*strike).releaseContenders},
@@ -180,6 +180,22 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 	}
 	s.closeWindow()
 	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the delayed calls of the first drivers must come before the contenders' calls
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// answerPaused lets the servers answer the stopped calls of a user's service before its paused process
+// continues, because real servers would have answered. Otherwise, a client might report a timeout
+// as soon as it continues.
+func (s *strike) answerPaused(ctx context.Context) error {
+	if s.in.fault.Name != catalog.Pause || s.in.w.cfg.Service == nil {
+		return nil
+	}
+	if err := s.releaseAffected(ctx); err != nil {
+		return err
+	}
+	if !wait.For(ctx, simultaneous) {
 		return context.Cause(ctx)
 	}
 	return nil
