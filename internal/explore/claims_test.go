@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
@@ -19,6 +20,10 @@ func TestMarkUnclaimed(t *testing.T) {
 	cancelled := schedule.Step{Kind: schedule.Cancelled, Actor: "A"}
 	lost, twice := schedule.Step{Kind: schedule.ReplyLost, Actor: "A"}, schedule.Step{Kind: schedule.SentTwice, Actor: "A"}
 	restarts := schedule.Step{Kind: schedule.Restarts, Target: "redis"}
+	late := schedule.Step{Kind: schedule.ReplyLate, Actor: "A"}
+	working := func(part time.Duration) func(*Config) {
+		return func(c *Config) { c.Faults, c.Work = []catalog.Fault{catalog.Latency}, c.TTL*part/10 }
+	}
 	restart := func(c *Config) { c.Faults = []catalog.Fault{catalog.RedisRestart} }
 	twoFaults := func(c *Config) {
 		c.Faults, c.FaultCount = []catalog.Fault{catalog.Cancel, catalog.ReplyLost, catalog.SentTwice}, 2
@@ -48,6 +53,10 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "two winners of a lock without a fence after a restart", strategy: "setnx", property: catalog.OneWinner, step: restarts, change: restart},
 		{name: "work that outlasts the lease", strategy: "setnx", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }},
 		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unclaimed: true},
+		{name: "a late reply, and work that outlasts half of the lease", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(6)},
+		{name: "a late reply, and work that outlasts half of a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: late, change: working(6), unclaimed: true},
+		{name: "a late reply, and short work", strategy: "setnx", property: catalog.OneWinner, step: late, change: working(4), unclaimed: true},
+		{name: "work that takes half of the lease, and no late reply", strategy: "setnx", property: catalog.OneWinner, step: call, change: working(6), unclaimed: true},
 		{name: "a hang-up and a lost reply, after a clean-up that heeds the hang-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults},
 		{name: "a hang-up and a call sent twice, after the same clean-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: twice, change: twoFaults},
 		{name: "only a lost reply", strategy: "redsync", property: catalog.NoResidue, step: lost, change: twoFaults, unclaimed: true},

@@ -106,7 +106,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
 		return claims{}
 	}
-	if cfg.Work >= cfg.TTL {
+	late := slices.Contains(faults, catalog.Latency) // a late grant may leave less than half of the lease
+	if cfg.Work >= cfg.TTL || late && cfg.Work > cfg.TTL/2 {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
 	c := claims{order: expectedOrder(set.Strategy, set.Guard, faults, set.Stock), all: Expected(set.Strategy, set.Guard, faults, set.Stock)}

@@ -39,31 +39,33 @@ func Portfolio(cfg Config) []Part {
 	waiting := func(c *Config) { c.Wait, c.Work = wait, work }
 	outlasting := func(c *Config) { c.TTL, c.Wait = time.Second, 1400*time.Millisecond }
 	alone := func(c *Config) { c.Actors, c.Work = 1, c.TTL+c.TTL/3 }
-	return []Part{
+	return []Part{ // the smallest first, because a search that ends early leaves its time to the later ones
 		with("waiting", 1, 0, waiting),
-		with("waiting with a fault", 0, 1, waiting,
-			catalog.Slow, catalog.Pause, catalog.Crash, catalog.Cancel, catalog.RedisDown, catalog.MessageLost),
-		with("calls sent twice", 0, 2, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice, catalog.Cancel),
-		with("waiting for replies", 0, 1, waiting, catalog.Latency, catalog.Partition, catalog.ReplyLost),
-		with("work that outlasts a lease", 0, 1, func(c *Config) { c.Work = c.TTL + c.TTL/3 },
-			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
 		with("three drivers and a pause", 0, 1, func(c *Config) { c.Actors = 3 }, catalog.Pause),
+		with("three drivers and a renewal", 0, 0, func(c *Config) { c.Actors, c.TTL, c.Wait, c.Work = 3, time.Second, wait, 4*work }),
+		with("three drivers who wait too short", 0, 1, func(c *Config) { c.Actors, c.Wait, c.Work = 3, wait, wait+3*work }, catalog.Cancel, catalog.MessageLost),
+		with("a long queue in one process", 0, 0, func(c *Config) { c.Actors, c.Instances, c.Stock, c.Wait, c.Work = 3, 1, 2, wait, wait-work }),
+		with("a long wait", 0, 0, func(c *Config) { c.TTL, c.Wait, c.Work = 30*time.Second, 64*time.Second, 61*time.Second }),
+		with("a last attempt as a lease ends", 0, 1, func(c *Config) { c.Wait = c.TTL - 500*time.Microsecond }, catalog.Crash),
+		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart, catalog.NodeClock), // with an even number of nodes
+		with("calls sent twice", 0, 2, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice, catalog.Cancel),
 		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost, catalog.ReplyLost, catalog.Slow),
 		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),
-		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
-		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),
-		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
+		with("waiting for replies", 0, 1, waiting, catalog.Latency, catalog.Partition, catalog.ReplyLost),
 		with("waiting for longer than a lease", 0, 1, outlasting, catalog.Crash, catalog.RedisDown, catalog.MessageLost, catalog.Latency),
-		with("a last attempt as a lease ends", 0, 1, func(c *Config) { c.Wait = c.TTL - 500*time.Microsecond }, catalog.Crash),
-		with("three drivers and a renewal", 0, 0, func(c *Config) { c.Actors, c.TTL, c.Wait, c.Work = 3, time.Second, wait, 4*work }),
+		with("a late reply during a long wait", 0, 1, func(c *Config) { c.TTL, c.Wait, c.Work = time.Second, 3*wait, wait }, catalog.Latency),
+		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
+		with("waiting with a fault", 0, 1, waiting,
+			catalog.Slow, catalog.Pause, catalog.Crash, catalog.Cancel, catalog.RedisDown, catalog.MessageLost),
+		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),
+		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel, catalog.RedisDown),
+		with("work that outlasts a lease", 0, 1, func(c *Config) { c.Work = c.TTL + c.TTL/3 },
+			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
+		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
 		with("two late replies in one attempt", 0, 2, func(c *Config) { c.Work = work }, catalog.Latency),
 		with("two late replies", 0, 2, func(c *Config) { c.TTL, c.Wait, c.Work = 300*time.Millisecond, 310*time.Millisecond, work/2 }, catalog.Latency),
-		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
-		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel, catalog.RedisDown),
 		with("two outages", 0, 2, waiting, catalog.RedisDown),
-		with("a long queue in one process", 0, 0, func(c *Config) { c.Actors, c.Instances, c.Stock, c.Wait, c.Work = 3, 1, 2, wait, wait-work }),
-		with("one driver and two lost leases", 0, 2, func(c *Config) { c.Actors, c.Nodes, c.Work = 1, DefaultNodes+1, c.TTL/2 }, catalog.RedisRestart, catalog.NodeClock), // with an even number of nodes
 		with("one driver and two faults", 0, 2, alone,
 			catalog.Slow, catalog.Pause, catalog.Cancel, catalog.ReplyLost, catalog.RedisRestart, catalog.PartitionDB, catalog.Latency, catalog.NodeClock),
 		with("three drivers and a lost counter", 1, 1, func(c *Config) { // only for locks with a counter
@@ -75,7 +77,7 @@ func Portfolio(cfg Config) []Part {
 // SearchPortfolio runs the search cfg for each strategy, followed by the searches of its Portfolio.
 // These further searches report only new failures.
 //
-// All searches for one strategy share a timeout, of which the first search may use two fifths.
+// All searches for one strategy share a timeout, of which the first search may use a third.
 // SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	return searchEach(ctx, bubble, cfg, progress, searchParts)
@@ -99,7 +101,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		left = max(left-r.Elapsed.Seconds(), 0)
 		return r, err
 	}
-	if whole, err = search("", cfg, set, 2./5); err != nil || whole.endedProcess() {
+	if whole, err = search("", cfg, set, 1./3); err != nil || whole.endedProcess() {
 		return whole, err
 	}
 	parts := Portfolio(cfg)
