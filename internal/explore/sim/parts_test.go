@@ -58,7 +58,7 @@ func TestOracle(t *testing.T) {
 
 // TestWaitBound lets an actor wait for a free lock, after each kind of disturbance. It may wait for up to
 // half a lease only if a message to a connected client may be lost. During an outage, a client knows that
-// it misses messages.
+// it misses messages, and a lost reply to a call loses no message.
 func TestWaitBound(t *testing.T) {
 	const ttl, short, long = 10 * time.Second, time.Second, 5 * time.Second
 	for _, tt := range []struct {
@@ -71,9 +71,10 @@ func TestWaitBound(t *testing.T) {
 		{0, true, long},
 		{catalog.CutOff, false, long},
 		{catalog.WakeUpLost, false, long},
-		{catalog.ReplyWasLost, false, long},
+		{catalog.ReplyWasLost, false, short},
 		{catalog.Delayed, false, long},
 		{catalog.Unreachable | catalog.WakeUpLost, false, long},
+		{catalog.ReplyWasLost | catalog.WakeUpLost, false, long},
 	} {
 		for _, freeFor := range []time.Duration{short, short + 2*time.Millisecond, long, long + 2*time.Millisecond} {
 			c := &Cluster{}

@@ -377,8 +377,9 @@ func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances 
 
 // mayMissMessage reports whether a fault may have made a connected client miss a message. Clients
 // that an outage disconnected do not count, because they know that they may have missed messages.
+// A lost reply to a call does not count, because messages arrive on a connection of their own.
 func (s *causes) mayMissMessage() bool {
-	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
+	return s.dataLost || s.shown&disturbances&^(catalog.Unreachable|catalog.ReplyWasLost) != 0
 }
 
 // slowing contains the facts that can make a clean-up wait for replies.
