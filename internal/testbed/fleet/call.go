@@ -226,7 +226,7 @@ func total(f *dto.MetricFamily) float64 {
 	}
 	var sum float64
 	for _, m := range f.GetMetric() {
-		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 	}
 	return sum
 }

@@ -127,10 +127,20 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	return fmt.Errorf("the test grab of order %s by driver %d failed: %w%s", f.Shape.OrderText(id), driver, err, hint)
 }
 
-// Wins reports whether the first instance says that the driver has won the order.
-func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
-	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
-	return err == nil && outcome == grab.Grabbed
+// Wins reports whether an instance says that the driver has won the order. It tries each instance
+// until one says either grabbed or taken, and returns an error if none does.
+func (f *Fleet) Wins(ctx context.Context, id, driver int64) (won bool, err error) {
+	for _, in := range catalog.Filter(f.Instances, func(in *Instance) bool { return !in.killed }) {
+		var outcome grab.Outcome
+		outcome, err = f.probe(ctx, in, id, driver)
+		switch {
+		case err == nil && outcome != grab.Busy:
+			return outcome == grab.Grabbed, nil
+		case err == nil:
+			err = errors.New("the lock is busy")
+		}
+	}
+	return false, f.probeError(id, driver, err)
 }
 
 // probe sends a test request for an order, without waiting for the lock. It returns an error unless

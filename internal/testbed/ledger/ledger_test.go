@@ -60,6 +60,7 @@ func TestCheck(t *testing.T) {
 		{postgresDSN, query + " AND z = $1", "placeholders"},
 
 		{mysqlDSN, strings.Replace(query, "SELECT", "SELECT DISTINCT", 1), "DISTINCT can hide"},
+		{postgresDSN, query + " AND cancelled IS DISTINCT FROM true", ""},
 		{mysqlDSN, strings.Replace(query, "SELECT", "select/**/distinctrow", 1), "DISTINCTROW can hide"},
 		{postgresDSN, strings.Replace(query, "SELECT", "SELECT DISTINCT ON (order_id)", 1), "DISTINCT can hide"},
 		{mysqlDSN, query + " GROUP BY order_id", "GROUP BY can hide"},

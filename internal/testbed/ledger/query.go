@@ -90,6 +90,8 @@ func refuseMerging(before, word, rest string) error {
 		word += "()"
 	case !slices.Contains(merging, word), word == "UNION" && strings.HasPrefix(next, "ALL"):
 		return nil
+	case word == "DISTINCT" && strings.HasPrefix(next, "FROM "): // IS DISTINCT FROM compares two values
+		return nil
 	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // here, the word is a column name
 		return nil
 	case word == "GROUP":

@@ -61,7 +61,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		if err != nil {
 			return nil, err
 		}
-		at, undecided, err := shape.ResultURL(r.Order, r.Driver, resp.StatusCode, resp.Header, body)
+		at, undecided, err := shape.ResultURL(r.Target, r.Order, r.Driver, resp.StatusCode, resp.Header, body)
 		if !undecided {
 			return resp, nil
 		}
@@ -73,7 +73,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		case err == nil:
 			return resp, nil
 		case errors.Is(ended, context.DeadlineExceeded):
-			at, _, _ = strings.Cut(at, "#") // remove the order and the driver, which Request.URL has added
+			at, _, _ = strings.Cut(strings.TrimPrefix(at, r.Target), "#") // remove the order and the driver, which Request.URL has added
 			return nil, &ResultError{fmt.Sprintf("GET %s answered %s until the timeout of %v", at, last, time.Since(began).Round(time.Second/10)), ended}
 		case ended != nil:
 			return nil, ended
@@ -94,11 +94,16 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	if question.URL, err = grab.URL.Parse(at); err != nil {
 		return nil, last, err
 	}
+	if question.URL.Host != grab.URL.Host { // another service must not get these
+		question.Host = ""
+		question.Header.Del("Authorization")
+	}
 	for pause := firstPause; wait.For(grab.Context(), pause); pause = min(2*pause, lastPause) {
 		answered := asking()
 		resp, body, err := answer(next, question)
 		answered()
-		if err != nil || shape.IsResult(resp.StatusCode, resp.Header, body) {
+		throttled := err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusTooEarly)
+		if err != nil || !throttled && shape.IsResult(resp.StatusCode, resp.Header, body) {
 			return resp, last, err
 		}
 		last = fmt.Sprint(resp.StatusCode)

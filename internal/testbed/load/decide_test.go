@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,7 @@ func TestDecide(t *testing.T) {
 		{"by an id in a text", "202 -> /results/{order}/{text:~\"driver.:([0-9]+)\"}", "/elsewhere", []string{won}, won, ""},
 		{"no id", "202 -> /results/{order}/{json:.id}", "/elsewhere", []string{won}, "", `the answer 202 has no id of the result at the place after "->": {"driver":3}`},
 		{"pending", "202,json:.state==\"pending\" -> header:Location", "/results/7/3", []string{"", `{"state":"pending"}`, won}, won, ""},
+		{"throttled", "202 -> header:Location", "/results/7/3", []string{"429", "425", won}, won, ""},
 		{"never", "202 -> header:Location", "/results/7/3", []string{`{"state":"pending"}`}, "", Timeout + ": GET /results/7/3 answered 200 until the timeout of "},
 		{"no page", "202 -> /results/{order}/{driver}", "/elsewhere", []string{""}, "", Timeout + ": GET /results/7/3 answered 404 until the timeout of "},
 		{"no header", "202 -> header:Locatoin", "/results/7/3", []string{won}, "", "the answer 202 has no header Locatoin (it has Content-Length, Content-Type, Date, Location, X-Order)"},
@@ -62,11 +64,15 @@ func TestDecide(t *testing.T) {
 					http.NotFound(w, r)
 					return
 				}
+				if status, err := strconv.Atoi(result); err == nil {
+					w.WriteHeader(status)
+					return
+				}
 				fmt.Fprint(w, result)
 			})
 			server := httptest.NewServer(mux)
 			defer server.Close()
-			shape, _, err := target.Spec{Headers: []string{"X-Driver: {driver}"}, Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: tt.later}.Compile()
+			shape, _, err := target.Spec{Headers: []string{"X-Driver: {driver}"}, Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Busy: "423,429,425", Later: tt.later}.Compile()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -112,7 +112,7 @@ func TestResultURLs(t *testing.T) {
 		if tt.header != "" {
 			header.Set("Location", tt.header)
 		}
-		url, undecided, err := s.ResultURL(7, 3, tt.status, header, []byte(tt.body))
+		url, undecided, err := s.ResultURL("", 7, 3, tt.status, header, []byte(tt.body))
 		if url != tt.url || undecided != (tt.status == 202) || (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
 			t.Errorf("%+v: %q, %v, %v", tt, url, undecided, err)
 		}

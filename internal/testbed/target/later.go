@@ -1,6 +1,7 @@
 package target
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -80,15 +81,22 @@ func (s *Shape) checkLater() error {
 	return nil
 }
 
-// ResultURL returns the URL at which to ask for a grab's result. If the response already contains
-// the result, undecided is false. If the URL is missing from the response, it returns an error.
-func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
+// ResultURL returns the URL at which to ask for a grab's result. base is the URL of the instance. If
+// the response already contains the result, undecided is false. If the URL is missing from the
+// response, it returns an error.
+func (s *Shape) ResultURL(base string, order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
 	}
 	path, from := s.Later.path.grab(nil, order, driver, s.IDs), s.Later.from
+	under := func(path []byte) string {
+		if bytes.HasPrefix(path, []byte("/")) {
+			return strings.TrimSuffix(base, "/") + string(path)
+		}
+		return string(path)
+	}
 	if from == nil {
-		return string(path), true, nil
+		return under(path), true, nil
 	}
 	what := "URL of the result"
 	if len(path) > 0 {
@@ -97,8 +105,12 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	found := from.In(header, body)
 	switch {
 	case len(found) == 1 && found[0] != "" && len(path) > 0:
-		path = append(path, neturl.PathEscape(found[0])...)
-		return string(s.Later.rest.grab(path, order, driver, s.IDs)), true, nil
+		escape := neturl.PathEscape
+		if bytes.ContainsRune(path, '?') {
+			escape = neturl.QueryEscape
+		}
+		path = append(path, escape(found[0])...)
+		return under(s.Later.rest.grab(path, order, driver, s.IDs)), true, nil
 	case len(found) == 1 && found[0] != "":
 		return found[0], true, nil
 	case from.source == fromHeader && header.Get(from.name) == "":

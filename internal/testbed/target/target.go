@@ -192,12 +192,15 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 		return Meaning{Outcome: found[0]}
 	case n > 1:
 		return Meaning{grab.Failed, true, fmt.Sprintf("both %s and %s", found[0], found[1])}
-	case status == http.StatusGatewayTimeout:
-		return Meaning{grab.Timeout, true, "http 504"}
+	case status == http.StatusGatewayTimeout, status == http.StatusRequestTimeout, status == clientClosed: // the handler may still work on the grab
+		return Meaning{grab.Timeout, true, kind}
 	}
 	refused := status >= 400 && status < 500 || s.wroteNothing.holds(a)
 	return Meaning{grab.Failed, !refused, kind}
 }
+
+// clientClosed is the status with which nginx reports that the client has closed the connection.
+const clientClosed = 499
 
 type reading struct {
 	outcome grab.Outcome

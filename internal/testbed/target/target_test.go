@@ -259,6 +259,9 @@ func TestMeaning(t *testing.T) {
 		{"a service's 500", &Spec{}, 500, "", Meaning{grab.Failed, true, "http 500"}},
 		{"a service's 504", &Spec{}, 504, "", Meaning{grab.Timeout, true, "http 504"}},
 		{"refused", &Spec{}, 404, "", Meaning{grab.Failed, false, "http 404"}},
+		{"the handler may go on after 408", &Spec{}, 408, "", Meaning{grab.Timeout, true, "http 408"}},
+		{"the handler may go on after 499", &Spec{}, 499, "", Meaning{grab.Timeout, true, "http 499"}},
+		{"a given rule takes 408", &Spec{Busy: "408"}, 408, "", Meaning{grab.Busy, false, ""}},
 		{"a success that no rule knows", &Spec{}, 202, "", Meaning{grab.Failed, true, "http 202"}},
 		{"a redirect", &Spec{}, 302, "", Meaning{grab.Failed, true, "http 302"}},
 		{"code 0", &coded, 200, `{"code":0}`, Meaning{grab.Grabbed, false, ""}},
@@ -553,7 +556,7 @@ func TestResultOfEachOutcome(t *testing.T) {
 		if told != slices.Contains([]grab.Outcome{grab.Grabbed, grab.Taken, grab.Busy}, m.Outcome) || shape.IsResult(status, nil, nil) != told {
 			t.Errorf("%d means %+v, and is a result: %v", status, m, shape.IsResult(status, nil, nil))
 		}
-		if _, undecided, err := shape.ResultURL(7, 42, status, nil, nil); err != nil || undecided != (status == 202 || status == 425) {
+		if _, undecided, err := shape.ResultURL("", 7, 42, status, nil, nil); err != nil || undecided != (status == 202 || status == 425) {
 			t.Errorf("%d is undecided: %v, %v", status, undecided, err)
 		}
 	}
@@ -594,16 +597,24 @@ func TestIDsInResultURLs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	query, _, err := Spec{Grabbed: "200", Taken: "409", Later: "202 -> /results?id={.id}&driver={driver}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for c := rune(' '); c < 0x180; c++ {
 		id := "a" + string(c) + "b"
 		body, _ := json.Marshal(map[string]string{"id": id})
-		at, undecided, err := shape.ResultURL(7, 3, 202, nil, body)
+		at, undecided, err := shape.ResultURL("", 7, 3, 202, nil, body)
 		if err != nil || !undecided {
 			t.Fatalf("%q: %q, %v", id, at, err)
 		}
 		base, _ := url.Parse("http://127.0.0.1/orders/7")
 		u, err := base.Parse(at)
 		if err != nil || u.Path != "/results/"+id+"/of/3" || strings.Count(u.EscapedPath(), "/") != 4 || u.RawQuery != "" || u.Fragment != "" {
+			t.Errorf("%q: %q leads to %v, %v", id, at, u, err)
+		}
+		at, _, _ = query.ResultURL("http://127.0.0.1/shop/", 7, 3, 202, nil, body)
+		if u, err := url.Parse(at); err != nil || u.Path != "/shop/results" || u.Query().Get("id") != id || u.Query().Get("driver") != "3" {
 			t.Errorf("%q: %q leads to %v, %v", id, at, u, err)
 		}
 	}

@@ -338,6 +338,8 @@ func TestStatementText(t *testing.T) {
 		"INSERT INTO grabs(order_id) VALUES (1)":                      "INSERT grabs",
 		"REPLACE INTO a SELECT * FROM b":                              "REPLACE a",
 		"SELECT GET_LOCK('grab:7', 1)":                                "SELECT GET_LOCK",
+		"SELECT GET_LOCK('grab:7', 1) FROM dual":                      "SELECT GET_LOCK",
+		"SELECT 1 FROM DUAL":                                          "SELECT DUAL",
 		"SELECT @@session.transaction_isolation":                      "SELECT",
 		"SET autocommit=0":                                            "SET autocommit=0",
 		"SET NAMES utf8mb4":                                           "SET NAMES utf8mb4",

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -120,10 +121,15 @@ func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
 	defer close(done)
 	for {
 		client, err := from.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil: // for example, too many open files
+			p.noteUnreadable(fmt.Sprintf("a connection to %s could not be accepted: %v", p.cfg.Server, err))
+			time.Sleep(10 * time.Millisecond)
+		default:
+			p.serve(client)
 		}
-		p.serve(client)
 	}
 }
 
@@ -144,11 +150,14 @@ func (p *Proxy) serve(client net.Conn) {
 
 // noteUnreadable records why the proxy cannot read a connection, and also tells the user.
 func (l *link) noteUnreadable(err error) {
-	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
-	l.proxy.mu.Lock()
-	l.proxy.unread = cmp.Or(l.proxy.unread, why)
-	l.proxy.mu.Unlock()
-	l.proxy.cfg.Say(why)
+	l.proxy.noteUnreadable(fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err))
+}
+
+func (p *Proxy) noteUnreadable(why string) {
+	p.mu.Lock()
+	p.unread = cmp.Or(p.unread, why)
+	p.mu.Unlock()
+	p.cfg.Say(why)
 }
 
 // Reset closes a connection with a TCP reset (RST), which discards unsent data.

@@ -42,10 +42,13 @@ func (s *session) pop() (r request, ok bool) {
 }
 
 // confirm counts a confirmation for the oldest request. last is true if the request waits for no
-// more confirmations.
+// more confirmations, or if no request is left.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.pending) == 0 {
+		return true
+	}
 	s.pending[0].left--
 	return s.pending[0].left <= 0
 }

@@ -110,7 +110,7 @@ func statementName(words []string) string {
 	var table string
 	switch verb {
 	case "SELECT":
-		if table = after(rest, "FROM"); table == "" && len(rest) > 1 && rest[1] == "(" {
+		if table = after(rest, "FROM"); (table == "" || strings.EqualFold(table, "DUAL")) && len(rest) > 1 && rest[1] == "(" {
 			return verb + " " + strings.ToUpper(rest[0]) // a function call such as SELECT GET_LOCK(…)
 		}
 		if table != "" && locksRows(rest) {
