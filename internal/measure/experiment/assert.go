@@ -154,7 +154,11 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if !counted {
 		return a.Figure + " could not be counted", false
 	}
-	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
+	ok = operators[a.Op](x, a.Number)
+	if c.LowerBound && slices.Contains([]string{"double_grabs", "orders_double_grabbed", "orders_grabbed"}, a.Figure) {
+		return a.Figure + " is " + number(x) + " or more", ok && (a.Op == ">" || a.Op == ">=")
+	}
+	return a.Figure + " is " + number(x), ok
 }
 
 // figureOf returns the number at a path in the JSON of a result. For an outcome or error that never

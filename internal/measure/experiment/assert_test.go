@@ -101,6 +101,7 @@ func assertRun() *experiment.Run {
 		{Strategy: "redlock", Fault: catalog.NoFault, Verdict: catalog.Unknown, Expected: new(catalog.Safe)},
 		{Strategy: "watchdog", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Requests: 1, DoubleGrabs: new(3)},
 		{Strategy: "mutex", Fault: catalog.Failover, Verdict: catalog.NA},
+		{Strategy: "etcd", Fault: catalog.NoFault, Verdict: catalog.Unknown, DoubleGrabs: new(2), LowerBound: true, LoadHeld: new(true)},
 	}}
 }
 
@@ -127,8 +128,13 @@ func TestMisses(t *testing.T) {
 		"watchdog:expected":                  {"watchdog:expected: there is nothing to compare: this combination was not run, or no verdict is expected"},
 		"setnx:expected":                     nil,
 		"expected":                           {"expected: redlock/none: is unknown, expected safe"},
-		"double_grabs<=0":                    {"double_grabs<=0: redlock/none: double_grabs could not be counted", "double_grabs<=0: watchdog/none: double_grabs is 3"},
+		"double_grabs<=0":                    {"double_grabs<=0: redlock/none: double_grabs could not be counted", "double_grabs<=0: watchdog/none: double_grabs is 3", "double_grabs<=0: etcd/none: double_grabs is 2 or more"},
 		"handoff:double_grabs==0":            {"handoff:double_grabs==0: there is nothing to compare: this combination was not run, or no verdict is expected"},
+		"etcd:double_grabs>=2":               nil,
+		"etcd:double_grabs>1":                nil,
+		"etcd:double_grabs==2":               {"etcd:double_grabs==2: etcd/none: double_grabs is 2 or more"},
+		"etcd:double_grabs<3":                {"etcd:double_grabs<3: etcd/none: double_grabs is 2 or more"},
+		"etcd:double_grabs>=3":               {"etcd:double_grabs>=3: etcd/none: double_grabs is 2 or more"},
 		"setnx:redis_commands_per_request<9": {"setnx:redis_commands_per_request<9: setnx/none: redis_commands_per_request could not be counted"},
 	} {
 		a, err := experiment.ParseAssert(text)

@@ -65,7 +65,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 		m.invalidate(err, "the ledger did not settle")
 		if err == nil && !trusted && back == nil {
 			rows, err = au.probeLater(ctx, c, first, rows, &p)
-			m.invalidate(err, "the ledger could not be read again")
+			m.invalidate(err, "whether a sold order can be won again later is not known")
 		}
 		if back != nil && err == nil {
 			rows, err = back.settle(c, a, rows)
@@ -307,7 +307,11 @@ func (au *auditor) probeLater(ctx context.Context, c *Cell, first int64, rows []
 	again := check.Pair{Order: p.refused[i].Order, Driver: p.refused[i].Driver + int64(c.Orders)}
 	within, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
-	if au.fleet.Wins(within, again.Order, again.Driver) {
+	won, err := au.fleet.Wins(within, again.Order, again.Driver)
+	switch {
+	case err != nil:
+		return rows, err
+	case won:
 		p.won = append(p.won, again)
 	}
 	return au.readLedger(ctx, first, c.Orders)

@@ -150,7 +150,7 @@ func TestPointByDefinition(t *testing.T) {
 			want.misses += e.Record.NearMisses[id]
 		}
 		for name, want := range of {
-			p := in.row(name, e, nil)
+			p := in.row(fault.Point{Moment: name}, e, nil)
 			got := figures{p.Struck, value(p.DoubleGrabs), value(p.Unsold), value(p.StuckOrders), value(p.Overlaps), value(p.NearMisses)}
 			verdict := catalog.Safe
 			switch {
@@ -183,7 +183,7 @@ func TestPointsWithMissingRows(t *testing.T) {
 		in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
 	}
 	for name, want := range map[string]catalog.Verdict{"written": catalog.Safe, "missing": catalog.Unknown} {
-		p := in.row(name, check.Evidence{Foreign: true, Told: told, Ledger: check.Rows(told[:1])}, nil)
+		p := in.row(fault.Point{Moment: name}, check.Evidence{Foreign: true, Told: told, Ledger: check.Rows(told[:1])}, nil)
 		if p.Verdict != want {
 			t.Errorf("%s: %s, want %s", name, p.Verdict, want)
 		}
@@ -309,10 +309,10 @@ func TestPointsByAnswers(t *testing.T) {
 			for n, name := range []string{"guilty", "innocent"} {
 				in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
 			}
-			if p := in.row("guilty", m.evidence, nil); p.Verdict != catalog.Unsafe || value(p.DoubleGrabs) != 1 {
+			if p := in.row(fault.Point{Moment: "guilty"}, m.evidence, nil); p.Verdict != catalog.Unsafe || value(p.DoubleGrabs) != 1 {
 				t.Errorf("guilty: %s with %d double-grabs, want unsafe with 1", p.Verdict, value(p.DoubleGrabs))
 			}
-			if p := in.row("innocent", m.evidence, nil); p.Verdict == catalog.Unsafe || value(p.DoubleGrabs) != 0 {
+			if p := in.row(fault.Point{Moment: "innocent"}, m.evidence, nil); p.Verdict == catalog.Unsafe || value(p.DoubleGrabs) != 0 {
 				t.Errorf("innocent: %s with %d double-grabs", p.Verdict, value(p.DoubleGrabs))
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
 
@@ -112,6 +113,10 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if of.warmup != nil {
 		if err := of.warmup(ctx); err != nil {
 			m.invalid = fmt.Sprintf("not measured: the warm-up failed: %v", err)
+			return m
+		}
+		if err := w.fleet.ReadEvents(func(history.Event) {}); err != nil { // discard the events, because they belong to no order of the cell
+			m.invalid = fmt.Sprintf("not measured: %v", err)
 			return m
 		}
 	}

@@ -45,10 +45,16 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends an order's test after the service has reconnected too late. By then, the paused driver's
-// lease may have expired, so that a contender could win even with a working lock. Therefore, giveUp
-// lets the paused driver continue and starts no contenders.
+// giveUp ends an order's test if contenders would compete too late, for example because the service
+// was slow to reconnect. By then, the paused driver's lease may have expired, so that a contender
+// could win even with a working lock. Therefore, giveUp lets the paused driver continue and starts no
+// contenders.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
+	c.gaveUp, c.contenders = true, nil
+	if s.in.w.fleet.Ours {
+		s.cancelStrike(c, fmt.Sprintf("the other drivers came so late that the lease of %v may have expired: repeat the run on a less busy machine", s.in.lease()))
+		return s.releaseDriver(ctx, c)
+	}
 	late := "the service did not reconnect to its servers within %v, so its lock may have expired"
 	if c.variation == otherRestarts {
 		late = "start-up code was not tested, because the restarted instance made no grab in time for a lock that expires after %v"
@@ -61,7 +67,6 @@ func (s *strike) giveUp(ctx context.Context, c *contest) error {
 		advice += ". If a single worker makes all grabs, it waits for the stopped driver, so this cannot be tested"
 	}
 	s.cancelStrike(c, fmt.Sprintf(late+": %s", s.in.lease(), advice))
-	c.contenders = nil
 	return s.releaseDriver(ctx, c)
 }
 
@@ -73,8 +78,11 @@ func (s *strike) isTooLate(c *contest) bool {
 	if c.variation == worksLong { // the lock must also outlive the work, or a late driver could win with an expired lock
 		needed += longWork
 	}
-	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
-		time.Since(c.heldSince)+needed > s.in.lease()*9/10
+	valid := s.in.lease() // of our own strategies, we know when it began
+	if !s.in.w.fleet.Ours {
+		valid = valid * 9 / 10
+	}
+	return held && s.in.fault.ContendFor < 1 && c.struck && time.Since(c.heldSince)+needed > valid
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
@@ -153,6 +161,8 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 		over := time.Since(began) >= s.contendFor()
 		return every(s.contests, func(c *contest) bool {
 			switch {
+			case c.gaveUp:
+				return true
 			case over && (s.awaitsOther(c) || s.in.competed(c)):
 				return true
 			case !c.contenderHeldSince.IsZero() && !c.contenderFreed || s.in.atLeastUnits(c.contenders, claimed):

@@ -57,6 +57,7 @@ type contest struct {
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when a driver that the fault does not hit first stopped before its write
 	contenderFreed     bool      // whether the stopped contenders may continue
+	gaveUp             bool      // whether the test was given up, so no other driver may compete
 	retriedAt          time.Time // when the wait before sending the next driver began; zero if the test does not wait
 }
 
@@ -65,12 +66,7 @@ type contest struct {
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
-	targets := []string{in.struck.URL}
-	for _, o := range in.w.fleet.Instances {
-		if o != in.struck {
-			targets = append(targets, o.URL)
-		}
-	}
+	targets := catalog.Distinct([]string{in.struck.URL, in.other.URL}) // a third instance would have no breakpoints
 	for k, driver := range drivers {
 		r := load.Request{Target: targets[k%len(targets)], Order: c.order, Driver: int64(driver) + 1}
 		switch {

@@ -10,6 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/testbed/fault"
 )
 
 // lateWrite marks an order in which no property failed, but only because the database refused a write
@@ -191,7 +192,7 @@ func (in *injection) judgePoints(m *measured) {
 		m.note += fmt.Sprintf("; one driver was stopped at %s while %s was killed and restarted, and another driver won meanwhile: start-up code must not delete locks or reopen orders that other instances use", running.Name(), restarted.Name())
 	}
 	for _, p := range in.points {
-		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
+		in.cell.Points = append(in.cell.Points, in.row(p, m.evidence, timelines))
 	}
 }
 
@@ -250,8 +251,9 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
-	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
+// row judges a point from its contests.
+func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]check.Timeline) Point {
+	p := Point{Point: at.String(), Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the test was interrupted before the first injection
 	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
 	var missing []check.Pair // grabs that the user's service has promised, but not written
@@ -259,7 +261,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		missing, _ = check.CompareAnswers(e.Told, e.Ledger)
 	}
 	for _, c := range in.contests {
-		if c.point.String() != name {
+		if c.point != at {
 			continue
 		}
 		if c.variation != usual && !c.repeated {
@@ -281,7 +283,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if e.Record != nil {
 			misses += e.Record.NearMisses[c.order]
 		}
-		competed = competed && !slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order })
+		competed = competed && !slices.ContainsFunc(missing, func(p check.Pair) bool { return p.Order == c.order }) && !mayHideWinner(e, c.order)
 		competed = competed && (c.repeated || c.variation == inOutage || in.competed(c)) // during an outage, a grab may fail
 		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
@@ -313,4 +315,12 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		p.Verdict = catalog.Safe
 	}
 	return p
+}
+
+// mayHideWinner reports whether an order that is counted from the responses may have another winner,
+// whose response was lost.
+func mayHideWinner(e check.Evidence, id int64) bool {
+	of := func(p check.Pair) bool { return p.Order == id }
+	unsure := len(catalog.Filter(e.Unsure, of))
+	return e.FromAnswers && unsure > 0 && len(catalog.Filter(e.Told, of))+unsure > max(e.Units, 1)
 }

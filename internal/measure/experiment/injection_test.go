@@ -388,7 +388,7 @@ func TestStrikesOfAPoint(t *testing.T) {
 				ways++
 			}
 		}
-		p := in.row("here", check.Evidence{}, nil)
+		p := in.row(fault.Point{Moment: "here"}, check.Evidence{}, nil)
 		want := map[bool]catalog.Verdict{true: catalog.Safe, false: catalog.Unknown}[hits == ways]
 		if p.Strikes != ways || p.Struck != hits || p.Verdict != want {
 			t.Fatalf("%d injections: hit %d of %d, %s; want %d of %d, %s", len(in.contests), p.Struck, p.Strikes, p.Verdict, hits, ways, want)
@@ -684,7 +684,7 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		for i := range tt.rows {
 			e.Ledger = append(e.Ledger, order.Grab{Order: 1, Driver: int64(i) + 1})
 		}
-		p := in.row("after read", e, map[int64]check.Timeline{1: {Mode: "F11"}})
+		p := in.row(c.point, e, map[int64]check.Timeline{1: {Mode: "F11"}})
 		if p.Verdict != tt.want {
 			t.Errorf("%d drivers came and %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
 		}
@@ -756,7 +756,7 @@ func TestDriversOfAContest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := &injection{
-				traits: traits{tellsDrivers: true}, w: &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}}},
+				traits: traits{tellsDrivers: true}, w: &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other, {URL: "http://third, without breakpoints"}}}},
 				struck: struck, other: other, cell: &Cell{Guard: tt.guard}, fault: fault.Fault{Course: tt.course}, first: 1,
 			}
 			c := in.contest(0, tt.point)
@@ -764,6 +764,8 @@ func TestDriversOfAContest(t *testing.T) {
 			for _, r := range c.contenders {
 				if r.Target == struck.URL {
 					atStruck++
+				} else if r.Target != other.URL {
+					t.Errorf("driver %d goes to %s", r.Driver, r.Target)
 				}
 			}
 			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.affected.Target != struck.URL || c.lateDriver.Target != other.URL {

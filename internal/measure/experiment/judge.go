@@ -19,7 +19,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + tooOften + m.example(check.CountGrabs(rowsOf(m.evidence), m.evidence.Units).Most) + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
-	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, probes find the stuck units
+	case c.Sale != nil && len(c.Points) == 0 && m.invalid == "" && value(c.Sale.Undersold) > 0: // under a fault, probes find the stuck units
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, m.howStuck(c) + m.example(m.evidence.Stuck...) + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
@@ -151,8 +151,9 @@ func judgeLock(c Cell, m measured) *string {
 		return nil
 	case *c.Overlaps > 0:
 		return new(No)
-	case m.invalid != "" || slices.ContainsFunc(c.Points, struckTooRarely):
-		return nil
+	case m.invalid != "" || len(m.competed) < 2 || value(c.ContendedOrders) == 0 ||
+		slices.ContainsFunc(c.Points, struckTooRarely) || slices.ContainsFunc(c.Points, is(catalog.Unknown)):
+		return nil // no two drivers could have held the lock at once
 	default:
 		return new(Yes)
 	}

@@ -96,6 +96,7 @@ func TestJudge(t *testing.T) {
 		{"oversold", calmCell, []change{func(c *Cell, _ *measured) {
 			c.Sale, c.Grabs, c.DoubleGrabs, c.OrdersDoubleGrabbed = &Sale{Stock: 5, Undersold: new(3)}, new(52), new(2), new(1)
 		}}, catalog.Unsafe, "1 of 10 orders was sold more than 5 times"},
+		{"undersold, but the load did not end", calmCell, []change{invalid, func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(3)}, new(47) }}, catalog.Unknown, "events were lost: 3 are missing"},
 		{"undersold", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(3)}, new(47) }}, catalog.Stuck, "3 units were left, and drivers were refused after the last sale"},
 		{"too many to one driver", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, OverLimit: new(1)}, new(50) }}, catalog.Unsafe, "1 unit was sold to drivers who already had the maximum"},
 		{"not sold out", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(0)}, new(49) }}, catalog.Unknown, "an order was not sold out, so no two drivers competed for its last unit"},
@@ -176,6 +177,9 @@ func TestJudgeLock(t *testing.T) {
 		{"no lock", func(c *Cell, _ *measured) { c.Overlaps = nil }, nil},
 		{"not all is known", func(_ *Cell, m *measured) { m.invalid = "x" }, nil},
 		{"a point was missed", func(c *Cell, _ *measured) { c.Points[0].Struck = 1 }, nil},
+		{"no driver competed at a point", func(c *Cell, _ *measured) { c.Points[0].Verdict = catalog.Unknown }, nil},
+		{"one instance answered", func(_ *Cell, m *measured) { m.competed = map[string]bool{"a": true} }, nil},
+		{"no order was contended", func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }, nil},
 	} {
 		c, m := struckCell()
 		tt.change(&c, &m)

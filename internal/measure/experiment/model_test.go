@@ -394,7 +394,7 @@ func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []faul
 		t.Fatal(err)
 	}
 	rows, _ := m.Ledger(t.Context(), first, in.next)
-	in.cell.Points = catalog.Map(in.points, func(p fault.Point) Point { return in.row(p.String(), check.Evidence{Ledger: rows}, nil) })
+	in.cell.Points = catalog.Map(in.points, func(p fault.Point) Point { return in.row(p, check.Evidence{Ledger: rows}, nil) })
 	return *in.cell, in.points, first
 }
 

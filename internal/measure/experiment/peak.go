@@ -31,30 +31,40 @@ const lockless = "none"
 
 // peak searches for the highest rate that a strategy can sustain, and returns the result.
 func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
-	var (
-		best, bad *Cell // bad is the result for the first rate at which the service was unsafe or got stuck
-		last      Cell
-	)
+	var attempts []Cell
 	search := w.search(ctx, func(size Load) Cell {
-		last = w.cell(ctx, s, size)
-		if w.isHeld(last) {
-			best = new(last)
-		}
-		if bad == nil && (last.Verdict == catalog.Unsafe || last.Verdict == catalog.Stuck) {
-			bad = new(last)
-		}
-		return last
+		attempts = append(attempts, w.cell(ctx, s, size))
+		return attempts[len(attempts)-1]
 	})
-	if best == nil {
-		best = &last
-	} else if best.Grabs != nil {
+	return bestOf(attempts, w.isHeld, search)
+}
+
+// bestOf returns the last attempt that was held, which has the highest rate, or the last attempt if
+// none was. Its verdict, with the figures that explain it, comes from the attempt with the worst failure.
+func bestOf(attempts []Cell, held func(Cell) bool, search *Peak) Cell {
+	var bad *Cell
+	best := attempts[len(attempts)-1]
+	exclusive := new(Yes)
+	anyHeld := false
+	for i, c := range attempts {
+		if held(c) {
+			best, anyHeld = c, true
+		}
+		if (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck) && (bad == nil || c.Verdict.WorseThan(bad.Verdict)) {
+			bad = &attempts[i]
+		}
+		exclusive = bothExclusive(exclusive, c.Exclusive)
+	}
+	if anyHeld && best.Grabs != nil {
 		search.GrabsPerS = new(float64(*best.Grabs) / *best.DurationS)
 	}
-	best.Peak = search
+	best.Peak, best.Exclusive = search, exclusive
 	if bad != nil {
 		best.Verdict, best.Reason = bad.Verdict, fmt.Sprintf("at %.0f/s %s", *bad.OfferedRPS, bad.Reason)
+		best.DoubleGrabs, best.OrdersDoubleGrabbed, best.StuckOrders = bad.DoubleGrabs, bad.OrdersDoubleGrabbed, bad.StuckOrders
+		best.Overlaps, best.Checks, best.Timeline = bad.Overlaps, bad.Checks, bad.Timeline
 	}
-	return *best
+	return best
 }
 
 // search doubles the rate until an attempt fails, and then narrows down the highest rate until time

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
@@ -97,6 +98,40 @@ func TestPeak(t *testing.T) {
 		t.Logf("%s: %.0f/s, limited by %q: %s", c.Strategy, c.Peak.HeldRPS, c.Peak.LimitedBy, c.Peak.LimitReason)
 	}
 	t.Logf("%s: %.0f/s, limited by %q: %s", run.Bare.Endpoint, run.Bare.HeldRPS, run.Bare.LimitedBy, run.Bare.LimitReason)
+}
+
+// TestBestOf combines the attempts of a search. The rate comes from the best attempt, and the verdict from the worst.
+func TestBestOf(t *testing.T) {
+	at := func(rps float64, held bool, v catalog.Verdict, double int) Cell {
+		exclusive := new(Yes)
+		if double > 0 {
+			exclusive = new(No)
+		}
+		return Cell{OfferedRPS: &rps, LoadHeld: &held, Verdict: v, Reason: "r", DoubleGrabs: &double, Grabs: new(10), DurationS: new(2.0), Exclusive: exclusive}
+	}
+	for _, tt := range []struct {
+		name     string
+		attempts []Cell
+		rps      float64 // of the cell
+		verdict  catalog.Verdict
+		reason   string
+		double   int
+		grabs    bool // whether the held rate has grabs per second
+	}{
+		{"held twice", []Cell{at(100, true, catalog.Safe, 0), at(200, true, catalog.Safe, 0), at(400, false, catalog.Safe, 0)}, 200, catalog.Safe, "r", 0, true},
+		{"never held", []Cell{at(100, false, catalog.Safe, 0), at(50, false, catalog.Safe, 0)}, 50, catalog.Safe, "r", 0, false},
+		{"unsafe above the held rate", []Cell{at(200, true, catalog.Safe, 0), at(400, false, catalog.Unsafe, 3)}, 200, catalog.Unsafe, "at 400/s r", 3, true},
+		{"stuck, then unsafe", []Cell{at(200, true, catalog.Stuck, 0), at(400, false, catalog.Unsafe, 3)}, 200, catalog.Unsafe, "at 400/s r", 3, true},
+		{"unsafe, then stuck", []Cell{at(200, true, catalog.Unsafe, 3), at(400, true, catalog.Stuck, 0)}, 400, catalog.Unsafe, "at 200/s r", 3, true},
+		{"unknown is no failure", []Cell{at(200, true, catalog.Safe, 0), at(400, false, catalog.Unknown, 0)}, 200, catalog.Safe, "r", 0, true},
+	} {
+		search := new(Peak)
+		c := bestOf(tt.attempts, func(c Cell) bool { return *c.LoadHeld }, search)
+		exclusive := map[bool]string{true: Yes, false: No}[tt.double == 0]
+		if *c.OfferedRPS != tt.rps || c.Verdict != tt.verdict || c.Reason != tt.reason || *c.DoubleGrabs != tt.double || *c.Exclusive != exclusive || (search.GrabsPerS != nil) != tt.grabs || c.Peak != search {
+			t.Errorf("%s: %.0f/s, %s (%s), %d double-grabs, exclusive %s, %+v", tt.name, *c.OfferedRPS, c.Verdict, c.Reason, *c.DoubleGrabs, *c.Exclusive, search)
+		}
+	}
 }
 
 // TestHeldRates judges loads of which some were late, slow or failed in part. A rate counts only if it was sent on

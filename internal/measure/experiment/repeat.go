@@ -81,9 +81,13 @@ func inRepetition(n int, reason string) string {
 }
 
 // merge adds the result of one more repetition. It adds up counts, turns other figures into
-// medians, and keeps the worse verdict.
+// medians, and keeps the worse verdict. From an interrupted repetition, it takes only a failure.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
+		if (next.Verdict == catalog.Unsafe || next.Verdict == catalog.Stuck) && next.Verdict.WorseThan(c.Verdict) {
+			c.Verdict, c.Reason = next.Verdict, inRepetition(len(c.Repetitions)+1, next.Reason)
+			c.Timeline = next.Timeline
+		}
 		return c
 	}
 	times := len(c.Repetitions) + 1

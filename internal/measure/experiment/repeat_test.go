@@ -62,6 +62,15 @@ func TestRepetitionsMakeACell(t *testing.T) {
 	if err := c.contradiction(); err != nil {
 		t.Error(err)
 	}
+	// An interrupted repetition adds only a failure.
+	cut.Verdict, cut.Reason, cut.DoubleGrabs = catalog.Unsafe, "2 of 10", new(2)
+	if c := played(10, 1).first().merge(cut); c.Verdict != catalog.Unsafe || c.Reason != "in repetition 2: 2 of 10" || len(c.Repetitions) != 1 || *c.DoubleGrabs != 0 {
+		t.Errorf("%s, %q, %d repetitions, %d double-grabs", c.Verdict, c.Reason, len(c.Repetitions), *c.DoubleGrabs)
+	}
+	cut.Verdict = catalog.Unknown
+	if c := played(10, 1).first().merge(cut); c.Verdict != catalog.Safe {
+		t.Errorf("unknown when it was interrupted: %s", c.Verdict)
+	}
 	// That the lock was exclusive is known of all repetitions, or not.
 	unseen := played(9, 1)
 	unseen.Exclusive = nil

@@ -510,7 +510,7 @@ func trailOf(calls []control.Call) trail {
 	}
 	work := max(0, end-1)
 	for i := end - 1; i >= 0; i-- {
-		if reads(calls[i]) {
+		if reads(calls[i]) || isFirstWrite(calls, i) {
 			work = i
 			break
 		}
@@ -547,6 +547,13 @@ func trailOf(calls []control.Call) trail {
 		}
 	}
 	return all
+}
+
+// isFirstWrite reports whether the nth call is the first write to its table, such as a reservation of the
+// order. A repeated write may be a renewal instead.
+func isFirstWrite(calls []control.Call, n int) bool {
+	tables := writtenTables(calls[n])
+	return len(tables) > 0 && !slices.ContainsFunc(calls[:n], func(c control.Call) bool { return writesTo(c, tables) })
 }
 
 // waitsForJob matches calls that a worker makes to wait for its next job.

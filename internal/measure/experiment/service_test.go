@@ -208,6 +208,14 @@ func TestTrailOf(t *testing.T) {
 			calls("mysql UPDATE locks", "mysql SELECT orders", "mysql UPDATE orders", "mysql INSERT wins", "mysql DELETE locks"),
 			"acquire work claim claim release", "before mysql UPDATE orders 1", "before mysql DELETE locks 1", "after mysql SELECT orders 1", "wins", lock.SQLLocks,
 		},
+		{ // a reservation that another transaction confirms after the work
+			calls("mysql SELECT orders", "mysql UPDATE orders", "mysql START TRANSACTION", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT"),
+			"read work read claim claim claim", "before mysql UPDATE orders 1", "", "after mysql UPDATE orders 1", "wins", lock.SQLLocks,
+		},
+		{ // a lease in a table that is renewed before the claim
+			calls("mysql UPDATE locks", "mysql SELECT orders", "mysql UPDATE locks", "mysql BEGIN", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT"),
+			"acquire work acquire read claim claim claim", "before mysql UPDATE orders 1", "", "after mysql SELECT orders 1", "wins", lock.SQLLocks,
+		},
 		{ // a transaction that begins without a statement of its own
 			calls("mysql SELECT orders", "mysql COMMIT", "mysql INSERT claims", "mysql SELECT claims", "mysql INSERT wins", "mysql COMMIT"),
 			"work read claim claim claim claim", "before mysql INSERT claims 1", "", "after mysql SELECT orders 1", "wins", 0,

@@ -327,7 +327,7 @@ func (au *auditor) askAgain(ctx context.Context, a *accounting) string {
 		return ""
 	}
 	winner := a.told[0]
-	if !au.fleet.Wins(ctx, winner.Order, winner.Driver) {
+	if again, err := au.fleet.Wins(ctx, winner.Order, winner.Driver); err != nil || !again { // many services refuse a repeated grab with an error
 		return ""
 	}
 	return fmt.Sprintf("driver %d asked again and was told again that it had won order %s, so the win may be from an earlier run. The responses alone do not show that these orders were new: "+

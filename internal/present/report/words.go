@@ -292,6 +292,8 @@ func explainSale(c experiment.Cell) string {
 		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote this number minus one.", catalog.Plural(n, "sale", "sales"))
 	}
 	switch {
+	case *c.DoubleGrabs > 0 && c.Grabs == nil: // counted from the responses
+		return fmt.Sprintf("%s sold too many.%s", catalog.Plural(*c.DoubleGrabs, "unit was", "units were"), lost)
 	case *c.DoubleGrabs > 0:
 		return fmt.Sprintf("%s of %s sold, %d too many.%s", catalog.Plural(*c.Grabs, "unit", "units"), catalog.Plural(units, "was", "were"), *c.DoubleGrabs, lost)
 	case orZero(c.Sale.Undersold) > 0:
