@@ -152,7 +152,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Acquire, history.Fail, "") },
 			map[string]change{
 				"data lost": losesData, "held up": holdsUp, "delayed": shows(catalog.Delayed), "no outage": func(s *scene) { s.o.causes.shown = 0 }, "hung up": hangsUp,
-				"no place": func(s *scene) { s.a.value = "" }, "no queue": func(s *scene) { s.c.Strategy.Needs = lock.Redis }, "waited": func(s *scene) { time.Sleep(1) },
+				"no place": func(s *scene) { s.a.value = "" }, "no queue": func(s *scene) { s.c.Strategy.Needs = lock.Redis }, "waited": func(s *scene) { time.Sleep(time.Nanosecond) },
 				"short lease": func(s *scene) { s.c.TTL = s.c.Wait - 1 },
 			}},
 		{catalog.LossHeeded, "A began to write after it had been told that its lease was lost",
@@ -186,7 +186,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Release, history.Fail, history.LeaseLost) },
 			map[string]change{
 				"no tokens": func(s *scene) { s.c.showsToken = false }, "held up": holdsUp, "data lost": losesData, "disturbed": shows(catalog.CutOff), "known": isKnown, "freed": isFreed,
-				"expired": func(s *scene) { time.Sleep(1) },
+				"expired": func(s *scene) { time.Sleep(time.Nanosecond) },
 			}},
 		{catalog.AnswersAgree, "A was told that it had not won",
 			func(s *scene) { s.wins(s.a, 0) },
@@ -266,7 +266,7 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.o.judgeStored(s.a) },
 			map[string]change{
 				"without tokens": func(s *scene) { s.c.showsToken = false }, "no lock": locksNone, "counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} },
-				"expired": func(s *scene) { time.Sleep(1) }, "freed": isFreed, "data lost": losesData,
+				"expired": func(s *scene) { time.Sleep(time.Nanosecond) }, "freed": isFreed, "data lost": losesData,
 			}},
 		{catalog.OrderOfService, "A got the lock, but B had waited longer",
 			func(s *scene) { s.a.behind, s.b.begun = 2, true },
@@ -285,14 +285,14 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Claim, history.OK, "") },
 			map[string]change{"two units": func(s *scene) { s.c.Stock = 2 }}},
 		{catalog.WriteAfterExpiry, "A wrote after its lease had expired, while B was inside",
-			func(s *scene) { s.holds(s.a, 1); s.holds(s.b, time.Second); s.b.inside = true; time.Sleep(1) },
+			func(s *scene) { s.holds(s.a, 1); s.holds(s.b, time.Second); s.b.inside = true; time.Sleep(time.Nanosecond) },
 			func(s *scene) { s.event(history.Claim, history.OK, "") },
 			map[string]change{
 				"valid": func(s *scene) { s.holds(s.a, 1) }, "not granted": func(s *scene) { s.b.granted = false }, "outside": func(s *scene) { s.b.inside = false },
 				"releasing": func(s *scene) { s.b.releasing = true }, "no lock": locksNone,
 			}},
 		{catalog.RenewsOwn, "A's lease has expired, although nothing prevented its renewal",
-			func(s *scene) { s.holds(s.a, 1); time.Sleep(1) },
+			func(s *scene) { s.holds(s.a, 1); time.Sleep(time.Nanosecond) },
 			func(s *scene) { s.o.judge() },
 			map[string]change{
 				"never renews": func(s *scene) { s.c.renews = false }, "not granted": func(s *scene) { s.a.granted = false }, "releasing": releases, "dead": isDead, "stopped": func(s *scene) { s.o.stopped = true },
@@ -300,7 +300,7 @@ func TestRules(t *testing.T) {
 				"counts twice": func(s *scene) { s.c.Strategy.Breaks = []string{"F20"} }, "freed": isFreed, "renewed": func(s *scene) { s.holds(s.a, 1) },
 			}},
 		{catalog.LossNotified, "A's lease has expired, but A was not told",
-			func(s *scene) { s.holds(s.a, 1); s.c.renews = false; time.Sleep(1) },
+			func(s *scene) { s.holds(s.a, 1); s.c.renews = false; time.Sleep(time.Nanosecond) },
 			func(s *scene) { s.o.judge() },
 			map[string]change{
 				"never told": func(s *scene) { s.c.notifiesLoss = false }, "not granted": func(s *scene) { s.a.granted = false }, "releasing": releases, "known": isKnown, "dead": isDead, "lags": lags,
