@@ -285,7 +285,12 @@ func TestRules(t *testing.T) {
 			func(s *scene) { s.event(history.Claim, history.OK, "") },
 			map[string]change{"two units": func(s *scene) { s.c.Stock = 2 }}},
 		{catalog.WriteAfterExpiry, "A wrote after its lease had expired, while B was inside",
-			func(s *scene) { s.holds(s.a, 1); s.holds(s.b, time.Second); s.b.inside = true; time.Sleep(time.Nanosecond) },
+			func(s *scene) {
+				s.holds(s.a, 1)
+				s.holds(s.b, time.Second)
+				s.b.inside = true
+				time.Sleep(time.Nanosecond)
+			},
 			func(s *scene) { s.event(history.Claim, history.OK, "") },
 			map[string]change{
 				"valid": func(s *scene) { s.holds(s.a, 1) }, "not granted": func(s *scene) { s.b.granted = false }, "outside": func(s *scene) { s.b.inside = false },
