@@ -82,7 +82,8 @@ func (s *strike) isTooLate(c *contest) bool {
 	if !s.in.w.fleet.Ours {
 		valid = valid * 9 / 10
 	}
-	return held && s.in.fault.ContendFor < 1 && c.struck && time.Since(c.heldSince)+needed > valid
+	stopped := c.struck && !c.heldSince.IsZero() // otherwise, the fault was injected at a fixed time
+	return held && s.in.fault.ContendFor < 1 && stopped && time.Since(c.heldSince)+needed > valid
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
