@@ -29,7 +29,8 @@ var shownIn = []string{
 	"../diagram/run.go", "../diagram/schedule.go", "../report/answer.go: asExpectedSentence", "../report/run_page.go: cell",
 	"../report/words.go: findings explainCounts explainSale causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
 	"../report/explore_page.go: answer", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
-	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeAnswer judgeOrder judgeResidue judgeBusy judgeReleases judgeRemains judgeWait judgeReason judgeStored judgeListeners",
+	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeRefusal judgeFailedAcquire judgeWrite judgeRelease judgeAnswer judgeReason judgeStored",
+	"../../explore/sim/property_wait.go: judgeOrder judgeWait", "../../explore/sim/property_end.go: judgeResidue judgeBusy judgeReleases judgeRemains judgeListeners",
 	"../../check/timeline.go: describe",
 }
 

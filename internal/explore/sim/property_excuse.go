@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+)
+
+// isBlind reports whether the lock has a failure mode in which a release frees another driver's lock.
+func (o *oracle) isBlind() bool {
+	return slices.ContainsFunc([]string{"F5", "F6", "F35", "F36"}, func(id string) bool { return slices.Contains(o.cluster.Strategy.Breaks, id) })
+}
+
+// isAlone reports whether no other driver has asked for the lock since the actor began.
+func (o *oracle) isAlone(a *actor) bool {
+	return a.met == 0 && !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b.begun && b.begin > a.begin })
+}
+
+// keptLease reports whether an actor certainly kept its lease until its release had ended.
+func (o *oracle) keptLease(a *actor) bool {
+	return !o.heldUp && !o.causes.isDisturbed() && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver
+}
+
+// mustSucceed reports whether an actor's calls must succeed.
+func (o *oracle) mustSucceed(a *actor) bool { return !a.cancelled && o.isUnimpeded(a) }
+
+// isUnimpeded reports whether no fault or long delay has affected an actor's calls. It allows for
+// timers that fire a little early.
+func (o *oracle) isUnimpeded(a *actor) bool {
+	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
+	return !a.impeded && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
+}
+
+// isCalmLocked reports whether no fault lasts, and none has left anything behind that may make a
+// new actor's calls fail.
+func (o *oracle) isCalmLocked() bool {
+	disturbed := func(n *node) bool {
+		r, ok := n.lockServer.(*redisServer)
+		return n.down.Load() || n.ahead != 0 || ok && len(r.messages.held) > 0
+	}
+	broken := func(inst *instance) bool {
+		return inst.stopped.Load() || inst.awake != nil || len(inst.cut) > 0 || inst.ahead != 0 || !o.world.hasSession(inst)
+	}
+	return !o.causes.dataLost && len(o.gate.late)+len(o.gate.inFlight) == 0 && !slices.ContainsFunc(o.cluster.nodes, disturbed) &&
+		!slices.ContainsFunc(o.cluster.instances[:Instances], broken) && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung })
+}
+
+// isDisturbed reports whether a fault has affected data, messages or connections, for example by
+// losing a reply.
+func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
+
+// mayMissMessage reports whether a fault may have made a connected client miss a message. Clients
+// that an outage disconnected do not count, because they know that they may have missed messages.
+// A lost reply to a call does not count, because messages arrive on a connection of their own.
+func (s *causes) mayMissMessage() bool {
+	return s.dataLost || s.shown&disturbances&^(catalog.Unreachable|catalog.ReplyWasLost) != 0
+}
+
+// slowing contains the facts that can make a clean-up wait for replies.
+const slowing = catalog.Unreachable | catalog.CutOff | catalog.Delayed
+
+const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
+
+// oneReplyLost reports whether lost replies are the only disturbance so far.
+func (s *causes) oneReplyLost() bool {
+	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
+}
+
+// hasSession reports whether an instance is connected to every server that requires a session.
+func (w *world) hasSession(inst *instance) bool {
+	for _, s := range w.cluster.zkServers() {
+		if !s.connected(inst) {
+			return false
+		}
+	}
+	return true
+}
+
+// sessionEnded reports whether a server has ended a session early. Its client connects again only
+// after a second.
+func (w *world) sessionEnded() bool {
+	for n := range w.cluster.zkServers() {
+		if n.ahead != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// queues reports whether the servers keep clients in a queue, whose first entry owns the lock.
+func (w *world) queues() bool {
+	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
+}
