@@ -12,10 +12,10 @@ func answersAgree(e Evidence) Verdict {
 	switch {
 	case e.FromAnswers:
 		return unknown("there is no ledger to compare the answers with")
-	case e.NoLedger != nil:
+	case e.LedgerErr != nil:
 		return noLedger(e)
 	}
-	phantom, unacknowledged := CompareAnswers(e.Told, e.Ledger)
+	phantom, unacknowledged := CompareAnswers(e.Promised, e.Ledger)
 	if len(phantom) > 0 {
 		p := phantom[0]
 		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %s",
@@ -24,14 +24,14 @@ func answersAgree(e Evidence) Verdict {
 	// If a client got no answer, nothing was promised to it, so ignore its ledger row.
 	denied := subtract(unacknowledged, e.Unsure)
 	if e.Foreign { // the query may repeat the row of a driver who was told that it had won
-		denied = slices.DeleteFunc(denied, func(p Pair) bool { return slices.Contains(e.Told, p) })
+		denied = slices.DeleteFunc(denied, func(p Pair) bool { return slices.Contains(e.Promised, p) })
 	}
 	if len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %s, but this driver was told that it had not won",
 			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, e.OrderText(p.Order))
 	}
-	return pass("%s in the ledger", Plural(len(e.Told), "promised grab is", "promised grabs are"))
+	return pass("%s in the ledger", Plural(len(e.Promised), "promised grab is", "promised grabs are"))
 }
 
 // CompareAnswers compares the answers to clients with the ledger. A phantom grab was promised to a

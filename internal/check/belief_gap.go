@@ -19,8 +19,8 @@ func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok 
 	})
 	for i := range len(holds) - 1 {
 		h, next := holds[i], holds[i+1]
-		if compareGroup(excludes, h.Span, next.Span) == 0 && h.Knew > next.From {
-			gap, ok = max(gap, h.Knew-next.From), true
+		if compareGroup(excludes, h.Span, next.Span) == 0 && h.LossKnownAt > next.From {
+			gap, ok = max(gap, h.LossKnownAt-next.From), true
 		}
 	}
 	return gap, ok

@@ -21,7 +21,7 @@ func TestBeliefGapByDefinition(t *testing.T) {
 			holds[i].Order, holds[i].Driver, holds[i].Instance = 1+r.Int64N(2), int64(i), []string{"A", "B"}[r.IntN(2)]
 			holds[i].From = time.Duration(from + 1)
 			if r.IntN(3) > 0 {
-				holds[i].Knew = holds[i].From + time.Duration(r.IntN(30))
+				holds[i].LossKnownAt = holds[i].From + time.Duration(r.IntN(30))
 			}
 		}
 		for _, among := range []catalog.Exclusion{catalog.Global, catalog.PerProcess, catalog.NoExclusion} {
@@ -30,7 +30,7 @@ func TestBeliefGapByDefinition(t *testing.T) {
 				for _, next := range holds {
 					sameLock := h.Order == next.Order && (among == catalog.Global || among == catalog.PerProcess && h.Instance == next.Instance)
 					if sameLock && next.From > h.From {
-						want = max(want, h.Knew-next.From)
+						want = max(want, h.LossKnownAt-next.From)
 					}
 				}
 			}

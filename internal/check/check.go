@@ -71,16 +71,16 @@ type Pair struct{ Order, Driver int64 }
 // Evidence is everything that we know about a set of orders after the load has ended.
 type Evidence struct {
 	Ledger []order.Grab // sorted by the time of the write
-	// NoLedger is the error from reading the ledger, or nil.
-	NoLedger error
-	// FromAnswers means that there is no ledger, so the winners are those in Told.
+	// LedgerErr is the error from reading the ledger, or nil.
+	LedgerErr error
+	// FromAnswers means that there is no ledger, so the winners are those in Promised.
 	FromAnswers bool
 	// Foreign means that the ledger comes from the user's own query, which may repeat rows, for
 	// example because of a JOIN.
 	Foreign bool
 
-	Told   []Pair // attempts that were answered "grabbed"
-	Unsure []Pair // attempts with an unknown outcome
+	Promised []Pair // attempts that were answered "grabbed"
+	Unsure   []Pair // attempts with an unknown outcome
 
 	Record   *Record           // the events that the instances recorded; nil if they recorded none
 	Excludes catalog.Exclusion // the scope within which the lock excludes other clients
@@ -90,8 +90,8 @@ type Evidence struct {
 	UntilClaim bool
 
 	Stuck []int64 // orders for which the final test grab was answered neither grabbed nor taken
-	// NoProbe says why the final test grabs were inconclusive. If they were conclusive, it is nil.
-	NoProbe error
+	// ProbeErr says why the final test grabs were inconclusive. If they were conclusive, it is nil.
+	ProbeErr error
 
 	// OrderText returns the service's ID of an order. If it is nil, the number is the ID.
 	OrderText func(number int64) string
@@ -115,7 +115,7 @@ func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
-func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
+func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.LedgerErr) }
 
 // Plural calls [catalog.Plural], so that callers of this package need not import catalog.
 func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

@@ -57,12 +57,12 @@ func TestFenceByDefinition(t *testing.T) {
 	for range randomRecords {
 		holds := randomly(r, func() check.Hold {
 			h := check.Hold{Span: randomSpan(r)}
-			h.Asked = max(0, h.From-instant(r))
+			h.AcquireCalled = max(0, h.From-instant(r))
 			return h
 		})
 		fallsBack := pairs(holds, func(a, b check.Hold) bool {
 			return a.Order == b.Order && a.Fence > 0 && b.Fence > 0 &&
-				(a.From < b.Asked && b.Fence <= a.Fence || a.Fence == b.Fence)
+				(a.From < b.AcquireCalled && b.Fence <= a.Fence || a.Fence == b.Fence)
 		})
 		tokens := slices.ContainsFunc(holds, func(h check.Hold) bool { return h.Fence > 0 })
 		want := check.Pass
@@ -196,7 +196,7 @@ func TestStaleWriteByDefinition(t *testing.T) {
 	for n := range randomRecords {
 		guard := []order.Guard{order.Fenced, order.FenceWrite}[n%2]
 		rec := check.Record{MissingEvents: n / 2 % 2}
-		rec.Holds = randomly(r, func() check.Hold { return check.Hold{Span: randomSpan(r), Read: instant(r)} })
+		rec.Holds = randomly(r, func() check.Hold { return check.Hold{Span: randomSpan(r), ReadAt: instant(r)} })
 		rec.Effects = randomly(r, func() check.Effect { return check.Effect{Span: randomSpan(r), Sure: r.IntN(2) == 0} })
 		want := check.Pass
 		if rec.MissingEvents > 0 {
@@ -204,7 +204,7 @@ func TestStaleWriteByDefinition(t *testing.T) {
 		}
 		for _, e := range rec.Effects {
 			stale := slices.ContainsFunc(rec.Holds, func(h check.Hold) bool {
-				return guard == order.Fenced && h.Read > 0 && h.Order == e.Order && h.Read < e.From && h.Fence > e.Fence
+				return guard == order.Fenced && h.ReadAt > 0 && h.Order == e.Order && h.ReadAt < e.From && h.Fence > e.Fence
 			}) || slices.ContainsFunc(rec.Effects, func(b check.Effect) bool {
 				return b.Sure && b.Order == e.Order && b.To < e.From && b.Fence > e.Fence
 			})
@@ -240,14 +240,14 @@ func TestLedgerByDefinition(t *testing.T) {
 	for n := range randomRecords {
 		pair := func() check.Pair { return check.Pair{Order: 1 + r.Int64N(2), Driver: 1 + r.Int64N(3)} }
 		e := check.Evidence{
-			Told: randomly(r, pair), Unsure: randomly(r, pair), Ledger: check.Rows(randomly(r, pair)), Units: n % 4,
+			Promised: randomly(r, pair), Unsure: randomly(r, pair), Ledger: check.Rows(randomly(r, pair)), Units: n % 4,
 			FromAnswers: r.IntN(4) == 0, Stuck: randomly(r, func() int64 { return 1 + r.Int64N(3) }),
 		}
 		if r.IntN(2) == 0 {
-			e.Unsure, e.Ledger, e.Stuck = nil, check.Rows(e.Told), nil
+			e.Unsure, e.Ledger, e.Stuck = nil, check.Rows(e.Promised), nil
 		}
 		if r.IntN(4) == 0 {
-			e.NoLedger, e.NoProbe = errors.New("no ledger"), errors.New("no probe")
+			e.LedgerErr, e.ProbeErr = errors.New("no ledger"), errors.New("no probe")
 		}
 		most := func(pairs ...check.Pair) (rows int) {
 			for id := range int64(3) {
@@ -268,18 +268,18 @@ func TestLedgerByDefinition(t *testing.T) {
 		units := max(e.Units, 1)
 		winner := check.Pass
 		switch {
-		case !e.FromAnswers && e.NoLedger == nil:
+		case !e.FromAnswers && e.LedgerErr == nil:
 			if most(written...) > units {
 				winner = check.Fail
 			}
-		case most(e.Told...) > units:
+		case most(e.Promised...) > units:
 			winner = check.Fail
-		case e.NoLedger != nil && !e.FromAnswers, most(slices.Concat(e.Told, e.Unsure)...) > units:
+		case e.LedgerErr != nil && !e.FromAnswers, most(slices.Concat(e.Promised, e.Unsure)...) > units:
 			winner = check.Unknown
 		}
 		// Without the unsure answers, both lists must have each pair equally often.
 		agree := check.Pass
-		for _, p := range slices.Concat(e.Told, written) {
+		for _, p := range slices.Concat(e.Promised, written) {
 			count := func(pairs []check.Pair) (n int) {
 				for _, q := range pairs {
 					if q == p {
@@ -288,19 +288,19 @@ func TestLedgerByDefinition(t *testing.T) {
 				}
 				return n
 			}
-			told, rows, unsure := count(e.Told), count(written), count(e.Unsure)
+			told, rows, unsure := count(e.Promised), count(written), count(e.Unsure)
 			if told > rows || rows > told+unsure {
 				agree = check.Fail
 			}
 		}
-		if e.FromAnswers || e.NoLedger != nil {
+		if e.FromAnswers || e.LedgerErr != nil {
 			agree = check.Unknown
 		}
 		stuck := check.Pass
 		switch {
 		case len(e.Stuck) > 0:
 			stuck = check.Fail
-		case e.NoProbe != nil:
+		case e.ProbeErr != nil:
 			stuck = check.Unknown
 		}
 		for property, want := range map[string]check.Result{catalog.OneWinner: winner, catalog.AnswersAgree: agree, catalog.StuckOrder: stuck} {

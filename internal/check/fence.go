@@ -29,7 +29,7 @@ func fenceMonotone(e Evidence) Verdict {
 func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Asked, b.Asked))
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.AcquireCalled, b.AcquireCalled))
 	})
 	var highest Hold // the holder with the order's highest token so far
 	next := 0
@@ -49,7 +49,7 @@ func lowerToken(holds []Hold) (before, after Hold, found bool) {
 // earlier reports whether holder a acquired the lock before holder b asked for it. It also returns
 // true if a belongs to an earlier order.
 func earlier(a, b Hold) bool {
-	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
+	return a.Order < b.Order || a.Order == b.Order && a.From < b.AcquireCalled
 }
 
 // firstRepeat finds two holders with the same fencing token for the same order.

@@ -12,7 +12,7 @@ func oneWinner(e Evidence) Verdict {
 	switch {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
-	case e.NoLedger != nil:
+	case e.LedgerErr != nil:
 		// The clients' answers can prove a failure, but not success, because answers may have been
 		// lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
@@ -35,7 +35,7 @@ func oneWinner(e Evidence) Verdict {
 
 // oneWinnerTold checks without the ledger that the answers promise each order to only one driver.
 func oneWinnerTold(e Evidence) Verdict {
-	c := CountGrabs(Rows(e.Told), e.Units)
+	c := CountGrabs(Rows(e.Promised), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
 		return oversold(e, c, "promised")
 	}
@@ -44,7 +44,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	}
 	// A client whose outcome is unknown may have won too.
 	winners := map[int64]int{}
-	for _, p := range slices.Concat(e.Told, e.Unsure) {
+	for _, p := range slices.Concat(e.Promised, e.Unsure) {
 		switch winners[p.Order]++; {
 		case winners[p.Order] <= e.units():
 		case e.Units > 1:

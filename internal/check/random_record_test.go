@@ -78,8 +78,8 @@ func (a *try) closeHold(at time.Duration) {
 
 // knows notes that the holder has learned of its loss.
 func (a *try) knows(at time.Duration) {
-	if a.hold.Knew == 0 {
-		a.hold.Knew = at
+	if a.hold.LossKnownAt == 0 {
+		a.hold.LossKnownAt = at
 	}
 }
 
@@ -101,7 +101,7 @@ func (w *writer) advance(p *process, a *try) bool {
 			break
 		}
 		at := w.event(p, a, history.OK, history.Acquire, "")
-		a.hold = &check.Hold{Span: span(at, 0), Asked: a.From}
+		a.hold = &check.Hold{Span: span(at, 0), AcquireCalled: a.From}
 		a.step = "read"
 	case "read":
 		switch w.IntN(4) {
@@ -113,7 +113,7 @@ func (w *writer) advance(p *process, a *try) bool {
 			a.step = "release"
 		default:
 			at := w.event(p, a, history.OK, history.Read, "")
-			a.hold.Read, a.step = at, "claim"
+			a.hold.ReadAt, a.step = at, "claim"
 		}
 	case "claim":
 		a.claimed = w.event(p, a, history.Invoke, history.Claim, "")
@@ -357,11 +357,11 @@ func TestVerdictsNameTheFirstOrder(t *testing.T) {
 		both           string // how the reason counts them; empty if it does not
 	}{
 		{"ledger", catalog.OneWinner, func(ids []int64) check.Evidence { return check.Evidence{Ledger: check.Rows(two(ids))} }, check.Fail, "2 orders were"},
-		{"answers", catalog.OneWinner, func(ids []int64) check.Evidence { return check.Evidence{FromAnswers: true, Told: two(ids)} }, check.Fail, "2 orders were"},
+		{"answers", catalog.OneWinner, func(ids []int64) check.Evidence { return check.Evidence{FromAnswers: true, Promised: two(ids)} }, check.Fail, "2 orders were"},
 		{"units", catalog.OneWinner, func(ids []int64) check.Evidence {
 			return check.Evidence{Units: 2, Ledger: check.Rows(slices.Concat(two(ids), told(ids, 3)))}
 		}, check.Fail, "2 orders were"},
-		{"phantoms", catalog.AnswersAgree, func(ids []int64) check.Evidence { return check.Evidence{Told: told(ids, 1)} }, check.Fail, "2 grabs were"},
+		{"phantoms", catalog.AnswersAgree, func(ids []int64) check.Evidence { return check.Evidence{Promised: told(ids, 1)} }, check.Fail, "2 grabs were"},
 		{"denied", catalog.AnswersAgree, func(ids []int64) check.Evidence { return check.Evidence{Ledger: check.Rows(told(ids, 1))} }, check.Fail, "2 grabs were"},
 		{"stuck", catalog.StuckOrder, func(ids []int64) check.Evidence { return check.Evidence{Stuck: ids} }, check.Fail, "2 orders are stuck"},
 		{"holders", catalog.HoldersExclusive, func(ids []int64) check.Evidence {
@@ -386,7 +386,7 @@ func TestVerdictsNameTheFirstOrder(t *testing.T) {
 		}, check.Fail, "2 orders"},
 		{"tokens", catalog.FenceMonotone, func(ids []int64) check.Evidence {
 			return check.Evidence{Record: record(ids, func(r *check.Record, id int64) {
-				r.Holds = append(r.Holds, check.Hold{Span: span(id, 1, 2, 3, 9), Asked: 1}, check.Hold{Span: span(id, 2, 5, 6, 8), Asked: 4})
+				r.Holds = append(r.Holds, check.Hold{Span: span(id, 1, 2, 3, 9), AcquireCalled: 1}, check.Hold{Span: span(id, 2, 5, 6, 8), AcquireCalled: 4})
 			})}
 		}, check.Fail, ""},
 	} {

@@ -32,10 +32,10 @@ func (s Span) compare(t Span) int {
 // and ends when release is called.
 type Hold struct {
 	Span
-	Asked  time.Duration // the time of the acquire call or an earlier time; 0 if unknown
-	Closed bool          // whether its end was recorded; otherwise, To is the latest possible end
-	Read   time.Duration // when the read returned; 0 if the read did not succeed
-	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it never did
+	AcquireCalled time.Duration // the time of the acquire call or an earlier time; 0 if unknown
+	Closed        bool          // whether its end was recorded; otherwise, To is the latest possible end
+	ReadAt        time.Duration // when the read returned; 0 if the read did not succeed
+	LossKnownAt   time.Duration // when the holder learned that it had lost the lock; 0 if it never did
 }
 
 // Effect is a write that happened or may have happened, with its time.

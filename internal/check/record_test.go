@@ -77,7 +77,7 @@ func TestRecord(t *testing.T) {
 			does(r, 7, history.OK, history.Release, "a")
 			does(r, 8, history.OK, history.Grab, "a")
 		}, check.Record{
-			Holds:   []check.Hold{{Span: span(2, 6, "a"), Asked: 1, Closed: true, Read: 3}},
+			Holds:   []check.Hold{{Span: span(2, 6, "a"), AcquireCalled: 1, Closed: true, ReadAt: 3}},
 			Effects: []check.Effect{{Span: span(4, 5, "a"), Sure: true}},
 			Ops:     []check.Op{{Span: span(1, 8, ""), Outcome: check.Won}},
 		}},
@@ -122,8 +122,8 @@ func TestRecord(t *testing.T) {
 			does(r, 13, history.OK, history.Grab, "a")
 		}, check.Record{
 			Holds: []check.Hold{
-				{Span: span(3, 10, "a"), Asked: 1, Closed: true, Read: 5},
-				{Span: span(4, 11, "a"), Asked: 1, Closed: true},
+				{Span: span(3, 10, "a"), AcquireCalled: 1, Closed: true, ReadAt: 5},
+				{Span: span(4, 11, "a"), AcquireCalled: 1, Closed: true},
 			},
 			Effects: []check.Effect{{Span: span(6, 8, "a"), Sure: true}, {Span: span(7, 9, "a"), Sure: true}},
 			Ops:     []check.Op{{Span: span(1, 12, ""), Outcome: check.Won}, {Span: span(2, 13, ""), Outcome: check.Won}},

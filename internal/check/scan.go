@@ -110,17 +110,17 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		s.holds[a] = append(s.holds[a], len(s.record.Holds))
-		s.record.Holds = append(s.record.Holds, Hold{Span: spanOf(e, e.T, 0), Asked: s.acquireCalled(a)})
+		s.record.Holds = append(s.record.Holds, Hold{Span: spanOf(e, e.T, 0), AcquireCalled: s.acquireCalled(a)})
 	case e.Op == history.Read && e.Kind == history.OK:
 		if h := s.oldest(a); h != nil {
-			h.Read = e.T
+			h.ReadAt = e.T
 		}
 	case e.Op == history.Release && e.Kind == history.Invoke,
 		s.UntilClaim && e.Op == history.Claim && e.Kind == history.Invoke:
 		s.close(a, e.T)
 	case tellsOfLoss(e):
-		if h := s.oldest(a); h != nil && h.Knew == 0 {
-			h.Knew = e.T
+		if h := s.oldest(a); h != nil && h.LossKnownAt == 0 {
+			h.LossKnownAt = e.T
 		}
 	}
 	if e.Op == history.Release && e.Kind != history.Invoke {

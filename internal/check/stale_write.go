@@ -32,7 +32,7 @@ func staleWrite(e Evidence) Verdict {
 	switch {
 	case doubt != nil:
 		return unknown("it is unknown whether the stale claim of driver %d on order %d was written", doubt.Driver, doubt.Order)
-	case e.NoLedger != nil:
+	case e.LedgerErr != nil:
 		return noLedger(e)
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
@@ -71,8 +71,8 @@ func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	}
 	if g == order.Fenced {
 		for _, h := range r.Holds {
-			if h.Read > 0 {
-				seen[h.Order] = append(seen[h.Order], sighting{h.Read, h.Fence})
+			if h.ReadAt > 0 {
+				seen[h.Order] = append(seen[h.Order], sighting{h.ReadAt, h.Fence})
 			}
 		}
 	}

@@ -7,8 +7,8 @@ func stuckOrder(e Evidence) Verdict {
 	case len(e.Stuck) > 0: // this determines the verdict even if other test grabs were inconclusive
 		return fail("%s stuck, because a new driver got no answer; for example, order %s",
 			Plural(len(e.Stuck), "order is", "orders are"), e.OrderText(slices.Min(e.Stuck)))
-	case e.NoProbe != nil:
-		return unknown("the orders could not be probed: %v", e.NoProbe)
+	case e.ProbeErr != nil:
+		return unknown("the orders could not be probed: %v", e.ProbeErr)
 	default:
 		return pass("a new driver got an answer for every order")
 	}

@@ -61,7 +61,7 @@ func (s *scene) claims(t, returns int, instance string, id, driver int64, fence 
 	s.event(returns, instance, history.OK, history.Claim, id, driver, fence, "")
 	s.leaves(returns+1, instance, id, driver, fence)
 	s.event(returns+3, instance, history.OK, history.Grab, id, driver, fence, "")
-	s.Told = append(s.Told, check.Pair{Order: id, Driver: driver})
+	s.Promised = append(s.Promised, check.Pair{Order: id, Driver: driver})
 }
 
 func (s *scene) leaves(t int, instance string, id, driver int64, fence uint64) {
@@ -127,7 +127,7 @@ var subjects = []struct {
 		s.event(45, "A", history.OK, history.Grab, 2, 1, 3, "")
 		s.leaves(46, "B", 2, 2, 4)
 		s.event(48, "B", history.OK, history.Grab, 2, 2, 4, "")
-		s.Told = append(s.Told, check.Pair{Order: 2, Driver: 1}, check.Pair{Order: 2, Driver: 2})
+		s.Promised = append(s.Promised, check.Pair{Order: 2, Driver: 1}, check.Pair{Order: 2, Driver: 2})
 		return s
 	}, "F..FF.?."},
 	{"a fence that falls back", func() *scene {
@@ -159,7 +159,7 @@ var subjects = []struct {
 		s.event(51, "A", history.OK, history.Claim, 2, 1, 3, "")
 		s.event(52, "A", history.OK, history.Grab, 2, 1, 3, "")
 		s.Ledger = append(s.Ledger, order.Grab{Order: 2, Driver: 1, Fence: 3})
-		s.Told = append(s.Told, check.Pair{Order: 2, Driver: 1})
+		s.Promised = append(s.Promised, check.Pair{Order: 2, Driver: 1})
 		return s
 	}, "......F."},
 	{"a ledger that loses a row", func() *scene {
@@ -174,12 +174,12 @@ var subjects = []struct {
 	}, "FF......"},
 	{"a client that invents a grab", func() *scene {
 		s := sound()
-		s.Told = append(s.Told, check.Pair{Order: 1, Driver: 2})
+		s.Promised = append(s.Promised, check.Pair{Order: 1, Driver: 2})
 		return s
 	}, ".F......"},
 	{"a service that denies the winner", func() *scene {
 		s := sound()
-		s.Told = nil
+		s.Promised = nil
 		return s
 	}, ".F......"},
 	{"a service that calls taken what is open", func() *scene {
@@ -241,12 +241,12 @@ var subjects = []struct {
 	}, "..?????."},
 	{"a database that is gone", func() *scene {
 		s := sound()
-		s.NoLedger = errGone
+		s.LedgerErr = errGone
 		return s
 	}, "??....?."},
 	{"probes that get no answer", func() *scene {
 		s := sound()
-		s.NoProbe = errGone
+		s.ProbeErr = errGone
 		return s
 	}, ".......?"},
 	{"a lock without tokens", func() *scene {

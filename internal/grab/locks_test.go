@@ -68,7 +68,7 @@ func fight(t *testing.T, strategy string) check.Evidence {
 	}
 	wg.Wait()
 
-	e := check.Evidence{Told: told, Excludes: catalog.Global}
+	e := check.Evidence{Promised: told, Excludes: catalog.Global}
 	if e.Ledger, err = store.Ledger(ctx, first, 1); err != nil {
 		t.Fatal(err)
 	}

@@ -44,22 +44,22 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 	a, e := m.accounting, &m.evidence
 	*e = check.Evidence{
 		Units: au.cfg.units(), FromAnswers: !au.ledger, Foreign: !au.fleet.Ours && !au.fleet.Known(),
-		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard, OrderText: au.fleet.Shape.OrderText,
+		Promised: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard, OrderText: au.fleet.Shape.OrderText,
 	}
 	var rows []order.Grab
 	if au.ledger {
-		rows, e.NoLedger = au.readLedger(context.WithoutCancel(ctx), first, c.Orders)
+		rows, e.LedgerErr = au.readLedger(context.WithoutCancel(ctx), first, c.Orders)
 	}
-	m.invalidate(e.NoLedger, "the ledger could not be read")
+	m.invalidate(e.LedgerErr, "the ledger could not be read")
 	m.invalidate(au.readEvents(c, s, e), "events were lost")
 	p, err := au.probeAll(ctx, c, a, first, rows)
-	e.Stuck, e.NoProbe, a.busy = p.stuck, err, p.busy
+	e.Stuck, e.ProbeErr, a.busy = p.stuck, err, p.busy
 	m.invalidate(err, "stuck orders could not be counted")
 	if au.fleet.Foreign && a.distrust(p.lost) {
-		e.Told, e.Unsure = a.told, a.unsure
+		e.Promised, e.Unsure = a.told, a.unsure
 		c.answers(a)
 	}
-	if au.ledger && e.NoLedger == nil {
+	if au.ledger && e.LedgerErr == nil {
 		trusted := !e.Foreign && drained
 		rows, err = au.settle(ctx, c, a, first, rows, trusted)
 		m.invalidate(err, "the ledger did not settle")
@@ -69,7 +69,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 		}
 		if back != nil && err == nil {
 			rows, err = back.settle(c, a, rows)
-			e.Told = a.told
+			e.Promised = a.told
 			m.invalidate(err, "the time until rows were taken back is not known")
 		}
 		if err == nil {
@@ -78,7 +78,7 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 			e.Stuck = append(e.Stuck, a.winnerless...)
 		}
 	}
-	if e.NoProbe == nil {
+	if e.ProbeErr == nil {
 		c.StuckOrders = new(len(e.Stuck))
 	}
 	au.count(context.WithoutCancel(ctx), c, a, first, rows, p, e)
@@ -184,13 +184,13 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 	probeWins := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable || max(loads[p.Order], told[p.Order]) < e.Units })
 	a.probeWins = len(probeWins)
 	a.told = append(a.told, probeWins...)
-	e.Told = a.told
+	e.Promised = a.told
 	if !au.ledger {
 		c.countAnswers(a)
 		return
 	}
 	c.CountedFrom = fromLedger
-	if e.NoLedger != nil {
+	if e.LedgerErr != nil {
 		return
 	}
 	e.Ledger = slices.DeleteFunc(rows, func(g order.Grab) bool {

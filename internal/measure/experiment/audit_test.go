@@ -115,10 +115,10 @@ func TestPointByDefinition(t *testing.T) {
 		in := &injection{w: &worker{cfg: Config{Stock: units}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{}, responses: newResponses()}
 		e := check.Evidence{Units: units, Record: &check.Record{NearMisses: map[int64]int{}}}
 		if r.IntN(4) == 0 {
-			e.NoLedger = errors.New("no ledger")
+			e.LedgerErr = errors.New("no ledger")
 		}
 		if r.IntN(4) == 0 {
-			e.NoProbe = errors.New("no probe")
+			e.ProbeErr = errors.New("no probe")
 		}
 		type figures struct{ struck, double, left, stuck, overlaps, misses int }
 		of := map[string]*figures{"here": {}, "there": {}}
@@ -158,17 +158,17 @@ func TestPointByDefinition(t *testing.T) {
 				verdict = catalog.Unsafe
 			case want.stuck > 0:
 				verdict = catalog.Stuck
-			case want.struck == 0 || units > 1 && want.left > 0 || e.NoLedger != nil || e.NoProbe != nil:
+			case want.struck == 0 || units > 1 && want.left > 0 || e.LedgerErr != nil || e.ProbeErr != nil:
 				verdict = catalog.Unknown
 			}
-			counted := e.NoLedger == nil || want.double > 0
+			counted := e.LedgerErr == nil || want.double > 0
 			if units == 1 || !counted { // an order of one unit may stay open
 				want.left = 0
 			}
-			if e.NoProbe != nil {
+			if e.ProbeErr != nil {
 				want.stuck = 0
 			}
-			if got != *want || p.Verdict != verdict || (p.DoubleGrabs != nil) != counted || (p.Unsold != nil) != (units > 1 && counted) || (p.StuckOrders == nil) != (e.NoProbe != nil) {
+			if got != *want || p.Verdict != verdict || (p.DoubleGrabs != nil) != counted || (p.Unsold != nil) != (units > 1 && counted) || (p.StuckOrders == nil) != (e.ProbeErr != nil) {
 				t.Fatalf("%s, %d units: %s, %+v; want %s, %+v", name, units, p.Verdict, got, verdict, *want)
 			}
 		}
@@ -183,7 +183,7 @@ func TestPointsWithMissingRows(t *testing.T) {
 		in.contests = append(in.contests, &contest{point: fault.Point{Moment: name}, order: int64(n + 1), struck: true, repeated: true})
 	}
 	for name, want := range map[string]catalog.Verdict{"written": catalog.Safe, "missing": catalog.Unknown} {
-		p := in.row(fault.Point{Moment: name}, check.Evidence{Foreign: true, Told: told, Ledger: check.Rows(told[:1])}, nil)
+		p := in.row(fault.Point{Moment: name}, check.Evidence{Foreign: true, Promised: told, Ledger: check.Rows(told[:1])}, nil)
 		if p.Verdict != want {
 			t.Errorf("%s: %s, want %s", name, p.Verdict, want)
 		}
@@ -299,7 +299,7 @@ func TestPointsByAnswers(t *testing.T) {
 			c := Cell{Orders: 2, StuckOrders: new(0)}
 			m := measured{accounting: newAccounting(5, nil, target.Own)}
 			m.told = told
-			m.evidence = check.Evidence{Foreign: true, NoLedger: tt.noLedger, Told: told}
+			m.evidence = check.Evidence{Foreign: true, LedgerErr: tt.noLedger, Promised: told}
 			au.count(t.Context(), &c, m.accounting, 1, tt.ledger, probes{}, &m.evidence)
 			au.doubt(t.Context(), &c, &m, true)
 			if c.CountedFrom != fromAnswers || value(c.DoubleGrabs) != 1 {
@@ -340,7 +340,7 @@ func TestWinnersThatDisappear(t *testing.T) {
 					in.w.cfg.Target.Compensation = time.Second
 				}
 				if bits&4 != 0 {
-					e.NoLedger = errors.New("no answer")
+					e.LedgerErr = errors.New("no answer")
 				}
 				gone := some(shown &^ last)
 				text := in.overwritten(e)

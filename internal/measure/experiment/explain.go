@@ -59,7 +59,7 @@ func grabsOf(e check.Evidence, id int64) int { return check.RowsByOrder(rowsOf(e
 // should have according to the responses.
 func rowsOf(e check.Evidence) []order.Grab {
 	if e.FromAnswers {
-		return check.Rows(e.Told)
+		return check.Rows(e.Promised)
 	}
 	return e.Ledger
 }
@@ -134,7 +134,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
 	switch {
-	case e.NoLedger == nil && c.DoubleGrabs != nil && *c.DoubleGrabs > 0 && len(e.Ledger) > 0:
+	case e.LedgerErr == nil && c.DoubleGrabs != nil && *c.DoubleGrabs > 0 && len(e.Ledger) > 0:
 		worst = failed{check.CountGrabs(e.Ledger, e.Units).Most, catalog.OneWinner}
 	case len(e.Stuck) > 0:
 		worst = failed{slices.Min(e.Stuck), catalog.StuckOrder}
@@ -169,7 +169,7 @@ func (in *injection) judgePoints(m *measured) {
 	timelines := in.w.keep(in.cell, in.strategy, m, failures)
 	grabbed, _, _ := in.cell.phrases()
 	for _, c := range in.undisturbed {
-		if m.evidence.NoLedger == nil && !m.evidence.FromAnswers && unsoldOf(m.evidence, c.order) > 0 {
+		if m.evidence.LedgerErr == nil && !m.evidence.FromAnswers && unsoldOf(m.evidence, c.order) > 0 {
 			m.invalid = cmp.Or(m.invalid, "an order that no fault hit was not "+grabbed)
 		}
 	}
@@ -216,7 +216,7 @@ func (in *injection) whyMissed() string {
 // overwritten names a driver that the ledger of the user's service showed during the test, but no
 // longer shows at the end. It returns "" if there is none, or if the service may undo wins.
 func (in *injection) overwritten(e check.Evidence) string {
-	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.NoLedger != nil {
+	if in.w.fleet.Ours || in.w.cfg.Target.Compensation > 0 || e.LedgerErr != nil {
 		return ""
 	}
 	gone, _ := check.CompareAnswers(in.shown, e.Ledger)
@@ -258,7 +258,7 @@ func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]c
 	competed := true
 	var missing []check.Pair // grabs that the user's service has promised, but not written
 	if e.Foreign && !e.FromAnswers {
-		missing, _ = check.CompareAnswers(e.Told, e.Ledger)
+		missing, _ = check.CompareAnswers(e.Promised, e.Ledger)
 	}
 	for _, c := range in.contests {
 		if c.point != at {
@@ -289,13 +289,13 @@ func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]c
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 		}
 	}
-	if e.NoLedger == nil || double > 0 {
+	if e.LedgerErr == nil || double > 0 {
 		p.DoubleGrabs = &double
 		if in.w.cfg.units() > 1 {
 			p.Unsold = &left
 		}
 	}
-	if e.NoProbe == nil {
+	if e.ProbeErr == nil {
 		p.StuckOrders = &stuck
 	}
 	if e.Record != nil {
@@ -322,5 +322,5 @@ func (in *injection) row(at fault.Point, e check.Evidence, timelines map[int64]c
 func mayHideWinner(e check.Evidence, id int64) bool {
 	of := func(p check.Pair) bool { return p.Order == id }
 	unsure := len(catalog.Filter(e.Unsure, of))
-	return e.FromAnswers && unsure > 0 && len(catalog.Filter(e.Told, of))+unsure > max(e.Units, 1)
+	return e.FromAnswers && unsure > 0 && len(catalog.Filter(e.Promised, of))+unsure > max(e.Units, 1)
 }

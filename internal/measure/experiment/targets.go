@@ -216,7 +216,7 @@ func (c *Cell) countAnswers(a *accounting) {
 // useAnswers makes the responses count instead of the ledger, for the cell and for each of its
 // points.
 func (m *measured) useAnswers(c *Cell, told []check.Pair) {
-	m.told, m.evidence.Told, m.evidence.FromAnswers = told, told, true
+	m.told, m.evidence.Promised, m.evidence.FromAnswers = told, told, true
 	c.countAnswers(m.accounting)
 }
 

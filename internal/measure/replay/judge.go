@@ -106,7 +106,7 @@ func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, s
 		}
 		for _, h := range e.Record.Holds {
 			b := t.actors.who(h.Driver, h.Instance)
-			if b != a && h.From < effect.From && h.Read > 0 && (!h.Closed || h.To > effect.To) {
+			if b != a && h.From < effect.From && h.ReadAt > 0 && (!h.Closed || h.To > effect.To) {
 				return true, fmt.Sprintf("%s wrote after its lease had expired, while %s was inside (seen in the events and by PTTL)", a.Actor.Name, b.Actor.Name), nil
 			}
 		}

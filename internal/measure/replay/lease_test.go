@@ -155,7 +155,7 @@ func TestWriteAfterExpiryByDefinition(t *testing.T) {
 								},
 								Holds: []check.Hold{
 									{Span: check.Span{Driver: 1, Instance: "8004"}},
-									{Span: check.Span{Driver: b.driver, Instance: b.in.ID, From: from, To: left}, Closed: left > 0, Read: read},
+									{Span: check.Span{Driver: b.driver, Instance: b.in.ID, From: from, To: left}, Closed: left > 0, ReadAt: read},
 								},
 							}
 							want := sure && until <= begins && holder == 1 && from < begins && read > 0 && (left == 0 || left > ends)
