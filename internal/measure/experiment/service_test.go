@@ -76,6 +76,11 @@ func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalo
 
 // A service in another language is started, driven and stopped as our own instances are.
 func TestPythonService(t *testing.T) {
+	for _, port := range []string{"8004", "8005"} { // tests of other packages may use these ports later, so this one must not
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			defer l.Close()
+		}
+	}
 	t.Parallel()
 	strategies := []string{"none", "setnx"}
 	if proving {
