@@ -102,8 +102,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 		answered := asking()
 		resp, body, err := answer(next, question)
 		answered()
-		throttled := err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusTooEarly)
-		if err != nil || !throttled && shape.IsResult(resp.StatusCode, resp.Header, body) {
+		if err != nil || shape.IsResult(resp.StatusCode, resp.Header, body) {
 			return resp, last, err
 		}
 		last = fmt.Sprint(resp.StatusCode)

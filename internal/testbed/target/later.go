@@ -119,9 +119,10 @@ func (s *Shape) ResultURL(base string, order, driver int64, status int, header h
 	return "", true, fmt.Errorf("the answer %d has no %s at the place after \"->\": %s", status, what, catalog.Shorten(strings.TrimSpace(string(body)), 200))
 }
 
-// IsResult reports whether the response contains a grab's result: grabbed, taken or busy.
+// IsResult reports whether the response contains a grab's result: grabbed, taken or busy. A response
+// that the client asked too early or too often is no result, whatever it means for a grab.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
-	if s.Later.lacksResult(status, header, body) {
+	if status == http.StatusTooManyRequests || status == http.StatusTooEarly || s.Later.lacksResult(status, header, body) {
 		return false
 	}
 	switch s.Meaning(status, header, body).Outcome {
