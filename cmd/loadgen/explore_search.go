@@ -145,14 +145,20 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 }
 
 func (s *exploreSettings) replayWith(f explore.Failure) string {
-	command := program() + " explore"
-	if s.file != "" {
-		command += " -file " + s.file
-	}
 	if s.replay != "" {
-		return command + " -replay " + s.replay
+		return exploreCommandOf(s.file) + " -replay " + s.replay
 	}
-	return command + " -replay " + s.fileOf(f)
+	return exploreCommandOf(s.file) + " -replay " + s.fileOf(f)
+}
+
+// exploreCommandOf returns the beginning of an explore command for the locks in file, or for our own
+// locks if file is empty.
+func exploreCommandOf(file string) string {
+	command := program() + " explore"
+	if file != "" {
+		command += " -file " + file
+	}
+	return command
 }
 
 // readReplay reads the schedule file that the -replay flag names. It does nothing if the flag is

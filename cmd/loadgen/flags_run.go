@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 
 	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
@@ -66,7 +65,7 @@ func (s *settings) parse(args []string) (err error) {
 	}
 	s.line.Places = s.places
 	for _, arg := range s.line.Flags {
-		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		name := flagOf(arg)
 		delete(s.places, name)
 		if slices.Contains(unrecordedFlags, name) {
 			s.unrecordedArgs = append(s.unrecordedArgs, arg)

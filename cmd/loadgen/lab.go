@@ -97,19 +97,18 @@ func (s *labSettings) search(ctx context.Context, worker []string, q lab.Search)
 
 // exploreCommand returns the command that repeats a search and finds the given failure.
 func (s *labSettings) exploreCommand(q lab.Search, f explore.Failure) string {
-	command := program() + " explore"
-	if s.file != "" {
-		command += " -file " + s.file
-	}
-	faults := cmp.Or(catalog.Join(q.Faults, ",", func(f catalog.Fault) string { return string(f) }), "none")
-	return fmt.Sprintf("%s -strategies %s -actors %d -faults %s -property %s", command, q.Strategy, q.Actors, faults, f.Property)
+	return fmt.Sprintf("%s -strategies %s -actors %d -faults %s -property %s", exploreCommandOf(s.file), q.Strategy, q.Actors, cmp.Or(joinFaults(q.Faults), "none"), f.Property)
+}
+
+// joinFaults joins the names of faults as the -faults flag expects them.
+func joinFaults(faults []catalog.Fault) string {
+	return catalog.Join(faults, ",", func(f catalog.Fault) string { return string(f) })
 }
 
 // fill runs the tests for the table on the "Matrix" page. It passes each result to the page as soon
 // as the test has finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
-	faults := catalog.Join(t.Faults, ",", func(f catalog.Fault) string { return string(f) })
-	run, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", faults})
+	run, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", joinFaults(t.Faults)})
 	if err != nil {
 		return err
 	}

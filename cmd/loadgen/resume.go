@@ -37,8 +37,13 @@ var runsCommands = []string{"service", "open-orders", "ledger-query", "migrate",
 // isUntrusted reports whether a recorded flag contains a command or SQL and the user has not
 // repeated the flag.
 func isUntrusted(arg string, given []string) bool {
+	return slices.Contains(runsCommands, flagOf(arg)) && !slices.Contains(given, arg)
+}
+
+// flagOf returns the name of the flag in an argument such as "-name=value".
+func flagOf(arg string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
-	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
+	return name
 }
 
 // resumeCommand returns the command line that resumes the run in dir. It includes the flags that the
@@ -52,7 +57,7 @@ func (s *settings) resumeCommand(dir string) string {
 		}
 	}
 	for _, arg := range s.unrecordedArgs {
-		switch name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "="); {
+		switch name := flagOf(arg); {
 		case slices.Contains(flags.Secrets, name):
 			command += " -" + name + "=…"
 		case name != "out" && name != "resume":

@@ -191,12 +191,7 @@ func loadBaseline(path string) (report.Baseline, error) {
 	if err != nil {
 		return nil, err
 	}
-	isResult := info.IsDir()
-	if !isResult {
-		_, err := isBenchFile(path)
-		isResult = err == nil
-	}
-	if isResult {
+	if _, err := isBenchFile(path); err == nil || info.IsDir() { // a result; any other file contains verdicts
 		run, err := report.Load(path)
 		if err != nil {
 			return nil, withoutPrefix(err, report.ErrNoRun)
