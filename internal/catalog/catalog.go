@@ -62,6 +62,9 @@ func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
+// IsFailure reports whether orders went wrong.
+func (v Verdict) IsFailure() bool { return v == Unsafe || v == Stuck }
+
 // Exclusion says whom a lock keeps out while one client holds it: no one, only clients in the same
 // process, or all clients.
 type Exclusion string

@@ -79,7 +79,7 @@ func (claims Claims) Order(f Fault) Verdict {
 // KindsThatFail returns how many kinds of locks we expect to be unsafe or stuck under a fault.
 func KindsThatFail(f Fault) (n int) {
 	for _, claims := range table {
-		if v := claims.Order(f); v == Unsafe || v == Stuck {
+		if claims.Order(f).IsFailure() {
 			n++
 		}
 	}

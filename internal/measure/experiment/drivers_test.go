@@ -276,12 +276,12 @@ func TestOthersPassWhileStopped(t *testing.T) {
 		c := &contest{order: 7, affected: load.Request{Order: 7, Driver: 1}, contenders: []load.Request{{Order: 7, Driver: 2, Target: in.other.URL}}}
 		in.other.URL, c.contenders[0].Target = "http://other", "http://other"
 		s := newStrike(in, c)
-		nobody := func(load.Request) bool { return false }
+		noClaims := func(load.Request) bool { return false }
 		if wrote {
 			written[1] = time.Now()
 		}
 		for range 2 {
-			if err := s.freeContenders(t.Context(), nobody); err != nil {
+			if err := s.freeContenders(t.Context(), noClaims); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(pollInterval)

@@ -153,7 +153,7 @@ func judgeLock(c Cell, m measured) *string {
 		return new(No)
 	case m.invalid != "" || len(m.competed) < 2 || value(c.ContendedOrders) == 0 ||
 		slices.ContainsFunc(c.Points, struckTooRarely) || slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return nil // no two drivers could have held the lock at once
+		return nil // in some part of the test, two drivers could not have held the lock at once
 	default:
 		return new(Yes)
 	}

@@ -456,7 +456,7 @@ func TestPausedServiceIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model{ttl: 300 * time.Millisecond, wait: time.Second}
-	in := m.injection(t, fault.Fault{Name: catalog.Pause, ContendFor: 1.5})
+	in := m.injection(t, fault.Fault{Name: catalog.Pause, ContendFor: 1.5, Freezes: true})
 	in.w.cfg.Service = &service
 	answered := 0
 	in.prepared.Strikes = []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,30 +42,34 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 
 // bestOf returns the last attempt that was held, which has the highest rate, or the last attempt if
 // none was. Its verdict, with the figures that explain it, comes from the attempt with the worst failure.
+// Without any attempt, because the run was interrupted, the cell has only the search.
 func bestOf(attempts []Cell, held func(Cell) bool, search *Peak) Cell {
-	var bad *Cell
-	best := attempts[len(attempts)-1]
+	if len(attempts) == 0 {
+		return Cell{Peak: search}
+	}
+	var best, bad *Cell
 	exclusive := new(Yes)
-	anyHeld := false
-	for i, c := range attempts {
-		if held(c) {
-			best, anyHeld = c, true
+	for i := range attempts {
+		c := &attempts[i]
+		if held(*c) {
+			best = c
 		}
-		if (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck) && (bad == nil || c.Verdict.WorseThan(bad.Verdict)) {
-			bad = &attempts[i]
+		if c.Verdict.IsFailure() && (bad == nil || c.Verdict.WorseThan(bad.Verdict)) {
+			bad = c
 		}
 		exclusive = bothExclusive(exclusive, c.Exclusive)
 	}
-	if anyHeld && best.Grabs != nil {
+	if best != nil && best.Grabs != nil {
 		search.GrabsPerS = new(float64(*best.Grabs) / *best.DurationS)
 	}
-	best.Peak, best.Exclusive = search, exclusive
+	result := *cmp.Or(best, &attempts[len(attempts)-1])
+	result.Peak, result.Exclusive = search, exclusive
 	if bad != nil {
-		best.Verdict, best.Reason = bad.Verdict, fmt.Sprintf("at %.0f/s %s", *bad.OfferedRPS, bad.Reason)
-		best.DoubleGrabs, best.OrdersDoubleGrabbed, best.StuckOrders = bad.DoubleGrabs, bad.OrdersDoubleGrabbed, bad.StuckOrders
-		best.Overlaps, best.Checks, best.Timeline = bad.Overlaps, bad.Checks, bad.Timeline
+		result.Verdict, result.Reason = bad.Verdict, fmt.Sprintf("at %.0f/s %s", *bad.OfferedRPS, bad.Reason)
+		result.DoubleGrabs, result.OrdersDoubleGrabbed, result.StuckOrders = bad.DoubleGrabs, bad.OrdersDoubleGrabbed, bad.StuckOrders
+		result.Overlaps, result.Checks, result.Timeline = bad.Overlaps, bad.Checks, bad.Timeline
 	}
-	return best
+	return result
 }
 
 // search doubles the rate until an attempt fails, and then narrows down the highest rate until time

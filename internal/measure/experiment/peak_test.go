@@ -109,6 +109,10 @@ func TestBestOf(t *testing.T) {
 		}
 		return Cell{OfferedRPS: &rps, LoadHeld: &held, Verdict: v, Reason: "r", DoubleGrabs: &double, Grabs: new(10), DurationS: new(2.0), Exclusive: exclusive}
 	}
+	search := new(Peak) // of a search that was interrupted before its first attempt
+	if c := bestOf(nil, nil, search); c.Peak != search || c.Verdict != "" || c.Exclusive != nil {
+		t.Errorf("no attempt: %+v", c)
+	}
 	for _, tt := range []struct {
 		name     string
 		attempts []Cell

@@ -83,20 +83,15 @@ func inRepetition(n int, reason string) string {
 // merge adds the result of one more repetition. It adds up counts, turns other figures into
 // medians, and keeps the worse verdict. From an interrupted repetition, it takes only a failure.
 func (c Cell) merge(next Cell) Cell {
-	if next.Interrupted {
-		if (next.Verdict == catalog.Unsafe || next.Verdict == catalog.Stuck) && next.Verdict.WorseThan(c.Verdict) {
-			c.Verdict, c.Reason = next.Verdict, inRepetition(len(c.Repetitions)+1, next.Reason)
-			c.Timeline = next.Timeline
-		}
-		return c
-	}
-	times := len(c.Repetitions) + 1
 	sum := c
-	sum.Repetitions = append(slices.Clone(c.Repetitions), next.repetition())
-	if next.Verdict.WorseThan(c.Verdict) {
-		sum.Verdict, sum.Reason = next.Verdict, inRepetition(times, next.Reason)
+	if next.Verdict.WorseThan(c.Verdict) && (next.Verdict.IsFailure() || !next.Interrupted) {
+		sum.Verdict, sum.Reason = next.Verdict, inRepetition(len(c.Repetitions)+1, next.Reason)
 		sum.Timeline = next.Timeline
 	}
+	if next.Interrupted {
+		return sum
+	}
+	sum.Repetitions = append(slices.Clone(c.Repetitions), next.repetition())
 	sum.Exclusive = bothExclusive(c.Exclusive, next.Exclusive)
 	sum.Orders, sum.Requests = c.Orders+next.Orders, c.Requests+next.Requests
 	sum.Outcomes, sum.Errors, sum.ServedBy = added(c.Outcomes, next.Outcomes), added(c.Errors, next.Errors), added(c.ServedBy, next.ServedBy)

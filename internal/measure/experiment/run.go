@@ -346,7 +346,7 @@ func (r *runner) compareWithoutFault(strategy string, c *Cell) {
 			c.Points[i].FailureMode = ""
 		}
 	}
-	if c.Verdict == catalog.Safe && (usual == catalog.Unsafe || usual == catalog.Stuck) {
+	if c.Verdict == catalog.Safe && usual.IsFailure() {
 		c.Verdict, c.Reason = catalog.Unknown, fmt.Sprintf("no order failed under the fault, but this strategy is %s without a fault: correct it first", usual)
 	}
 }

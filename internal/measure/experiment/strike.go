@@ -189,7 +189,7 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 // continues, because real servers would have answered. Otherwise, a client might report a timeout
 // as soon as it continues.
 func (s *strike) answerPaused(ctx context.Context) error {
-	if s.in.fault.Name != catalog.Pause || s.in.w.cfg.Service == nil {
+	if !s.in.fault.Freezes || s.in.w.cfg.Service == nil {
 		return nil
 	}
 	if err := s.releaseAffected(ctx); err != nil {

@@ -291,7 +291,7 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 	switch {
 	case t == nil && c.Verdict == catalog.NA:
 		return "It was not run.", nil
-	case t == nil && (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck):
+	case t == nil && c.Verdict.IsFailure():
 		return "There is no drawing, because the instances recorded nothing.", nil
 	case t == nil:
 		return "There is no drawing, because no order went wrong.", nil

@@ -16,6 +16,7 @@ var pause = Fault{
 	Name:       catalog.Pause,
 	TTL:        time.Second,
 	ContendFor: 1.5,
+	Freezes:    true,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
 			return func() error { return t.Affected.Signal(syscall.SIGCONT) }, t.Affected.Signal(syscall.SIGSTOP)
