@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/catalog"
@@ -81,7 +82,7 @@ func (a api) routes() *gin.Engine {
 	r.POST("/distrLock/:key/:uuid", a.admin, a.json(http.StatusOK, a.distrLock))
 	r.POST("/distrUnlock/:key/:uuid", a.admin, a.json(http.StatusOK, a.distrUnlock))
 	r.GET("/healthz", a.json(http.StatusOK, a.healthz))
-	r.GET("/readyz", a.readyz)
+	r.GET("/readyz", a.readyz())
 	r.GET("/metrics", gin.WrapH(a.http.Metrics.handler()))
 	r.GET("/openapi.json", func(c *gin.Context) { c.Data(http.StatusOK, "application/json", openAPI) })
 	return r
@@ -318,22 +319,32 @@ type Readiness struct {
 // readyTimeout is the timeout for all readiness checks together.
 const readyTimeout = 2 * time.Second
 
-func (a api) readyz(c *gin.Context) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
-	defer cancel()
-	checks, ready := a.http.Ready(ctx)
-	r := Readiness{Ready: ready, Checks: map[string]string{}}
-	for name, err := range checks {
-		r.Checks[name] = "ok"
-		if err != nil {
-			r.Checks[name] = oneLine(err)
+// readyz answers readiness checks. It logs what is missing when the instance stops being ready,
+// because an orchestrator such as Docker Compose shows only that the check failed.
+func (a api) readyz() gin.HandlerFunc {
+	var missing atomic.Bool
+	return func(c *gin.Context) {
+		ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
+		defer cancel()
+		checks, ready := a.http.Ready(ctx)
+		r := Readiness{Ready: ready, Checks: map[string]string{}}
+		for name, err := range checks {
+			r.Checks[name] = "ok"
+			if err != nil {
+				r.Checks[name] = oneLine(err)
+			}
 		}
+		if changed := missing.Swap(!ready) == ready; changed && ready {
+			a.http.Log.Info("ready again")
+		} else if changed {
+			a.http.Log.Warn("not ready", "checks", r.Checks)
+		}
+		status := http.StatusOK
+		if !ready {
+			status = http.StatusServiceUnavailable
+		}
+		c.JSON(status, r)
 	}
-	status := http.StatusOK
-	if !ready {
-		status = http.StatusServiceUnavailable
-	}
-	c.JSON(status, r)
 }
 
 // Problem is the response body for every error, except for failed grabs.

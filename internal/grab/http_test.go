@@ -735,21 +735,34 @@ func TestSwitchLeavesGrabsAlone(t *testing.T) {
 	}
 }
 
+// TestReadyzTellsWhatIsWrong checks the response, and that the log has one line for each change.
 func TestReadyzTellsWhatIsWrong(t *testing.T) {
 	checks := map[string]error{"db": nil, "redis": errors.New("connection refused")}
-	for _, ready := range []bool{true, false} {
-		r := newRig(t, settings{http: grab.HTTPConfig{
-			Ready: func(ctx context.Context) (map[string]error, bool) {
-				if _, ok := ctx.Deadline(); !ok {
-					t.Error("no deadline")
-				}
-				return checks, ready
-			},
-		}})
+	var ready bool
+	var log strings.Builder
+	r := newRig(t, settings{http: grab.HTTPConfig{
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Ready: func(ctx context.Context) (map[string]error, bool) {
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("no deadline")
+			}
+			return checks, ready
+		},
+	}})
+	missing, again := `msg="not ready" checks="map[db:ok redis:connection refused]"`, `msg="ready again"`
+	for n, step := range []struct {
+		ready  bool
+		logged string
+	}{{true, ""}, {false, missing}, {false, ""}, {true, again}, {true, ""}, {false, missing}} {
+		log.Reset()
+		ready = step.ready
 		w := r.call(t, request("GET", "/readyz", ""))
 		want := fmt.Sprintf(`{"ready":%v,"checks":{"db":"ok","redis":"connection refused"}}`, ready)
 		if (w.Code == 200) != ready || w.Body.String() != want {
-			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+			t.Errorf("%d: %d %s, want %s", n, w.Code, w.Body, want)
+		}
+		if (log.Len() > 0) != (step.logged != "") || !strings.Contains(log.String(), step.logged) {
+			t.Errorf("%d: the log has %q, want %q", n, log.String(), step.logged)
 		}
 	}
 }
