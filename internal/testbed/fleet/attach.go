@@ -271,7 +271,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 		calls, each = count, 1
 	}
 	opened := make([][]string, calls)
-	var g errgroup.Group
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for i := range calls {
 		g.Go(func() error {
@@ -320,6 +320,6 @@ func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	var got struct {
 		Grabs json.RawMessage `json:"grabs"`
 	}
-	err := f.client.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.Instances[0].URL, id), nil, &got)
+	err := f.client.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%s", f.Instances[0].URL, f.Shape.OrderText(id)), nil, &got)
 	return err == nil && (bytes.HasPrefix(got.Grabs, []byte("[")) || string(got.Grabs) == "null")
 }

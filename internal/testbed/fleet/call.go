@@ -75,7 +75,7 @@ var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 // do sends a request and returns the response. If the status is not 2xx, the error wraps a
 // *StatusError.
 func (c client) do(ctx context.Context, method, url string, body []byte, header http.Header) (Answer, error) {
-	a, err := c.send(ctx, method, url, body, header)
+	a, err := c.send(ctx, callTimeout, method, url, body, header)
 	if err == nil && a.Status/100 != 2 {
 		err = fmt.Errorf("%s %s: %w", method, url, statusError(a.Status, a.Body))
 	}
@@ -100,19 +100,19 @@ type Answer struct {
 	Body   []byte
 }
 
-// callTimeout is the timeout for one request.
+// callTimeout is the usual timeout for one request.
 const callTimeout = 30 * time.Second
 
 // send sends a request and returns the response, even if its status is an error.
-func (c client) send(ctx context.Context, method, address string, body []byte, header http.Header) (a Answer, err error) {
-	within, cancel := context.WithTimeout(ctx, callTimeout) // http.Client.Timeout would hide the error type
+func (c client) send(ctx context.Context, within time.Duration, method, address string, body []byte, header http.Header) (a Answer, err error) {
+	sending, cancel := context.WithTimeout(ctx, within) // http.Client.Timeout would hide the error type
 	defer cancel()
 	defer func() {
-		if err != nil && within.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("no response within %v: %w", callTimeout, err)
+		if err != nil && sending.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no response within %v: %w", within, err)
 		}
 	}()
-	req, err := http.NewRequestWithContext(within, method, address, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(sending, method, address, bytes.NewReader(body))
 	if err != nil {
 		return a, err
 	}

@@ -5,7 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"grablab/internal/testbed/target"
 )
 
 // A target that claims to have opened other orders than it was asked for is not believed.
@@ -52,5 +55,36 @@ func TestErrorsNameTheRequest(t *testing.T) {
 	}
 	if _, err := in.Grab(t.Context(), 7, 1); err == nil || !strings.Contains(err.Error(), "the test grab of order 7 at instance 1 failed: HTTP 500") {
 		t.Errorf("grab: %v", err)
+	}
+}
+
+// TestNamedOrders opens orders whose IDs the service chooses. The ledger of such an order is at its ID, and after a
+// failed call, no further orders are opened.
+func TestNamedOrders(t *testing.T) {
+	shape, open, err := target.Spec{Path: "/orders/{order_uuid}/grab", OpenOrders: []string{"POST /orders {} -> json:.id"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := calls.Add(1)
+		switch {
+		case r.Method == http.MethodPost && n <= 3:
+			fmt.Fprintf(w, `{"id":"order-%d"}`, n)
+		case strings.HasPrefix(r.URL.Path, "/orders/order-"):
+			fmt.Fprint(w, `{"grabs":[]}`)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	f := newFleet("")
+	f.Shape, f.open, f.Instances = shape, open, []*Instance{{ID: "target", URL: server.URL}}
+	first, err := f.Create(t.Context(), 3, 1)
+	if err != nil || !f.KeepsLedger(t.Context(), first) {
+		t.Errorf("order %d, %v: its ledger was not found at %s", first, err, shape.OrderText(first))
+	}
+	if _, err := f.Create(t.Context(), 1000, 1); err == nil || !strings.Contains(err.Error(), "HTTP 500") || calls.Load() > 100 {
+		t.Errorf("%v after %d calls", err, calls.Load())
 	}
 }

@@ -82,12 +82,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	asked := catalog.Filter(f.Instances, func(in *Instance) bool { return !in.killed })
 	unanswered := 0
 	for n := 0; ; n++ {
-		within, cancel := context.WithTimeout(ctx, lease+probeWaits)
-		outcome, err := f.probe(within, asked[n%len(asked)], id, driver)
-		timeout, ok := errors.AsType[net.Error](err)
-		silent := ok && timeout.Timeout() && ctx.Err() == nil
-		cancel()
-		if silent {
+		outcome, err := f.probe(ctx, lease+probeWaits, asked[n%len(asked)], id, driver)
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() == nil {
 			if unanswered++; unanswered == len(asked) {
 				return driver, "", f.probeError(id, driver, errSilent)
 			}
@@ -132,7 +128,7 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 func (f *Fleet) Wins(ctx context.Context, id, driver int64) (won bool, err error) {
 	for _, in := range catalog.Filter(f.Instances, func(in *Instance) bool { return !in.killed }) {
 		var outcome grab.Outcome
-		outcome, err = f.probe(ctx, in, id, driver)
+		outcome, err = f.probe(ctx, callTimeout, in, id, driver)
 		switch {
 		case err == nil && outcome != grab.Busy:
 			return outcome == grab.Grabbed, nil
@@ -145,8 +141,8 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) (won bool, err error
 
 // probe sends a test request for an order, without waiting for the lock. It returns an error unless
 // the outcome is grabbed, taken or busy.
-func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
-	a, m, err := in.Ask(ctx, id, driver)
+func (f *Fleet) probe(ctx context.Context, within time.Duration, in *Instance, id, driver int64) (grab.Outcome, error) {
+	a, m, err := in.ask(ctx, within, id, driver)
 	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {
 		status := statusError(a.Status, a.Body)
 		if len(a.Body) > target.MaxBody {
@@ -163,9 +159,13 @@ func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 // Ask requests an order for a driver, without waiting for the lock. It returns the response and its
 // meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
+	return in.ask(ctx, callTimeout, id, driver)
+}
+
+func (in *Instance) ask(ctx context.Context, within time.Duration, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)
-	a, err := f.client.send(ctx, f.Shape.Method, load.Request{Target: in.URL, Order: id, Driver: driver}.URL(append(path, f.Shape.TryOnce...)), body, header)
+	a, err := f.client.send(ctx, within, f.Shape.Method, load.Request{Target: in.URL, Order: id, Driver: driver}.URL(append(path, f.Shape.TryOnce...)), body, header)
 	if err != nil {
 		return a, target.Meaning{Outcome: grab.Failed}, err
 	}

@@ -108,6 +108,34 @@ func TestStuckOrders(t *testing.T) {
 	}
 }
 
+// TestBlockingProbes probes a service whose requests wait for the lock. A lock that frees itself within its lease
+// is not stuck, however long the lease is.
+func TestBlockingProbes(t *testing.T) {
+	for _, lease := range []time.Duration{time.Second, callTimeout, 61 * time.Second, 5 * time.Minute} {
+		for _, frees := range []time.Duration{lease / 2, lease, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				free := time.Now().Add(frees)
+				f := newFleet("")
+				f.client.Transport = byHandler(func(r *http.Request) int {
+					if r.URL.Path == "/orders/7/grab" {
+						select {
+						case <-time.After(time.Until(free)):
+						case <-r.Context().Done():
+							return 0
+						}
+					}
+					return http.StatusOK
+				})
+				f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
+				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, nil, func(int64, int64, grab.Outcome) {})
+				if err != nil || (len(stuck) > 0) != (frees > lease) {
+					t.Errorf("lease %v, frees itself after %v: stuck %v, %v", lease, frees, stuck, err)
+				}
+			})
+		}
+	}
+}
+
 // TestProbesByDefinition answers the probes of a reserved order at random. It compares the result with
 // the definition: the probes end with a grab, after two leases, or if no answer was clear for probeGivesUp.
 func TestProbesByDefinition(t *testing.T) {

@@ -238,7 +238,7 @@ func (f *Fleet) IsService() bool { return f.service != nil }
 
 // Grab requests an order for a driver that is not part of the load.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
-	outcome, err := in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
+	outcome, err := in.fleet.probe(ctx, callTimeout, in, order, in.fleet.ProbeDriver(index))
 	if err != nil {
 		err = fmt.Errorf("the test grab of order %s at %s failed: %w", in.fleet.Shape.OrderText(order), in.Name(), err)
 	}
