@@ -3,6 +3,8 @@ package experiment
 import (
 	"bytes"
 	"cmp"
+	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -56,9 +58,10 @@ type accounting struct {
 	inOrder     int             // units that went to the drivers who came first
 
 	first *orderState // first order whose drivers all have their responses; nil until then
-	// unreadable means that the responses do not show who won, because the service sends the same
-	// response to winners and losers.
-	unreadable bool
+	// unreadable says why the responses do not show who won, although their status does not tell
+	// winners from losers. It is empty if they do show it.
+	unreadable string
+	differing  string            // two texts with which two drivers were told that they had won one order; empty if there are none
 	texts      int               // winning responses that have a body
 	hiding     map[string]int    // responses that may hide a win, by kind
 	samples    map[string]string // one example of each kind of response
@@ -70,6 +73,7 @@ type orderState struct {
 	left    int
 	spans   []span
 	grabbed int
+	said    string // text of the first response that means a win, if the user gave no rule for a win
 	taken   int
 	unsure  int // drivers that may have won, because their response does not tell or never came
 	refused int // responses that say for certain that the driver did not win
@@ -155,7 +159,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 		limited := a.shape == target.Own && m.Outcome == grab.Taken && field(r.Body, "reason") == grab.PerDriver
 		a.stateOf(s.Order).addSale(m, r.Timestamp, end, limited)
 	}
-	a.addToOrder(s, m, span{r.Timestamp, end}, len(r.Body) > 0)
+	a.addToOrder(s, m, span{r.Timestamp, end}, string(r.Body))
 	return nil
 }
 
@@ -236,7 +240,7 @@ func field(body []byte, name string) string {
 }
 
 // addToOrder counts a response for its order, and finishes the order after the last response.
-func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
+func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, text string) {
 	f := a.stateOf(s.Order)
 	f.left--
 	if reached(m.Outcome) {
@@ -245,8 +249,13 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	switch {
 	case m.Outcome == grab.Grabbed:
 		f.grabbed++
-		if hasText {
+		if text != "" {
 			a.texts++
+		}
+		if f.grabbed == 1 {
+			f.said = text
+		} else if a.shape.AssumesGrabbed && a.differing == "" && withoutNumbers(text) != withoutNumbers(f.said) {
+			a.differing = fmt.Sprintf("%q and %q", fleet.OneLine(f.said), fleet.OneLine(text))
 		}
 		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
 	case m.Outcome == grab.Taken:
@@ -295,16 +304,35 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust checks whether the service seems to send the same response to winners and losers. If so,
-// it marks every win as uncertain and returns true.
-func (a *accounting) distrust(probeLost bool) bool {
+// withoutNumbers removes IDs, times and random tokens from a response, because these differ between two
+// responses with the same meaning.
+func withoutNumbers(text string) string { return numbers.ReplaceAllString(text, "#") }
+
+var numbers = regexp.MustCompile(`[0-9a-fA-F-]{8,}|[0-9]+`)
+
+// checkWins checks whether the default rule for a win also matches the responses to losers. This is likely if
+// several drivers were told that they had won one order, but either no driver lost, or their responses differ.
+// It is certain if a probe was told so, but left no row in the ledger of an order with a winner. checkWins
+// then marks every win as uncertain and returns true.
+func (a *accounting) checkWins(probeLost, probeWithoutRow bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
-	if !a.shape.AssumesGrabbed || lost > 0 || probeLost && a.texts < won || won <= a.tried*a.units {
+	status := a.shape.Says().Grabbed
+	switch {
+	case !a.shape.AssumesGrabbed:
+		return false
+	case probeWithoutRow:
+		a.unreadable = "a driver who came too late was also answered with " + status + ", but the ledger has no row for it"
+	case won <= a.tried*a.units:
+		return false
+	case lost == 0 && (!probeLost || a.texts >= won):
+		a.unreadable = "every response was " + status + ", for winners and losers alike"
+	case lost > 0 && a.differing != "":
+		a.unreadable = "several drivers of one order were answered with " + status + ", but with different texts: " + a.differing
+	default:
 		return false
 	}
-	kind := "http " + a.shape.Says().Grabbed
-	a.unreadable = true
+	kind := "http " + status
 	a.outcomes[grab.Grabbed], a.outcomes[grab.Failed] = 0, a.outcomes[grab.Failed]+won
 	a.errors[kind] += won
 	a.hiding[kind] += won

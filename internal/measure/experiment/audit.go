@@ -55,10 +55,13 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 	p, err := au.probeAll(ctx, c, a, first, rows)
 	e.Stuck, e.ProbeErr, a.busy = p.stuck, err, p.busy
 	m.invalidate(err, "stuck orders could not be counted")
-	if au.fleet.Foreign && a.distrust(p.lost) {
-		e.Promised, e.Unsure = a.told, a.unsure
-		c.answers(a)
+	checkWins := func(probeWithoutRow bool) {
+		if au.fleet.Foreign && a.unreadable == "" && a.checkWins(p.lost, probeWithoutRow) {
+			e.Promised, e.Unsure = a.told, a.unsure
+			c.answers(a)
+		}
 	}
+	checkWins(false)
 	if au.ledger && e.LedgerErr == nil {
 		trusted := !e.Foreign && drained
 		rows, err = au.settle(ctx, c, a, first, rows, trusted)
@@ -68,11 +71,12 @@ func (au *auditor) audit(ctx context.Context, s lock.Strategy, c *Cell, m *measu
 			m.invalidate(err, "whether a sold order can be won again later is not known")
 		}
 		if back != nil && err == nil {
-			rows, err = back.settle(c, a, rows)
+			rows, err = back.settle(c, a, &p, rows)
 			e.Promised = a.told
 			m.invalidate(err, "the time until rows were taken back is not known")
 		}
 		if err == nil {
+			checkWins(p.wonWithoutRow(rows, e.Units))
 			a.told = au.promises(a.told, rows)
 			a.winnerless = p.withoutWinner(rows, a, *e)
 			e.Stuck = append(e.Stuck, a.winnerless...)
@@ -181,7 +185,7 @@ func (au *auditor) count(ctx context.Context, c *Cell, a *accounting, first int6
 			loads[g.Order]++
 		}
 	}
-	probeWins := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable || max(loads[p.Order], told[p.Order]) < e.Units })
+	probeWins := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable != "" || max(loads[p.Order], told[p.Order]) < e.Units })
 	a.probeWins = len(probeWins)
 	a.told = append(a.told, probeWins...)
 	e.Promised = a.told
@@ -315,6 +319,13 @@ func (au *auditor) probeLater(ctx context.Context, c *Cell, first int64, rows []
 		p.won = append(p.won, again)
 	}
 	return au.readLedger(ctx, first, c.Orders)
+}
+
+// wonWithoutRow reports whether a probe was told that it had won an order whose units all have winners, but not
+// this probe.
+func (p probes) wonWithoutRow(rows []order.Grab, units int) bool {
+	winners, has := check.RowsByOrder(rows), check.Pairs(rows)
+	return slices.ContainsFunc(p.won, func(won check.Pair) bool { return winners[won.Order] >= units && !slices.Contains(has, won) })
 }
 
 // withoutWinner returns the orders that the service reports as taken although the ledger does not

@@ -105,9 +105,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 }
 
 // settle stops watching and returns the rows that count, including wins that the service undid too
-// late. It returns an error if it cannot tell whether a win was undone in time, or if an announced
-// winner's row never appeared.
-func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
+// late. Wins that it undid in time do not count as announced. settle returns an error if it cannot tell
+// whether a win was undone in time, or if an announced winner's row never appeared.
+func (t *takeBacks) settle(c *Cell, a *accounting, p *probes, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {
 		return rows, t.failed
@@ -139,7 +139,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 			rows = append(rows, order.Grab{Order: p.Order, Driver: p.Driver})
 		}
 	}
-	a.told = slices.DeleteFunc(a.told, func(p check.Pair) bool {
+	undone := func(p check.Pair) bool {
 		if !won[p.Order] || left[p] || late[p.Order] {
 			return false
 		}
@@ -148,6 +148,7 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 				"Keep each row for at least %v, which is twice the read interval, before you take it back. Or mark it instead of deleting it", p.Driver, a.shape.OrderText(p.Order), 2*t.interval)
 		}
 		return true
-	})
+	}
+	a.told, p.won = slices.DeleteFunc(a.told, undone), slices.DeleteFunc(p.won, undone)
 	return rows, err
 }

@@ -74,7 +74,7 @@ func TestTakeBacks(t *testing.T) {
 		}
 		a := &accounting{shape: shape, told: []check.Pair{{Order: 1, Driver: 7}, {Order: 1, Driver: 8}}}
 		c := &Cell{}
-		rows, err := b.settle(c, a, last)
+		rows, err := b.settle(c, a, new(probes), last)
 		if len(rows) != tt.counted || len(a.told) != tt.told || value(c.LongestCompensationMS) != tt.longest || (err != nil) != tt.undecided {
 			t.Errorf("%s: %d rows, %d told, %v ms, %v", tt.name, len(rows), len(a.told), value(c.LongestCompensationMS), err)
 		}
@@ -83,7 +83,7 @@ func TestTakeBacks(t *testing.T) {
 			t.Errorf("%s: %v; want order o-1, and …%s…", tt.name, err, remedy)
 		}
 		b.failed = errors.New("no answer")
-		if _, err := b.settle(&Cell{}, a, last); err == nil {
+		if _, err := b.settle(&Cell{}, a, new(probes), last); err == nil {
 			t.Errorf("%s: no error although the ledger cannot be read", tt.name)
 		}
 	}
@@ -145,7 +145,7 @@ func TestTakeBacksByDefinition(t *testing.T) {
 			}
 		}
 		c := &Cell{}
-		got, err := b.settle(c, &accounting{shape: target.Own}, last)
+		got, err := b.settle(c, &accounting{shape: target.Own}, new(probes), last)
 		if len(got) != wantRows || (err != nil) != undecided || value(c.CompensatedOrders) != compensated || value(c.LongestCompensationMS) != millis(longest) {
 			t.Fatalf("case %d, readings at %v with %v rows: %d rows, %d orders undone, the longest after %v ms, %v; want %d rows, %d orders, %v, undecided: %v",
 				n, asked, rows, len(got), value(c.CompensatedOrders), value(c.LongestCompensationMS), err, wantRows, compensated, longest, undecided)

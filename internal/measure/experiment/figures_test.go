@@ -177,7 +177,7 @@ func TestDoubtOfEachFigure(t *testing.T) {
 			m.unsure, m.hiding = []check.Pair{{Order: 1, Driver: 9}}, map[string]int{"http 500": 1}
 		}, reason: "1 answer may hide a grab: http 500 1. There is no ledger to check"},
 		{name: "unsure with a ledger", change: func(_ *auditor, _ *Cell, m *measured) { m.unsure = []check.Pair{{Order: 1, Driver: 9}} }},
-		{name: "unreadable", change: func(_ *auditor, _ *Cell, m *measured) { m.unreadable = true }, reason: "every response was "},
+		{name: "unreadable", change: func(_ *auditor, _ *Cell, m *measured) { m.unreadable = "every response was 200" }, reason: "every response was 200: "},
 		{name: "no order was grabbed", change: func(_ *auditor, c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }, vacuous: "no order was grabbed at all: 4 responses were grabbed, 6 responses were taken. Check that"},
 		{name: "orders without a winner", change: func(_ *auditor, _ *Cell, m *measured) { m.unclaimed = []int64{8, 9} }, vacuous: "2 of 4 orders were reported as taken, but no driver was told that it had won"},
 		{name: "orders without a told winner", change: func(_ *auditor, _ *Cell, m *measured) { m.unclaimed = []int64{1, 2} }},

@@ -241,9 +241,9 @@ func (au *auditor) doubt(ctx context.Context, c *Cell, m *measured, drained bool
 		m.note = ", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !au.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger, au.fleet.Shape)
-	case a.unreadable:
-		reason = fmt.Sprintf("every response was %s, for winners and losers alike: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
-			"if that status does mean a win, say so with -grabbed %[1]s", au.fleet.Shape.Says().Grabbed)
+	case a.unreadable != "":
+		reason = fmt.Sprintf("%s: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; if that status does mean a win, say so with -grabbed %s",
+			a.unreadable, au.fleet.Shape.Says().Grabbed)
 	case au.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 		if c.Fault != catalog.NoFault {

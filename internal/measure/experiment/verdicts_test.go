@@ -397,6 +397,78 @@ func retryingProxy(n int) func(*testing.T, http.Handler) string {
 	}
 }
 
+// stubService is a service that decides grabs in this process, with what is expected of its test.
+type stubService struct {
+	name    string
+	core    core
+	answer  answer // nil: plain
+	serve   func(*testing.T, http.Handler) string
+	spec    target.Spec
+	query   string // "": from the answers
+	change  func(*Config)
+	verdict catalog.Verdict
+	words   string
+}
+
+// measure tests the service without a fault.
+func (tt stubService) measure(t *testing.T) Cell {
+	t.Helper()
+	s := &winnersOf{rows: map[int64][]int64{}, unknown: map[int64]bool{}}
+	var dsn string
+	s.db, dsn = createWins(t)
+	if tt.answer == nil {
+		tt.answer = plain
+	}
+	if tt.serve == nil {
+		tt.serve = http1
+	}
+	cfg := Scenarios[0].Config
+	cfg.Scenario, cfg.Seed, cfg.Out, cfg.Log = "rush", 1, t.TempDir(), t.Output()
+	cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Timeout = 4, 8, 0, 10*time.Second
+	cfg.Settle = 2 * time.Second
+	cfg.Target.FirstOrder, cfg.Target.Lease = 101, 200*time.Millisecond
+	for instance := range 2 {
+		cfg.Target.URLs = append(cfg.Target.URLs, tt.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			m := pathOfGrab.FindStringSubmatch(r.URL.Path)
+			if m == nil {
+				http.NotFound(w, r)
+				return
+			}
+			body, _ := io.ReadAll(r.Body)
+			d := driverOfGrab.FindSubmatch(body)
+			order, _ := strconv.ParseInt(m[1], 10, 64)
+			driver, _ := strconv.ParseInt(string(d[1]), 10, 64)
+			time.Sleep(20 * time.Millisecond) // so that attempts meet
+			s.mu.Lock()
+			status := tt.core(s, attempt{order, driver, instance})
+			s.mu.Unlock()
+			tt.answer(w, r, status)
+		})))
+	}
+	var err error
+	if cfg.Target.Shape, _, err = tt.spec.Compile(); err != nil {
+		t.Fatal(err)
+	}
+	if tt.query != "" {
+		cfg.Target.Database = target.Database{DSN: dsn, Query: tt.query}
+	}
+	if tt.change != nil {
+		tt.change(&cfg)
+	}
+	run, err := execute(t, t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := run.Cells[0]
+	if c.Verdict == catalog.Safe && s.doubled(max(cfg.Stock, 1)) {
+		t.Errorf("safe, and the service has two rows for an order: %v", s.rows)
+	}
+	if err := run.Contradiction(); err != nil {
+		t.Error(err)
+	}
+	return c
+}
+
 func TestNoWrongSafe(t *testing.T) {
 	t.Parallel()
 	const doubling = "SELECT w.order_id, w.driver_id FROM wins w JOIN (SELECT 1 AS n UNION ALL SELECT 2) twice WHERE w.order_id BETWEEN ? AND ?"
@@ -409,17 +481,6 @@ func TestNoWrongSafe(t *testing.T) {
 	xmlAnswer := always200("application/xml", `<grab won="yes"/>`, `<grab won="no"/>`)
 	xmlRules := target.Spec{Grabbed: `xml:/grab/@won=="yes"`, Taken: `xml:/grab/@won=="no"`}
 	locationRules := target.Spec{Grabbed: "303&header:Location~`/won$`", Taken: "303&header:Location~`/sold$`"}
-	type row struct {
-		name    string
-		core    core
-		answer  answer // nil: plain
-		serve   func(*testing.T, http.Handler) string
-		spec    target.Spec
-		query   string // "": from the answers
-		change  func(*Config)
-		verdict catalog.Verdict
-		words   string
-	}
 	one := func(c *Config) { c.Target.URLs = c.Target.URLs[:1] }
 	named := func(name string) func(*Config) {
 		return func(c *Config) {
@@ -429,7 +490,7 @@ func TestNoWrongSafe(t *testing.T) {
 	units := func(n int) func(*Config) { return func(c *Config) { c.Stock = n } }
 	idempotent := func(c *Config) { c.Target.Idempotent = true }
 	impatient := func(c *Config) { c.Timeout = 300 * time.Millisecond }
-	rows := []row{
+	rows := []stubService{
 		{name: "correct", core: correct, verdict: safe},
 		{name: "correct, ledger", core: correct, query: wins, verdict: safe},
 		{name: "correct with HTTP/2 offered", core: correct, serve: withHTTP2, query: wins, verdict: safe},
@@ -548,62 +609,62 @@ func TestNoWrongSafe(t *testing.T) {
 	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := &winnersOf{rows: map[int64][]int64{}, unknown: map[int64]bool{}}
-			var dsn string
-			s.db, dsn = createWins(t)
-			if tt.answer == nil {
-				tt.answer = plain
-			}
-			if tt.serve == nil {
-				tt.serve = http1
-			}
-			cfg := Scenarios[0].Config
-			cfg.Scenario, cfg.Seed, cfg.Out, cfg.Log = "rush", 1, t.TempDir(), t.Output()
-			cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Timeout = 4, 8, 0, 10*time.Second
-			cfg.Settle = 2 * time.Second
-			cfg.Target.FirstOrder, cfg.Target.Lease = 101, 200*time.Millisecond
-			for instance := range 2 {
-				cfg.Target.URLs = append(cfg.Target.URLs, tt.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					m := pathOfGrab.FindStringSubmatch(r.URL.Path)
-					if m == nil {
-						http.NotFound(w, r)
-						return
-					}
-					body, _ := io.ReadAll(r.Body)
-					d := driverOfGrab.FindSubmatch(body)
-					order, _ := strconv.ParseInt(m[1], 10, 64)
-					driver, _ := strconv.ParseInt(string(d[1]), 10, 64)
-					time.Sleep(20 * time.Millisecond) // so that attempts meet
-					s.mu.Lock()
-					status := tt.core(s, attempt{order, driver, instance})
-					s.mu.Unlock()
-					tt.answer(w, r, status)
-				})))
-			}
-			var err error
-			if cfg.Target.Shape, _, err = tt.spec.Compile(); err != nil {
-				t.Fatal(err)
-			}
-			if tt.query != "" {
-				cfg.Target.Database = target.Database{DSN: dsn, Query: tt.query}
-			}
-			if tt.change != nil {
-				tt.change(&cfg)
-			}
-			run, err := execute(t, t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := run.Cells[0]
+			c := tt.measure(t)
 			if c.Verdict != tt.verdict || !strings.Contains(c.Reason, tt.words) {
 				t.Errorf("%s (%s); want %s (…%s…)", c.Verdict, c.Reason, tt.verdict, tt.words)
 			}
-			if c.Verdict == safe && s.doubled(max(cfg.Stock, 1)) {
-				t.Errorf("safe, and the service has two rows for an order: %v", s.rows)
-			}
-			if err := run.Contradiction(); err != nil {
-				t.Error(err)
-			}
 		})
+	}
+}
+
+// TestDefaultRules tests services to which the user gave no rules. The winner of an order gets 200 and a text. The second
+// driver, and those who come later, get 409, or 200 with another text, or the same text as the winner. A correct
+// service is not called unsafe, unless losers are told exactly the same as a winner. One with two winners is not
+// called safe.
+func TestDefaultRules(t *testing.T) {
+	t.Parallel()
+	const won, second, late = http.StatusOK, 298, 299 // what the core returns; the answer makes another status of it
+	answers := map[string]string{"409": "", "another text": "order 7 is gone", "the same text": "order 8 is yours"}
+	for name, winners := range map[string]int{"correct": 1, "two winners": 2} {
+		for _, query := range []string{"", wins} {
+			for toSecond := range answers {
+				for toLate := range answers {
+					says := map[int]string{won: "the same text", second: toSecond, late: toLate}
+					t.Run(fmt.Sprintf("%s, query %q, second %s, late %s", name, query, toSecond, toLate), func(t *testing.T) {
+						t.Parallel()
+						attempts := map[int64]int{}
+						c := stubService{
+							core: func(s *winnersOf, a attempt) int {
+								attempts[a.order]++
+								switch {
+								case len(s.rows[a.order]) < winners:
+									s.won(a.order, a.driver, 1)
+									return won
+								case attempts[a.order] == winners+1:
+									return second
+								}
+								return late
+							},
+							answer: func(w http.ResponseWriter, _ *http.Request, status int) {
+								if says[status] == "409" {
+									w.WriteHeader(http.StatusConflict)
+									return
+								}
+								_, _ = io.WriteString(w, answers[says[status]])
+							},
+							query: query,
+						}.measure(t)
+						same := toSecond == "the same text" || query == "" && toLate == "the same text"
+						switch {
+						case winners == 1 && c.Verdict == catalog.Unsafe && !same,
+							winners == 2 && (c.Verdict == catalog.Safe || query != "" && c.Verdict != catalog.Unsafe),
+							toSecond == "409" && toLate == "409" && (c.Verdict == catalog.Safe) != (winners == 1),
+							c.Verdict == catalog.Unknown && !strings.Contains(c.Reason, "-grabbed"):
+							t.Errorf("%s (%s)", c.Verdict, c.Reason)
+						}
+					})
+				}
+			}
+		}
 	}
 }
