@@ -214,7 +214,7 @@ func (in *Instance) answers(ctx context.Context) error {
 	}
 	_, text, _ := net.SplitHostPort(in.addr)
 	port, _ := strconv.Atoi(text)
-	if ours, known := proc.Listens(in.proc.Pid(), port); known && !ours {
+	if ours, known := proc.Listens(proc.Groups(in.proc.Pid()), port); known && !ours {
 		return fmt.Errorf("%w: another program answers at this address", errPortTaken)
 	}
 	return nil

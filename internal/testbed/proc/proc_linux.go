@@ -62,12 +62,26 @@ func Groups(pid int) []int {
 	return groups
 }
 
-// Listens reports whether a process in this process group listens on a TCP port. If this cannot be
+// Marked returns the processes that have this variable, written as NAME=VALUE, in the environment with which they
+// were started. Descendants inherit it, also in a process group or a session of their own.
+func Marked(variable string) (pids []int) {
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range environments {
+		environment, _ := os.ReadFile(path) // fails if the process has ended, or belongs to another user
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if slices.Contains(strings.Split(string(environment), "\x00"), variable) && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Listens reports whether a process in one of these process groups listens on a TCP port. If this cannot be
 // determined, known is false.
-func Listens(group, port int) (listens, known bool) {
+func Listens(groups []int, port int) (listens, known bool) {
 	const local, listening = 1, "0A"
 	found, known := sockets(local, listening, fmt.Sprintf(":%04X", port))
-	return holder(found, func(of int) bool { return of == group }) != 0, known
+	return holder(found, func(of int) bool { return slices.Contains(groups, of) }) != 0, known
 }
 
 // Outsider returns a process that is connected to one of the TCP ports of 127.0.0.1, but belongs neither to

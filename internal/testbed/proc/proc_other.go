@@ -32,7 +32,10 @@ func StartTime(pid int) (string, bool) {
 }
 
 // Listens always returns known false, because only Linux reveals which process listens on a port.
-func Listens(pgid, port int) (listens, known bool) { return false, false }
+func Listens(groups []int, port int) (listens, known bool) { return false, false }
+
+// Marked always returns nil, because only Linux reveals the environment of other processes.
+func Marked(variable string) (pids []int) { return nil }
 
 // Groups returns only pid, because the descendants of a process are known only on Linux.
 func Groups(pid int) []int { return []int{pid} }

@@ -100,5 +100,5 @@ func clearLeftover(dir string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // if there is no file, the run had no children yet
 		return errors.Join(err, lock.Close())
 	}
-	return errors.Join(endAll(watched), removeDir(dir), lock.Close())
+	return errors.Join(endAll(watched, dir), removeDir(dir), lock.Close())
 }

@@ -108,7 +108,7 @@ func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *rea
 	}
 	defer log.Close()
 
-	p.cmd = b.Command(path, args, env)
+	p.cmd = b.Command(path, args, append(slices.Clip(env), markOf(r.dir)))
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	proc.NewProcessGroup(p.cmd)
 	proc.EndWithParent(p.cmd)

@@ -174,7 +174,7 @@ func reap(requests io.Reader, answers io.Writer) error {
 		}
 		fmt.Fprintln(answers, "ok")
 	}
-	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
+	return errors.Join(cleared, endAll(watched, dir), removeDir(dir), lock.Close())
 }
 
 // tempDir returns the parent folder of all run folders. If the system's temporary folder has a long
@@ -192,37 +192,48 @@ const (
 	killTimeout = 5 * time.Second // how long a slow disk may delay a process's exit
 )
 
-// endAll ends process groups with SIGTERM, and then with SIGKILL if necessary.
-func endAll(watched map[int]string) error {
-	signalAll(watched, syscall.SIGTERM)
-	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
-	awaitEnd(watched, termTimeout)
-	signalAll(watched, syscall.SIGKILL)
-	if left := awaitEnd(watched, killTimeout); len(left) > 0 {
+// markOf returns the environment variable by which the reaper recognizes the processes of a run, also those that
+// have left the process group in which they were started.
+func markOf(dir string) string { return "GRABLAB_STACK=" + dir }
+
+// endAll ends process groups, and the other processes of the run in dir, with SIGTERM, and then with SIGKILL if
+// necessary.
+func endAll(watched map[int]string, dir string) error {
+	signalAll(watched, dir, syscall.SIGTERM)
+	signalAll(watched, dir, syscall.SIGCONT) // a stopped process cannot end
+	awaitEnd(watched, dir, termTimeout)
+	signalAll(watched, dir, syscall.SIGKILL)
+	if left := awaitEnd(watched, dir, killTimeout); len(left) > 0 {
 		return fmt.Errorf("stack: processes %v still run after SIGKILL", left)
 	}
 	return nil
 }
 
-// signalAll sends a signal to the process groups. It skips a process ID that now belongs to another
-// process.
-func signalAll(watched map[int]string, sig syscall.Signal) {
+// signalAll sends a signal to the process groups, and to the other processes of the run. It skips a process ID that
+// now belongs to another process.
+func signalAll(watched map[int]string, dir string, sig syscall.Signal) {
 	for pid, began := range watched {
 		if now, ok := proc.StartTime(pid); !ok || now == began {
 			_ = proc.Signal(pid, sig)
 		}
 	}
+	for _, pid := range proc.Marked(markOf(dir)) {
+		_ = syscall.Kill(pid, sig) // fails only if the process has ended
+	}
 }
 
 // awaitEnd waits until the processes have ended. It returns the ids of any that still run after the
 // timeout.
-func awaitEnd(watched map[int]string, timeout time.Duration) []int {
+func awaitEnd(watched map[int]string, dir string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
 		for pid, began := range watched {
 			if now, ok := proc.StartTime(pid); ok && now == began {
 				left = append(left, pid)
 			}
+		}
+		if len(left) == 0 {
+			left = proc.Marked(markOf(dir))
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left

@@ -2,12 +2,14 @@ package stack
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +21,7 @@ import (
 
 func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
 	cmd := sleeper(t)
-	if err := endAll(map[int]string{cmd.Process.Pid: "at another time"}); err != nil {
+	if err := endAll(map[int]string{cmd.Process.Pid: "at another time"}, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	if !Alive(cmd.Process.Pid) {
@@ -141,7 +143,7 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := endAll(map[int]string{cmd.Process.Pid: began}); err != nil {
+			if err := endAll(map[int]string{cmd.Process.Pid: began}, t.TempDir()); err != nil {
 				t.Error(err)
 			}
 			select {
@@ -153,5 +155,42 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 				t.Errorf("its file contains %q, %v, want %q", text, err, tt.left)
 			}
 		})
+	}
+}
+
+// TestReaperEndsDaemons starts processes of a run that have left the process group in which they were started. The
+// reaper ends them, although their parents have ended, but spares the processes of another run.
+func TestReaperEndsDaemons(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux reveals the environment of other processes")
+	}
+	dir := t.TempDir()
+	for _, of := range []string{dir, dir + "2"} {
+		for _, script := range []string{"setsid sleep 60 & echo", `(setsid sh -c 'trap "" TERM; echo; while :; do sleep 0.02; done' &)`} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			cmd := exec.Command("sh", "-c", script)
+			cmd.Env, cmd.Stdout = append(os.Environ(), markOf(of)), w
+			err = cmd.Start()
+			w.Close()
+			if err == nil {
+				_, err = r.Read(make([]byte, 1))
+			}
+			if err = errors.Join(err, cmd.Wait(), endAll(nil, dir)); err != nil {
+				t.Fatal(err)
+			}
+			left := proc.Marked(markOf(of))
+			if (len(left) > 0) != (of != dir) {
+				t.Errorf("%s: processes %v are left", script, left)
+			}
+			if of != dir {
+				if err := endAll(nil, of); err != nil {
+					t.Error(err)
+				}
+			}
+		}
 	}
 }
