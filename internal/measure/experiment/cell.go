@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,7 +223,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	a.units, a.partial = w.cfg.units(), w.cfg.Shard != nil
 	var accountErr error
 	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
-		accountErr = errors.Join(accountErr, a.add(res, due), raw.Encode(res))
+		accountErr = cmp.Or(accountErr, errors.Join(a.add(res, due), raw.Encode(res))) // one error is enough: a full disk causes one for each response
 		if answered != nil {
 			answered(a, res)
 		}

@@ -288,6 +288,7 @@ func (in *injection) sending(strike func(context.Context) error) func(context.Co
 			}
 		})
 		a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
+		stop(err) // if no request could be sent, no driver will reach its step
 		striking.Wait()
 		return a, err
 	}

@@ -3,7 +3,6 @@ package experiment
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -37,16 +36,17 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 		attempts = append(attempts, w.cell(ctx, s, size))
 		return attempts[len(attempts)-1]
 	})
+	if len(attempts) == 0 { // the run was interrupted before the first attempt
+		c := w.blank(s, catalog.NoFault, w.cfg.Load)
+		c.Verdict, c.Reason, c.Peak = catalog.Unknown, "not measured: the run was interrupted", search
+		return c
+	}
 	return bestOf(attempts, w.isHeld, search)
 }
 
 // bestOf returns the last attempt that was held, which has the highest rate, or the last attempt if
 // none was. Its verdict, with the figures that explain it, comes from the attempt with the worst failure.
-// Without any attempt, because the run was interrupted, the cell has only the search.
 func bestOf(attempts []Cell, held func(Cell) bool, search *Peak) Cell {
-	if len(attempts) == 0 {
-		return Cell{Peak: search}
-	}
 	var best, bad *Cell
 	exclusive := new(Yes)
 	for i := range attempts {
@@ -152,7 +152,7 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 		size.Shape = shape
 		a := newAccounting(size.Drivers, w.fleet.IDs(), shape)
 		err := load.Attack(ctx, load.NewPlan(w.fleet.URLs(), 1, size.Orders, size.Drivers, w.cfg.Seed), size, func(r *vegeta.Result, due time.Time) {
-			failed = errors.Join(failed, a.add(r, due))
+			failed = cmp.Or(failed, a.add(r, due))
 		})
 		a.finish()
 		if a.requests > 0 && err == nil {

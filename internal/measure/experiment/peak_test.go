@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 )
@@ -109,9 +111,12 @@ func TestBestOf(t *testing.T) {
 		}
 		return Cell{OfferedRPS: &rps, LoadHeld: &held, Verdict: v, Reason: "r", DoubleGrabs: &double, Grabs: new(10), DurationS: new(2.0), Exclusive: exclusive}
 	}
-	search := new(Peak) // of a search that was interrupted before its first attempt
-	if c := bestOf(nil, nil, search); c.Peak != search || c.Verdict != "" || c.Exclusive != nil {
-		t.Errorf("no attempt: %+v", c)
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := &worker{cfg: Defaults("peak"), progress: &workerProgress{progress: newProgress(Config{})}}
+	c := w.peak(interrupted, lock.Strategies[0])
+	if err := (&Run{Cells: []Cell{c}}).Contradiction(); err != nil || c.Strategy != lock.Strategies[0].Name || c.Verdict != catalog.Unknown || c.Peak == nil || len(c.Peak.Steps) > 0 {
+		t.Errorf("no attempt: %+v, %v", c, err)
 	}
 	for _, tt := range []struct {
 		name     string
