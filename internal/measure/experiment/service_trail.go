@@ -1,0 +1,401 @@
+package experiment
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/wire"
+)
+
+// serviceTrail contains the parts of a trail that only the user's service has. The proxies see only
+// the service's command names, so the program must infer the purpose of each call.
+type serviceTrail struct {
+	parts   []tap.Phase    // the inferred phase of each call
+	renewal []control.Call // background calls, each listed once
+	// idle lists the SQL statements that an instance sends even while it serves no request. It
+	// omits statements that may write.
+	idle  []control.Call
+	needs lock.Backend // servers that the calls go to
+	// leased means that a grab creates a Redis key with a TTL, which is probably a lock.
+	leased bool
+}
+
+// trailOf infers the purpose of each call from its position. For example, a call to a lock server
+// before the order is read acquires the lock.
+func trailOf(calls []control.Call) trail {
+	calls = withoutNextJob(calls)
+	t := &serviceTrail{}
+	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t, ledger: ledgerOf(calls)}
+	write := claimOf(calls, all.ledger)
+	end := len(calls)
+	if write >= 0 {
+		end = write
+		all.claim = &control.Point{Phase: calls[write].Phase, N: calls[write].N}
+	}
+	work := max(0, end-1)
+	for i := end - 1; i >= 0; i-- {
+		if reads(calls[i]) || isFirstWrite(calls, i) {
+			work = i
+			break
+		}
+	}
+	leases := writtenTables(calls[:max(0, write)]...) // tables written before the winner may contain locks
+	for i, c := range calls {
+		part := tap.Acquire
+		switch {
+		case i == work:
+			part = fault.Work
+			all.work = control.Point{Phase: c.Phase, N: c.N, After: true}
+		case write >= 0 && i > write && (c.Target != tap.DB || unlocks(c) || writesTo(c, leases)):
+			part = tap.Release
+		case write >= 0 && i >= write && c.Target == tap.DB:
+			part = tap.Claim
+		case locks(c), writesTo(c, leases):
+		case c.Target == tap.DB:
+			part = tap.Read
+		case i > work:
+			part = tap.Renew // the call checks the lock a last time before the write
+		}
+		if part == tap.Release && all.release == nil {
+			all.release = &control.Point{Phase: c.Phase, N: c.N}
+		}
+		t.parts = append(t.parts, part)
+		switch kind, _, _ := strings.Cut(string(c.Phase), " "); kind {
+		case "redis":
+			t.needs |= lock.Redis
+		case "redlock":
+			t.needs |= lock.RedisQuorum
+		}
+		if locks(c) || writesTo(c, leases) {
+			t.needs |= lock.SQLLocks
+		}
+	}
+	return all
+}
+
+// isFirstWrite reports whether the nth call is the first write to its table, such as a reservation of the
+// order. A repeated write may be a renewal instead.
+func isFirstWrite(calls []control.Call, n int) bool {
+	tables := writtenTables(calls[n])
+	return len(tables) > 0 && !slices.ContainsFunc(calls[:n], func(c control.Call) bool { return writesTo(c, tables) })
+}
+
+// waitsForJob matches calls that a worker makes to wait for its next job.
+var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
+
+// withoutNextJob removes the calls that a worker makes to wait for its next job after writing the
+// winner, because they do not belong to the recorded request.
+func withoutNextJob(calls []control.Call) []control.Call {
+	write := claimOf(calls, ledgerOf(calls))
+	var own []control.Call
+	for i, c := range calls {
+		if write < 0 || i < write || !waitsForJob.MatchString(string(c.Phase)) {
+			own = append(own, c)
+		}
+	}
+	return own
+}
+
+// ledgerOf returns the table that contains the winners. This is the table of the last INSERT or, if
+// there is no INSERT, of the first write.
+func ledgerOf(calls []control.Call) (table string) {
+	for _, c := range calls {
+		for _, s := range statements(c) {
+			if verb, of, _ := strings.Cut(s, " "); isWrite(s) && (table == "" || verb == "INSERT") {
+				table = of
+			}
+		}
+	}
+	return table
+}
+
+// claimOf returns the index of the call that writes the winner, or -1 if there is none. If several
+// writes belong together, it returns the first one.
+func claimOf(calls []control.Call, ledger string) int {
+	last := -1
+	for i, c := range calls {
+		if writesTo(c, []string{ledger}) {
+			last = i
+		}
+	}
+	if last < 0 {
+		return -1
+	}
+	from := 0
+	if committed := slices.ContainsFunc(calls[last:], func(c control.Call) bool { return does(c, "COMMIT") }); !committed {
+		for from = last; from > 0 && writes(calls[from-1]); {
+			from--
+		}
+	}
+	for i := last; i > from; i-- {
+		if does(calls[i], "BEGIN") || does(calls[i-1], "COMMIT") || does(calls[i-1], "ROLLBACK") {
+			from = i
+		}
+	}
+	return from + slices.IndexFunc(calls[from:], writes)
+}
+
+// holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
+// before says whether this was true before call c.
+func (t trail) holdsLedger(c control.Call, before bool) bool {
+	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
+	for _, s := range statements(c) {
+		verb, table, _ := strings.Cut(s, " ")
+		switch {
+		case verb == "COMMIT" || verb == "ROLLBACK":
+			before = false
+		case isWrite(s) && table == t.ledger, mysql && table == t.ledger+wire.ForUpdate:
+			before = true
+		}
+	}
+	return before
+}
+
+// unlockCommands matches the Redis commands that release a lock in most services.
+var unlockCommands = regexp.MustCompile(`^\S+ (DEL|UNLINK|GETDEL|EVAL|EVALSHA|FCALL|PUBLISH|DISCARD|UNWATCH)\b`)
+
+// changesAfter reports whether a request of the user's service may still change something after the
+// point, other than releasing its lock. For example, the service may first record the winner, and
+// then close the order.
+func (t trail) changesAfter(p fault.Point) bool {
+	calls := t.calls[fault.Alone]
+	i := slices.IndexFunc(calls, func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N })
+	if i < 0 || p.After { // a background call may come at any time
+		i++
+	}
+	return slices.ContainsFunc(calls[i:], func(c control.Call) bool {
+		if c.Target == tap.DB {
+			return writes(c)
+		}
+		return !unlockCommands.MatchString(string(c.Phase))
+	})
+}
+
+// servicePoints returns the places at which a fault can be injected: before and after each remote
+// call of a request, and at each background call.
+func (t trail) servicePoints() []fault.Point {
+	var all []fault.Point
+	holdsLedger := false
+	add := func(c control.Call, part tap.Phase, background bool) {
+		for _, after := range []bool{false, true} {
+			if after && !background {
+				holdsLedger = t.holdsLedger(c, holdsLedger)
+			}
+			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background, HoldsLedger: holdsLedger && !background}
+			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE acquires the lock and also reads the order
+				p.Part = tap.Acquire
+			}
+			if !slices.ContainsFunc(all, func(o fault.Point) bool { return o.Point == p.Point && o.Background == background }) {
+				all = append(all, p)
+			}
+		}
+	}
+	for i, c := range t.calls[fault.Alone] {
+		add(c, t.service.parts[i], false)
+	}
+	for _, c := range t.service.renewal {
+		add(c, tap.Renew, true)
+	}
+	return all
+}
+
+// request contains the remote calls that the service made for a request.
+type request struct {
+	calls, behind []control.Call // before and after its response
+	listened      time.Duration  // how long the program recorded calls after the response
+}
+
+// findTrail finds two equal requests for listTrail. next sends the nth request, and idle returns the
+// calls that the instance makes without a request.
+func findTrail(next func(n int64) (request, error), idle func(n int64) ([]control.Call, error)) (t trail, err error) {
+	var before, last, others []control.Call
+	var deferred [][]control.Call
+	var longest time.Duration
+	late := map[tap.Phase]bool{} // calls that a request may still make after its response
+	for n := range int64(dryRuns) {
+		req, err := next(n)
+		if err != nil {
+			return t, err
+		}
+		calls, behind := req.calls, req.behind
+		if slices.ContainsFunc(behind, writes) {
+			if others == nil {
+				if others, err = idle(n); err != nil {
+					return t, err
+				}
+			}
+			behind = withoutOthers(behind, others) // a background task may write to the same table at any time
+		}
+		wrote := slices.ContainsFunc(behind, writes)
+		if wrote {
+			longest = max(longest, req.listened)
+		}
+		if wrote || deferred != nil { // a write that races with the response may also come before it
+			all := withoutOthers(slices.Concat(calls, behind), others)
+			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return sameCalls(all, o) }) {
+				t = trailOf(all)
+				t.callsAfterAnswer = longest
+				return t, nil
+			}
+			if wrote {
+				deferred = append(deferred, all)
+			}
+		}
+		for _, c := range behind {
+			late[c.Phase] = true
+		}
+		calls, last = onTime(calls, late), onTime(last, late)
+		if n > 0 && deferred == nil && slices.ContainsFunc(calls, writes) {
+			if !sameCalls(calls, last) && others == nil {
+				if others, err = idle(n); err != nil {
+					return t, err
+				}
+			}
+			if sameCalls(withoutOthers(calls, others), withoutOthers(last, others)) {
+				return trailOf(catalog.Filter(calls, func(c control.Call) bool { return slices.Contains(last, c) })), nil
+			}
+		}
+		before, last = last, calls
+	}
+	if deferred == nil && sameCalls(before, last) {
+		return trailOf(last), nil
+	}
+	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Or run without faults", dryRuns, differs(before, last, deferred), ownQueue)
+}
+
+// differs names a difference between two requests. before and last are their calls before the
+// response. deferred lists all calls of the requests that wrote after their responses.
+func differs(before, last []control.Call, deferred [][]control.Call) string {
+	switch n := len(deferred); {
+	case !sameCalls(before, last):
+		return difference(before, last)
+	case n < 2:
+		return "only one of them wrote after its response"
+	default:
+		return "they differ only after the response: " + difference(deferred[n-2], deferred[n-1])
+	}
+}
+
+// difference names one call that only the first of two requests made, and one that only the second
+// request made.
+func difference(a, b []control.Call) string {
+	only := func(a, b []control.Call) string {
+		for _, c := range a {
+			if !slices.Contains(b, c) {
+				return fmt.Sprintf("%s (no. %d)", c.Phase, c.N)
+			}
+		}
+		return "no other call"
+	}
+	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
+}
+
+// ownQueue is the advice for services whose instances share a queue. The proxies of one instance
+// then see only some of the requests.
+const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}. " +
+	"Otherwise, or if another process writes, start the instances yourself, and name them with -targets and -target-pid. The faults then hit the second one, so put the instance that writes there. " +
+	"If the order's number decides which instance writes, test only orders of the first one, for example with path: /orders/{order}0/grab"
+
+func callNames(calls []control.Call) string {
+	return cmp.Or(catalog.Join(calls, ", ", func(c control.Call) string { return string(c.Phase) }), "none")
+}
+
+func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
+	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
+}
+
+// changingKeys returns the calls of the first request to lock servers whose keys have another number in
+// the second request. For example, a lock may be shared by all orders with the same remainder.
+func changingKeys(a, b []control.Call) (keys []tap.Phase) {
+	has := func(calls []control.Call, p tap.Phase) bool {
+		return slices.ContainsFunc(calls, func(c control.Call) bool { return c.Phase == p })
+	}
+	for _, x := range a {
+		for _, y := range b {
+			alike := x.Target != tap.DB && fleet.WithoutNumbers(string(x.Phase)) == fleet.WithoutNumbers(string(y.Phase))
+			if alike && !has(a, y.Phase) && !has(b, x.Phase) {
+				keys = append(keys, x.Phase)
+			}
+		}
+	}
+	return catalog.Distinct(keys)
+}
+
+// isShared reports whether a call could belong to any order. A call for one certain order has "*"
+// in its name in place of the ID.
+func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
+
+// withoutOthers returns the calls that an instance makes only while it serves a request. It removes
+// calls that the instance also makes at other times, for example to poll a server.
+func withoutOthers(calls, others []control.Call) []control.Call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c control.Call) bool {
+		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
+	})
+}
+
+// statements returns the SQL statements of a call, each reduced to its verb and its table.
+func statements(c control.Call) []string {
+	if c.Target != tap.DB {
+		return nil
+	}
+	_, text, _ := strings.Cut(string(c.Phase), " ")
+	return strings.Split(text, wire.Joint)
+}
+
+// lockFunctions matches statements that acquire a lock in the database, and unlockFunctions matches
+// statements that release one.
+var (
+	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|` + wire.ForUpdate + `$`)
+	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$`)
+)
+
+func locks(c control.Call) bool { return slices.ContainsFunc(statements(c), lockFunctions.MatchString) }
+func unlocks(c control.Call) bool {
+	return slices.ContainsFunc(statements(c), unlockFunctions.MatchString)
+}
+
+// reads reports whether a call reads a table but writes to none.
+func reads(c control.Call) bool {
+	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
+		return strings.HasPrefix(s, "SELECT ") && (strings.HasSuffix(s, wire.ForUpdate) || !lockFunctions.MatchString(s) && !unlockFunctions.MatchString(s))
+	})
+}
+
+var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXECUTE", "LOAD"}
+
+func isWrite(statement string) bool {
+	verb, _, _ := strings.Cut(statement, " ")
+	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
+}
+
+// writes reports whether a call writes to the database, judging by its name.
+func writes(c control.Call) bool { return slices.ContainsFunc(statements(c), isWrite) }
+
+func does(c control.Call, verb string) bool {
+	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
+}
+
+func writtenTables(calls ...control.Call) (tables []string) {
+	for _, c := range calls {
+		for _, s := range statements(c) {
+			if _, table, _ := strings.Cut(s, " "); isWrite(s) {
+				tables = append(tables, table)
+			}
+		}
+	}
+	return tables
+}
+
+func writesTo(c control.Call, tables []string) bool {
+	return slices.ContainsFunc(writtenTables(c), func(table string) bool { return slices.Contains(tables, table) })
+}
