@@ -224,19 +224,15 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	if err := in.prepareFault(ctx); err != nil {
 		return err
 	}
-	in.connectTo(in.routes()[0], in.routes()[1])
+	in.w.fleet.RouteTo(in.routes())
 	return nil
-}
-
-func (in *injection) connectTo(affected, contender stack.Addresses) {
-	in.struck.RouteTo(affected)
-	in.other.RouteTo(contender)
 }
 
 // routes maps each instance to the addresses at which it reaches the servers. These may be the
 // addresses of proxies.
 func (in *injection) routes() map[int]stack.Addresses {
-	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
+	index := func(of *fleet.Instance) int { return slices.Index(in.w.fleet.Instances, of) }
+	return map[int]stack.Addresses{index(in.struck): in.w.stack.Via(in.prepared.Affected...), index(in.other): in.w.stack.Via(in.prepared.Contender...)}
 }
 
 // groups divides a request's steps into groups that are tested at the same time. If the program
@@ -256,7 +252,7 @@ func (in *injection) clear(ctx context.Context) error {
 	}
 	if in.prepared.Close != nil {
 		if in.traits.reconnects {
-			in.connectTo(in.w.stack.Addresses, in.w.stack.Addresses)
+			in.w.fleet.RouteTo(nil)
 		} else {
 			errs = append(errs, in.w.fleet.Stop())
 		}

@@ -441,8 +441,15 @@ func (in *Instance) Watch(order, driver int64) {
 	})
 }
 
-// RouteTo connects an instance's proxies to other servers.
-func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
+// RouteTo connects the proxies of the instances to other servers, as [Setup.Routes] does. Instances without a route
+// are connected to the servers themselves. Without proxies, RouteTo does nothing.
+func (f *Fleet) RouteTo(routes map[int]stack.Addresses) {
+	for _, in := range f.Instances {
+		if in.wires != nil {
+			in.wires.lead(in.servers(Setup{Routes: routes}))
+		}
+	}
+}
 
 // AwaitQuiet waits until the instances have sent no database statement for the duration long. It
 // returns false if that takes longer than within, or if the instances have no proxies.
