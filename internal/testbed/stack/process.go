@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -253,9 +254,15 @@ const tailBytes = 4 << 10
 
 // LogTail returns the last tailBytes bytes of the process's output.
 func (p *Process) LogTail() string {
-	tail, _ := os.ReadFile(p.log) // a missing file means that the process has printed nothing
-	if before := len(tail) - tailBytes; before > 0 {
-		_, tail, _ = bytes.Cut(tail[before:], []byte("\n"))
+	f, err := os.Open(p.log)
+	if err != nil {
+		return "" // a missing file means that the process has printed nothing
+	}
+	defer f.Close()
+	before, _ := f.Seek(-tailBytes, io.SeekEnd) // fails if the file is shorter, which leaves the offset at 0
+	tail, _ := io.ReadAll(io.LimitReader(f, tailBytes))
+	if before > 0 {
+		_, tail, _ = bytes.Cut(tail, []byte("\n"))
 	}
 	return string(bytes.TrimSpace(tail))
 }
