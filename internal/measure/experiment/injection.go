@@ -110,10 +110,10 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
 	case errors.Is(err, errUntouched):
-		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name)+w.cfg.unusedRedis(f), nil, nil
+		c.notApplicable(untouched(f.Name, s.Name) + w.cfg.unusedRedis(f))
 		return
 	case errors.Is(err, errUnreachable):
-		c.Verdict, c.Reason = catalog.NA, err.Error()
+		c.notApplicable(err.Error())
 		return
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)

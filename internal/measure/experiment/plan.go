@@ -82,7 +82,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 		return cfg.notRun(s, catalog.NA, why)
 	}
 	if !f.Touches(s.strategy) {
-		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
+		return cfg.notRun(s, catalog.NA, untouched(s.Fault, s.Strategy))
 	}
 	if why := f.Refused(cfg.Stack.Kind, cfg.Stack.RunsRedis()); why != "" {
 		return cfg.notRun(s, catalog.Unknown, "not run: "+why)
@@ -94,9 +94,18 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := cfg.newCell(s.strategy, s.Fault)
 	c.Verdict, c.Reason = v, why
 	if v == catalog.NA {
-		c.Expected, c.ExpectedExclusive = nil, nil
+		c.notApplicable(why)
 	}
 	return &c
+}
+
+// notApplicable records that the fault cannot affect the strategy, so that no verdict is expected either.
+func (c *Cell) notApplicable(why string) {
+	c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, why, nil, nil
+}
+
+func untouched(f catalog.Fault, strategy string) string {
+	return fmt.Sprintf("%s touches nothing that %s uses", f, strategy)
 }
 
 func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
