@@ -22,23 +22,34 @@ var (
 // whole run runs out.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // always found, because unknown faults were refused earlier
-	end, why := time.Now().Add(w.cfg.Budget), errBudget
-	if w.cfg.BudgetTotal > 0 && w.cfg.deadline.Before(end) {
-		end, why = w.cfg.deadline, errBudgetTotal
-	}
+	end, why := w.cfg.endOfTest(time.Now())
 	ctx, cancel := context.WithDeadlineCause(ctx, end, why)
 	defer cancel()
 	c := w.inject(ctx, s.strategy, f)
-	cause := context.Cause(ctx)
+	w.cfg.noteEnd(&c, context.Cause(ctx))
+	return c
+}
+
+// endOfTest returns when a test that begins now must end, and which budget ends it.
+func (cfg Config) endOfTest(now time.Time) (end time.Time, why error) {
+	end = now.Add(cfg.Budget)
+	if cfg.BudgetTotal > 0 && cfg.deadline.Before(end) {
+		return cfg.deadline, errBudgetTotal
+	}
+	return end, errBudget
+}
+
+// noteEnd records that a budget has ended a test early, if that is the cause. A failure that the test had already
+// found still counts.
+func (cfg Config) noteEnd(c *Cell, cause error) {
 	c.Interrupted = errors.Is(cause, errBudgetTotal)
 	switch {
 	case c.Verdict != catalog.Unknown:
 	case c.Interrupted:
-		c.Reason = w.cfg.budgetOver("ended early")
+		c.Reason = cfg.budgetOver("ended early")
 	case errors.Is(cause, errBudget):
-		c.Reason = fmt.Sprintf("the test took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
+		c.Reason = fmt.Sprintf("the test took longer than its budget of %v: %s", cfg.Budget, c.Reason)
 	}
-	return c
 }
 
 // budgetOver returns a message such as "ended early, because -budget-total 5m ran out".

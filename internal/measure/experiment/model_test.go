@@ -49,6 +49,8 @@ type model struct {
 	inserts   func(order.Grab) order.Grab // changes a row before it is written; may be nil
 	skips     int64                       // if not 0, orders above it are read once more before the work
 	keeps     bool                        // whether the ledger keeps only the last winner of an order
+	dead      map[int64]int               // how many more requests for an order fail, as on dead connections
+	unread    bool                        // whether its ledger cannot be read
 
 	lease  time.Duration // that the instances report
 	work   time.Duration // of a grab; 0 means injectionWork
@@ -60,6 +62,7 @@ type model struct {
 	first  int64 // of the orders that do not exist yet
 	locks  map[int64]*modelLock
 	rows   []order.Grab
+	wrote  []order.Grab // every row that was ever written
 	asked  map[load.Request]int
 	told   map[grab.Outcome]int // responses to drivers of the load
 	calls  map[string]int       // by server
@@ -86,7 +89,7 @@ type modelLock struct {
 // start serves two instances of the model.
 func (m *model) start(t *testing.T) *fleet.Fleet {
 	m.first, m.locks, m.asked = 1, map[int64]*modelLock{}, map[load.Request]int{}
-	m.told, m.calls = map[grab.Outcome]int{}, map[string]int{}
+	m.told, m.calls, m.dead = map[grab.Outcome]int{}, map[string]int{}, map[int64]int{}
 	var urls []string
 	var leader *control.Server
 	m.lease = 50 * time.Millisecond // in a dry run, so that it does not wait long for a renewal
@@ -135,6 +138,12 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 					t.Errorf("driver %d asks for order %d, which was not opened", in.Driver, id)
 				}
 			})
+			dead := false
+			m.locked(func() { dead = m.dead[id] > 0; m.dead[id] -= min(1, m.dead[id]) })
+			if dead {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
 			if m.unknown > 0 && in.Driver >= m.unknown {
 				http.NotFound(w, r)
 				return
@@ -280,7 +289,7 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 			if m.inserts != nil {
 				row = m.inserts(row)
 			}
-			m.rows = append(m.rows, row)
+			m.rows, m.wrote = append(m.rows, row), append(m.wrote, row)
 		}); err != nil {
 			outcome = grab.Failed
 		}
@@ -572,7 +581,7 @@ func TestServicesOfAModel(t *testing.T) {
 			var wrong []string
 			for range 5 {
 				longest, m := watchStalls(t), tt.lock.again(1600*time.Millisecond)
-				c := m.injectService(t, f)
+				c := m.injectService(t, f, nil)
 				wrong = nil
 				expect := func(what string, got, want any) {
 					if got, want := textOf(got), textOf(want); got != want {
@@ -628,7 +637,7 @@ func TestMissedInjectionsOfAModel(t *testing.T) {
 			wrong := ""
 			for range 5 {
 				longest, m := watchStalls(t), &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond, guarded: true, skips: tt.skips}
-				c := m.injectService(t, f)
+				c := m.injectService(t, f, nil)
 				point := Point{Point: at, Strikes: 2, Struck: tt.struck, Verdict: tt.verdict, DoubleGrabs: new(0), StuckOrders: new(0)}
 				got, want := textOf([]any{c.Verdict, c.Reason, c.Orders, c.Struck, c.Points, len(c.Strikes)}), textOf([]any{tt.verdict, tt.reason, tt.orders, tt.struck, []Point{point}, tt.struck})
 				if got == want {
@@ -650,8 +659,8 @@ func sum[K comparable](counts map[K]int) (all int) {
 	return all
 }
 
-// injectService tests the model as a service under a fault that hits a driver at its work.
-func (m *model) injectService(t *testing.T, f fault.Fault) Cell {
+// injectService tests the model as a service under a fault that hits a driver at its work. prepare may be nil.
+func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.Context, fault.Target) (fault.Prepared, error)) Cell {
 	m.service = true
 	service, err := fleet.ParseService("x {port} {redis}")
 	if err != nil {
@@ -667,9 +676,11 @@ func (m *model) injectService(t *testing.T, f fault.Fault) Cell {
 		TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true, Work: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{MaxWorkers: 1000},
 		Service: &service, At: &at, Settle: 200 * time.Millisecond,
 	}
-	cfg.Target.Database.Query = "SELECT"
+	if !m.unread {
+		cfg.Target.Database.Query = "SELECT"
+	}
 	w := &worker{cfg: cfg, stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: new(trails)}
-	m.lease = m.ttl
+	m.lease, w.fleet.Foreign = m.ttl, m.unread // such a service has no API for its ledger either
 	if _, err := w.trails.get("service", func() (trail, error) {
 		var calls []control.Call
 		for _, p := range phases {
@@ -685,9 +696,11 @@ func (m *model) injectService(t *testing.T, f fault.Fault) Cell {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall}[f.Name]
-	f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) {
-		return fault.Prepared{Strikes: []fault.Strike{{Do: do}}}, nil
+	do := map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget}[f.Name]
+	if f.Prepare = prepare; prepare == nil {
+		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) {
+			return fault.Prepared{Strikes: []fault.Strike{{Do: do}}}, nil
+		}
 	}
 	return w.inject(t.Context(), lock.Strategy{Name: "service", Excludes: catalog.NoExclusion}, f)
 }

@@ -1,0 +1,470 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// TestPreparedAgain injects a fault that must be prepared again before each injection. Everything that was prepared
+// must be closed exactly once, before the next preparation, also if a step fails.
+func TestPreparedAgain(t *testing.T) {
+	for _, tt := range []struct{ fails, steps, reason string }{
+		{"", "prepare 1, strike 1, close 1, prepare 2, strike 2, close 2", ""},
+		{"close 1", "prepare 1, strike 1, close 1", "close 1 failed"},
+		{"prepare 2", "prepare 1, strike 1, close 1, prepare 2", "prepare 2 failed"},
+		{"close 2", "prepare 1, strike 1, close 1, prepare 2, strike 2, close 2", "the fault could not be ended: close 2 failed"},
+	} {
+		t.Run("fails "+tt.fails, func(t *testing.T) {
+			t.Parallel()
+			f, err := fault.Find(catalog.Pause)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Once = true
+			wrong := ""
+			for range 5 {
+				longest, m := watchStalls(t), &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond, guarded: true}
+				n, steps := 0, []string{}
+				step := func(name string, n int) error {
+					steps = append(steps, fmt.Sprintf("%s %d", name, n))
+					if last := steps[len(steps)-1]; last == tt.fails {
+						return errors.New(last + " failed")
+					}
+					return nil
+				}
+				c := m.injectService(t, f, func(context.Context, fault.Target) (fault.Prepared, error) {
+					n++
+					this := n
+					if err := step("prepare", this); err != nil {
+						return fault.Prepared{}, err
+					}
+					return fault.Prepared{
+						Strikes: []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) { return nil, step("strike", this) }}},
+						Close:   func(context.Context) error { return step("close", this) },
+					}, nil
+				})
+				wrong = ""
+				if got := strings.Join(steps, ", "); got != tt.steps || !strings.Contains(c.Reason, tt.reason) || (c.Verdict == catalog.Safe) != (tt.fails == "") {
+					wrong = fmt.Sprintf("%s: %s (%s); want %s (…%s…)", got, c.Verdict, c.Reason, tt.steps, tt.reason)
+				}
+				if wrong == "" {
+					return
+				}
+				if longest() < m.ttl/8 {
+					t.Fatal(wrong)
+				}
+			}
+			t.Skip("this machine is too slow: " + wrong)
+		})
+	}
+}
+
+// TestFreshDrivers lets the first requests for an order without a fault fail, as on connections that a fault has cut.
+// At a service that must reconnect, further drivers ask one by one until one of them wins, but only so many.
+func TestFreshDrivers(t *testing.T) {
+	t.Parallel()
+	m := &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond}
+	in := m.injection(t, fault.Fault{Name: catalog.Pause, ContendFor: 1.5})
+	first, _ := m.Create(t.Context(), 1000, 1)
+	if _, err := in.sending(func(ctx context.Context) error {
+		for _, reconnects := range []bool{false, true} {
+			in.traits.reconnects = reconnects
+			for fail := range injectionDrivers + freshDrivers + 2 {
+				c := in.following(fault.Point{})
+				m.locked(func() { m.dead[c.order] = fail })
+				if err := newStrike(in, c).withoutFault(ctx); err != nil {
+					return err
+				}
+				most, asked := injectionDrivers, 0
+				if reconnects {
+					most += freshDrivers
+				}
+				m.locked(func() {
+					for r, n := range m.asked {
+						if r.Order == c.order {
+							asked += n
+						}
+					}
+				})
+				rows, _ := m.Ledger(ctx, c.order, 1)
+				if want := min(max(injectionDrivers, fail+1), most); asked != want || len(rows) != min(1, max(0, most-fail)) {
+					t.Errorf("reconnects %v, %d requests failed: %d drivers asked, want %d; rows %v", reconnects, fail, asked, want, rows)
+				}
+			}
+		}
+		return nil
+	})(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failingLedger is a ledger that can be read only before the load.
+type failingLedger struct {
+	*model
+	err error
+}
+
+func (l *failingLedger) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return l.model.Ledger(ctx, first, count)
+}
+
+// TestFirstReasonCounts combines the reasons for which a load shows nothing. What ended the load comes first, and then
+// what could not be read. A doubt about the service's responses says more than the others, unless the run was interrupted.
+func TestFirstReasonCounts(t *testing.T) {
+	for bits := range 16 {
+		interrupted, broken, unread, doubted := bits&1 > 0, bits&2 > 0, bits&4 > 0, bits&8 > 0
+		t.Run(fmt.Sprintf("interrupted %v, broken %v, unread %v, doubted %v", interrupted, broken, unread, doubted), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			m := &model{ttl: 100 * time.Millisecond, wait: 0}
+			cfg := Config{TTL: m.ttl, Seed: 7, Out: t.TempDir(), Settle: 50 * time.Millisecond, Stock: 1}
+			cfg.Target.Database.Query = "SELECT"
+			ledger := &failingLedger{model: m}
+			w := &worker{cfg: cfg, fleet: m.start(t), orders: ledger, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}}
+			c := Cell{Orders: 2}
+			got := w.measure(ctx, lock.Strategy{Name: "model"}, &c, &workload{send: func(context.Context, int64) (*accounting, error) {
+				a := newAccounting(1, nil, target.Own)
+				var err error
+				if doubted {
+					a.unreadable = "nobody knows"
+				}
+				if unread {
+					ledger.err = errors.New("no table")
+				}
+				if broken {
+					err = errors.New("broken")
+				}
+				if interrupted {
+					cancel(errors.New("stopped"))
+					err = cmp.Or(err, context.Cause(ctx))
+				}
+				return a, err
+			}})
+			want := ""
+			switch {
+			case doubted && !interrupted && !unread: // without a ledger, there are no figures to doubt
+				want = "nobody knows"
+			case broken:
+				want = "interrupted: broken"
+			case interrupted:
+				want = "interrupted: stopped"
+			case unread:
+				want = "the ledger could not be read: no table"
+			}
+			if !strings.HasPrefix(got.invalid, want) || (got.invalid == "") != (want == "") {
+				t.Errorf("%q, want %q", got.invalid, want)
+			}
+		})
+	}
+}
+
+// TestSettingsUnderFaults combines every fault with the settings that the user may choose. A driver must be able to wait
+// for the end of an earlier lease. A client must wait longer than all that an injection lasts, but if a request hangs, its
+// client must not wait much longer than the other drivers.
+func TestSettingsUnderFaults(t *testing.T) {
+	for _, f := range fault.Faults {
+		for bits := range 8 {
+			for _, timeout := range []time.Duration{time.Second, time.Minute, time.Hour} {
+				for _, wait := range []time.Duration{0, 500 * time.Millisecond, 30 * time.Second} {
+					cfg := Config{TTL: 7 * time.Second, Wait: wait, Work: time.Minute, Asked: Asked{TTL: bits&1 > 0, Wait: bits&2 > 0, Timeout: bits&4 > 0}}
+					cfg.Timeout = timeout
+					w := &worker{cfg: cfg}
+					got := w.withSettingsFor(f).cfg
+					want := Config{TTL: f.TTL, Wait: wait, Work: injectionWork}
+					if cfg.Asked.TTL {
+						want.TTL = cfg.TTL
+					}
+					if !cfg.Asked.Wait {
+						want.Wait = 2 * want.TTL
+					}
+					name := fmt.Sprintf("%s, asked %+v, timeout %v, wait %v", f.Name, cfg.Asked, timeout, wait)
+					if got.TTL != want.TTL || got.Wait != want.Wait || got.Work != want.Work || got.Drivers != injectionDrivers || w.cfg.TTL != cfg.TTL {
+						t.Errorf("%s: TTL %v, wait %v, work %v, %d drivers", name, got.TTL, got.Wait, got.Work, got.Drivers)
+					}
+					held := time.Duration(f.ContendFor * float64(got.TTL)) // while a driver is stopped, which then waits for the lock like any other
+					least, most := max(timeout, held+2*got.TTL+got.Wait), max(timeout, 4*got.TTL+got.Wait)
+					if f.Course == fault.Never && !cfg.Asked.Timeout {
+						least = max(got.Wait, 2*got.TTL) + time.Second
+						most = least
+					}
+					if got.Timeout < least || got.Timeout > most {
+						t.Errorf("%s: the client waits %v, want %v to %v", name, got.Timeout, least, most)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestEndOfTest compares when a test must end, and what its result says then, with the definition: the nearer budget
+// ends it, a failure still counts, and only the budget for the whole run leaves the test to a resumed run.
+func TestEndOfTest(t *testing.T) {
+	now := time.Now()
+	for _, budget := range []time.Duration{time.Minute, time.Hour} {
+		for _, total := range []time.Duration{0, time.Hour} {
+			for _, left := range []time.Duration{-time.Second, time.Second, time.Minute - 1, time.Minute + 1, 2 * time.Hour} {
+				cfg := Config{Budget: budget, BudgetTotal: total, deadline: now.Add(left)}
+				end, why := cfg.endOfTest(now)
+				want, wantWhy := now.Add(budget), errBudget
+				if total > 0 && left < budget {
+					want, wantWhy = now.Add(left), errBudgetTotal
+				}
+				if !end.Equal(want) || why != wantWhy {
+					t.Errorf("%v per test, %v in total, of which %v are left: ends after %v, %v", budget, total, left, end.Sub(now), why)
+				}
+			}
+		}
+	}
+	cfg := Config{Budget: time.Minute, BudgetTotal: time.Hour}
+	for _, cause := range []error{nil, errBudget, errBudgetTotal, context.Canceled} {
+		for _, v := range verdictNames {
+			c := Cell{Verdict: v, Reason: "r"}
+			cfg.noteEnd(&c, cause)
+			reason := "r"
+			switch {
+			case v == catalog.Unknown && cause == errBudget:
+				reason = "the test took longer than its budget of 1m0s: r"
+			case v == catalog.Unknown && cause == errBudgetTotal:
+				reason = "ended early, because -budget-total 1h0m0s ran out"
+			}
+			if c.Verdict != v || c.Reason != reason || c.Interrupted != (cause == errBudgetTotal) {
+				t.Errorf("%s, ended by %v: %s (%s), interrupted %v", v, cause, c.Verdict, c.Reason, c.Interrupted)
+			}
+		}
+	}
+}
+
+// TestSalesByDefinition answers the drivers of orders with several units in a random order. It compares the figures of the
+// sale with their definition, which knows when each driver asked and was answered.
+func TestSalesByDefinition(t *testing.T) {
+	shape := *target.Own
+	r := rand.New(rand.NewPCG(15, 2))
+	for n := range 500 {
+		const orders, drivers = 3, 6
+		a := newAccounting(drivers, nil, &shape)
+		a.units = 2 + r.IntN(2)
+		type asked struct {
+			id         int64
+			came, told time.Duration
+			code       uint16
+		}
+		var all []asked
+		for id := range int64(orders) {
+			for range drivers {
+				came := time.Duration(r.IntN(1000)) * time.Millisecond
+				all = append(all, asked{id, came, came + time.Duration(1+r.IntN(1000))*time.Millisecond, []uint16{200, 409, 423}[r.IntN(3)]})
+			}
+		}
+		for i, k := range r.Perm(len(all)) { // in whatever order the responses are counted
+			x := all[k]
+			url := load.Request{Target: "http://a", Order: x.id, Driver: int64(i)}.URL([]byte("/"))
+			if err := a.add(&vegeta.Result{URL: url, Code: x.code, Timestamp: a.began.Add(x.came), Latency: x.told - x.came}, a.began); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.finish()
+		sold, inOrder, soldOut := 0, 0, 0
+		var soldOutBy time.Duration
+		var refused []int64
+		for id := range int64(orders) {
+			of := catalog.Filter(all, func(x asked) bool { return x.id == id })
+			var sales []time.Duration
+			lastLost := time.Duration(-1)
+			for _, x := range of {
+				switch x.code {
+				case 200:
+					sales = append(sales, x.told)
+				case 409:
+					lastLost = max(lastLost, x.told)
+				}
+			}
+			slices.Sort(sales)
+			sold += len(sales)
+			if len(sales) >= a.units {
+				soldOut++
+				soldOutBy = max(soldOutBy, sales[a.units-1])
+			}
+			if len(sales) == 0 && lastLost >= 0 || len(sales) > 0 && lastLost > sales[len(sales)-1] {
+				refused = append(refused, id)
+			}
+			slices.SortStableFunc(of, func(x, y asked) int { return cmp.Compare(x.came, y.came) })
+			came := catalog.Map(of, func(x asked) time.Duration { return x.came })
+			if len(slices.Compact(came)) == drivers { // otherwise, chance decides who came first
+				for _, x := range of[:a.units] {
+					if x.code == 200 {
+						inOrder++
+					}
+				}
+			} else {
+				inOrder = -1000
+			}
+		}
+		slices.Sort(a.refusedLast)
+		if len(a.sales) != sold || a.soldOut != soldOut || !slices.Equal(a.refusedLast, refused) || inOrder >= 0 && a.inOrder != inOrder ||
+			soldOut > 0 && a.soldOutBy.Sub(a.began) != soldOutBy {
+			t.Fatalf("case %d, %d units: sold %d, in order %d, %d sold out after %v, refused %v; want %d, %d, %d, %v, %v\n%v",
+				n, a.units, len(a.sales), a.inOrder, a.soldOut, a.soldOutBy.Sub(a.began), a.refusedLast, sold, inOrder, soldOut, soldOutBy, refused, all)
+		}
+		s := new(Sale)
+		s.sold(a, orders)
+		if (s.SoldOutMS != nil) != (soldOut == orders) || (s.InOrder != nil) != (sold > 0) {
+			t.Errorf("case %d: %+v", n, s)
+		}
+	}
+}
+
+// TestRunsByDefinition runs random tests of random lengths in virtual time, with several workers and a budget for the run.
+// Tests without a fault come first, one by one, and nothing starts when the budget is over. Only the first worker
+// has the slow servers. With a budget, the tests that should fail begin first. Each test has one result, in the order
+// of the table.
+func TestRunsByDefinition(t *testing.T) {
+	names := []string{"setnx", "redlock", "mysql-cas", "zookeeper", "etcd-fenced", "none"}
+	faults := []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Cancel, catalog.Hang, catalog.Partition}
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 15))
+			cfg := Config{Scenario: "rush", OnLost: grab.Abort, TTL: time.Second, Instances: 2, Seed: seed, Out: t.TempDir(), Workers: 1 + r.IntN(3), Repeat: 1 + r.IntN(2), BudgetTotal: time.Duration(r.IntN(3)) * time.Minute}
+			cfg.Stack.Kind = stack.Local
+			cfg.Faults = faults[:1+r.IntN(len(faults))]
+			for _, i := range r.Perm(len(names))[:1+r.IntN(len(names))] {
+				s, err := lock.Find(names[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Strategies = append(cfg.Strategies, s)
+			}
+			type began struct {
+				*cellSpec
+				at     time.Duration
+				worker int
+			}
+			var log []began
+			saved := 0
+			start := time.Now()
+			run := newRunner(cfg, func(got *Run) error {
+				saved++
+				return got.Contradiction()
+			})
+			run.layOut(nil)
+			for _, s := range run.specs {
+				run.needs |= s.strategy.Needs
+			}
+			for i := range run.workers {
+				run.workers[i] = &worker{cfg: cfg, progress: &workerProgress{progress: run.progress}}
+			}
+			run.runCell = func(w *worker, _ context.Context, s *cellSpec) Cell {
+				run.mu.Lock()
+				log = append(log, began{s, time.Since(start), slices.Index(run.workers, w)})
+				took := time.Duration(1+r.IntN(20)) * time.Second
+				run.mu.Unlock()
+				time.Sleep(took)
+				return blankCell(s)
+			}
+			if err := run.runAll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			fails := func(s *cellSpec) bool {
+				v := s.strategy.Expected(s.Fault)
+				return v == catalog.Unsafe || v == catalog.Stuck
+			}
+			times := map[CellName]int{}
+			for i, b := range log {
+				times[b.CellName]++
+				if cfg.BudgetTotal > 0 && b.at >= cfg.BudgetTotal {
+					t.Errorf("seed %d: %s begins after %v of %v", seed, b.CellName, b.at, cfg.BudgetTotal)
+				}
+				if b.worker > 0 && b.strategy.Needs&coordinators != 0 {
+					t.Errorf("seed %d: worker %d runs %s", seed, b.worker, b.CellName)
+				}
+				if i == 0 {
+					continue
+				}
+				before := log[i-1]
+				if b.Fault == catalog.NoFault && (before.Fault != catalog.NoFault || before.at == b.at) {
+					t.Errorf("seed %d: %s runs beside or after %s", seed, b.CellName, before.CellName)
+				}
+				if cfg.BudgetTotal > 0 && cfg.Workers == 1 && before.Fault != catalog.NoFault {
+					if fails(b.cellSpec) && !fails(before.cellSpec) || fails(b.cellSpec) == fails(before.cellSpec) && catalog.KindsThatFail(b.Fault) > catalog.KindsThatFail(before.Fault) {
+						t.Errorf("seed %d: %s comes after %s, which is less likely to fail", seed, b.CellName, before.CellName)
+					}
+				}
+			}
+			complete := true
+			for i, c := range run.run.Cells {
+				s := run.specs[i]
+				want := 1
+				if s.Fault == catalog.NoFault {
+					want = cfg.Repeat
+				}
+				if excused := cfg.excuse(s) != nil; excused {
+					want = 0
+				} else if times[s.CellName] == 0 && (c.Verdict != catalog.Unknown || !c.Interrupted || !strings.Contains(c.Reason, "not run, because -budget-total")) {
+					t.Errorf("seed %d: %s was not run, but is %s (%s)", seed, s.CellName, c.Verdict, c.Reason)
+				}
+				complete = complete && times[s.CellName] == want
+				if c.Name() != s.CellName || times[s.CellName] > want || cfg.BudgetTotal == 0 && times[s.CellName] != want {
+					t.Errorf("seed %d: result %d is of %s, want %s; it ran %d times", seed, i, c.Name(), s.CellName, times[s.CellName])
+				}
+			}
+			if len(run.run.Cells) != len(run.specs) || run.run.Complete != complete || saved < len(log) {
+				t.Errorf("seed %d: %d of %d results, complete %v, want %v; saved %d times", seed, len(run.run.Cells), len(run.specs), run.run.Complete, complete, saved)
+			}
+		})
+	}
+}
+
+// TestVerdictsOfAModelAreTrue injects faults into services of every kind. Whatever the machine's speed, a service is not
+// called safe if it wrote two winners of an order, nor unsafe if it did not, and its surplus rows are counted.
+func TestVerdictsOfAModelAreTrue(t *testing.T) {
+	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}
+	for bits := range 1 << 5 {
+		f, err := fault.Find(faults[(bits+bits>>2)%len(faults)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &model{ttl: 600 * time.Millisecond, wait: 1200 * time.Millisecond, guarded: bits&1 > 0, open: bits&2 > 0, keeps: bits&4 > 0, impatient: bits&8 > 0, unread: bits&16 > 0}
+		t.Run(fmt.Sprintf("%s, guarded %v, open %v, keeps %v, impatient %v, unread %v", f.Name, m.guarded, m.open, m.keeps, m.impatient, m.unread), func(t *testing.T) {
+			t.Parallel()
+			c := m.injectService(t, f, nil)
+			double := 0
+			m.locked(func() {
+				rows := slices.DeleteFunc(slices.Clone(m.wrote), func(g order.Grab) bool { // an order without a driver of the load only shows whether the service works
+					return !slices.ContainsFunc(m.wrote, func(o order.Grab) bool { return o.Order == g.Order && o.Driver < history.ProbeDriver })
+				})
+				double = check.CountGrabs(rows, 1).DoubleGrabs
+			})
+			if c.Verdict == catalog.Safe && double > 0 || c.Verdict == catalog.Unsafe && double == 0 {
+				t.Errorf("%s (%s), but the service wrote %d winners too many", c.Verdict, c.Reason, double)
+			}
+			if c.CountedFrom == fromLedger && c.DoubleGrabs != nil && !m.keeps && *c.DoubleGrabs != double {
+				t.Errorf("%d double-grabs, but the service wrote %d winners too many", *c.DoubleGrabs, double)
+			}
+			t.Logf("%s (%s), %d winners too many", c.Verdict, c.Reason, double)
+		})
+	}
+}
