@@ -57,11 +57,9 @@ type accounting struct {
 	sales       []time.Duration // time from the start of the load to each confirmed sale
 	inOrder     int             // units that went to the drivers who came first
 
-	first *orderState // first order whose drivers all have their responses; nil until then
-	// unreadable says why the responses do not show who won, although their status does not tell
-	// winners from losers. It is empty if they do show it.
-	unreadable string
-	differing  string            // two texts with which two drivers were told that they had won one order; empty if there are none
+	first      *orderState       // first order whose drivers all have their responses; nil until then
+	unreadable string            // why the responses do not show who won; empty if they do
+	differing  string            // two responses for one order that have a winner's status, but different texts; empty if there are none
 	texts      int               // winning responses that have a body
 	hiding     map[string]int    // responses that may hide a win, by kind
 	samples    map[string]string // one example of each kind of response

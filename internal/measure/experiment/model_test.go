@@ -63,6 +63,7 @@ type model struct {
 	locks  map[int64]*modelLock
 	rows   []order.Grab
 	wrote  []order.Grab // every row that was ever written
+	read   int          // how many of them had been written when the ledger was last read
 	asked  map[load.Request]int
 	told   map[grab.Outcome]int // responses to drivers of the load
 	calls  map[string]int       // by server
@@ -330,6 +331,7 @@ func (m *model) Create(_ context.Context, count, _ int) (first int64, err error)
 // Ledger returns the rows of the orders.
 func (m *model) Ledger(_ context.Context, first int64, count int) (rows []order.Grab, _ error) {
 	m.locked(func() {
+		m.read = len(m.wrote)
 		rows = catalog.Filter(m.rows, func(g order.Grab) bool { return g.Order >= first && g.Order < first+int64(count) })
 	})
 	return rows, nil
