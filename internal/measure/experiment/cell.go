@@ -107,38 +107,18 @@ type measured struct {
 }
 
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
-	if err := w.prepare(ctx, s, c, of.setup); err != nil {
-		m.invalid = fmt.Sprintf("not measured: %v", err)
-		return m
-	}
-	if of.warmup != nil {
-		if err := of.warmup(ctx); err != nil {
-			m.invalid = fmt.Sprintf("not measured: the warm-up failed: %v", err)
-			return m
-		}
-		if err := w.fleet.ReadEvents(func(history.Event) {}); err != nil { // discard the events, because they belong to no order of the cell
-			m.invalid = fmt.Sprintf("not measured: %v", err)
-			return m
-		}
-	}
-	first, err := w.orders.Create(ctx, c.Orders, w.cfg.units())
-	if err != nil {
-		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
-		return m
-	}
 	au := w.auditor()
-	if err := au.lookFirst(ctx, first, c.Orders); err != nil {
-		m.invalid = fmt.Sprintf("not measured: %v", err)
+	first, err := w.begin(ctx, s, c, of, au)
+	if err != nil {
+		m.invalidate(err, "not measured")
 		return m
 	}
-	w.ledger = au.ledger
 	before, beforeErr := w.fleet.Counters(ctx)
 
 	back := au.watchTakeBacks(ctx, first, c.Orders)
 	defer back.end()
-	m.accounting, err = of.send(ctx, first)
-	if m.accounting == nil {
-		m.invalid = fmt.Sprintf("not measured: %v", err)
+	if m.accounting, err = of.send(ctx, first); m.accounting == nil {
+		m.invalidate(err, "not measured")
 		return m
 	}
 	m.invalidate(err, "interrupted")
@@ -180,6 +160,27 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	c.withhold(&m)
 	return m
+}
+
+// begin prepares the instances, and opens the orders of a test. It returns the first of them.
+func (w *worker) begin(ctx context.Context, s lock.Strategy, c *Cell, of *workload, au *auditor) (first int64, err error) {
+	if err := w.prepare(ctx, s, c, of.setup); err != nil {
+		return 0, err
+	}
+	if of.warmup != nil {
+		if err := of.warmup(ctx); err != nil {
+			return 0, fmt.Errorf("the warm-up failed: %w", err)
+		}
+		if err := w.fleet.ReadEvents(func(history.Event) {}); err != nil { // discard the events, because they belong to no order of the cell
+			return 0, err
+		}
+	}
+	if first, err = w.orders.Create(ctx, c.Orders, w.cfg.units()); err != nil {
+		return 0, fmt.Errorf("could not open orders: %w", err)
+	}
+	err = au.lookFirst(ctx, first, c.Orders)
+	w.ledger = au.ledger
+	return first, err
 }
 
 // invalidate stores err as the reason why the figures cannot be trusted. It does nothing if err is
