@@ -38,7 +38,8 @@ type Hold struct {
 	LossKnownAt   time.Duration // when the holder learned that it had lost the lock; 0 if it never did
 }
 
-// Effect is a write that happened or may have happened, with its time.
+// Effect is a write that happened or may have happened, with its time. From is 0 if the call is
+// missing from the record.
 type Effect struct {
 	Span
 	Sure bool // whether the write certainly happened

@@ -128,6 +128,21 @@ func TestRecord(t *testing.T) {
 			Effects: []check.Effect{{Span: span(6, 8, "a"), Sure: true}, {Span: span(7, 9, "a"), Sure: true}},
 			Ops:     []check.Op{{Span: span(1, 12, ""), Outcome: check.Won}, {Span: span(2, 13, ""), Outcome: check.Won}},
 		}},
+		{"two attempts of one token, and the end of the first is lost", func(r *tape) {
+			does(r, 1, history.OK, history.Acquire, "a")
+			does(r, 2, history.Invoke, history.Claim, "a")
+			for range 3 { // the reply to the claim, and the release
+				r.lose("A")
+			}
+			does(r, 6, history.OK, history.Acquire, "a")
+			does(r, 7, history.Invoke, history.Claim, "a")
+			does(r, 8, history.OK, history.Claim, "a")
+			does(r, 9, history.Invoke, history.Release, "a")
+		}, check.Record{
+			Holds:         []check.Hold{{Span: span(1, 9, "a")}, {Span: span(6, 9, "a"), Closed: true}},
+			Effects:       []check.Effect{{Span: span(2, never, "a")}, {Span: span(7, 8, "a"), Sure: true}},
+			MissingEvents: 3,
+		}},
 		{"of those who are told taken, the first", func(r *tape) {
 			for _, told := range []int{5, 3, 4} {
 				r.add(told-1, "A", history.Invoke, history.Grab, 7, 1, "", "")

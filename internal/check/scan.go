@@ -109,6 +109,9 @@ func (s *Scan) sequence(e history.Event) {
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
+		if s.record.MissingEvents > 0 {
+			delete(s.holds, a) // the lost events may contain the release of an older hold with the same token
+		}
 		s.holds[a] = append(s.holds[a], len(s.record.Holds))
 		s.record.Holds = append(s.record.Holds, Hold{Span: spanOf(e, e.T, 0), AcquireCalled: s.acquireCalled(a)})
 	case e.Op == history.Read && e.Kind == history.OK:
@@ -159,6 +162,10 @@ func (s *Scan) close(a attempt, t time.Duration) {
 // claim records a winner's write. If the outcome is unknown, it records a possible write.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
+		if s.record.MissingEvents > 0 { // the lost events may contain the reply to an older write with the same token
+			s.record.Effects = append(s.record.Effects, s.claims[a]...)
+			delete(s.claims, a)
+		}
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
 		return
 	}

@@ -13,7 +13,11 @@ func writesExclusive(e Evidence) Verdict {
 	for _, effect := range e.Record.Effects {
 		all = append(all, effect.Span)
 		if effect.Sure {
-			sure = append(sure, effect.Span)
+			certain := effect.Span
+			if certain.From == 0 { // without the call, only the reply shows that the write was in flight
+				certain.From = certain.To
+			}
+			sure = append(sure, certain)
 		}
 	}
 	if found := overlaps(sure, catalog.Global); len(found) > 0 {
