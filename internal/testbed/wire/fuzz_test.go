@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -345,6 +346,7 @@ func TestStatementText(t *testing.T) {
 		"SET NAMES utf8mb4":                                           "SET NAMES utf8mb4",
 		"set session transaction read only":                           "SET session transaction read",
 		"START TRANSACTION READ ONLY":                                 "START TRANSACTION", "commit;": "COMMIT", "begin": "BEGIN",
+		"SELECT " + strings.Repeat("o.c, ", 99) + "o.id FROM orders o FOR UPDATE": "SELECT orders FOR UPDATE", "UPDATE `a`": "UPDATE a",
 		"(SELECT 1 FROM a) UNION (SELECT 2 FROM b)": "SELECT a", "": "EMPTY", "XA END 'x'": "XA END",
 		"/* ping */": "EMPTY", "/* ping */ SELECT 1": "SELECT", "/* cut": "?", ";;": "EMPTY", "(": "(",
 		"/*!40101 SET NAMES utf8 */": "SET NAMES utf8", "/*M!100100 UPDATE a SET b = 1 */": "UPDATE a",

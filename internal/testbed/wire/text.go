@@ -205,10 +205,7 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords limits how many words of a statement the proxy reads to choose a name for it.
-const maxWords = 64
-
-// nextStatement returns the first words and signs of a statement, without comments. rest is the
+// nextStatement returns the words and signs of the first statement, without comments. rest is the
 // text after the semicolon, or nil if there is none.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
@@ -246,10 +243,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 		case !isSign(sql[0]):
 			n = wordLen(sql)
 		}
-		if len(words) < maxWords {
-			words = append(words, short(sql[:n]))
-		}
-		sql = sql[n:]
+		words, sql = append(words, short(sql[:n])), sql[n:]
 	}
 }
 
