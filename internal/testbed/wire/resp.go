@@ -239,8 +239,8 @@ func argsIn(data []byte) (args [][]byte) {
 type respReplies struct {
 	*session
 	values
-	// subscribed means that the client has subscribed to a channel. In RESP2, an array may then be
-	// a published message instead of a reply.
+	// subscribed means that the client has subscribed to a channel in RESP2, where an array may then
+	// be a published message instead of a reply.
 	subscribed bool
 }
 
@@ -278,7 +278,7 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 		case !known:
 			return m, false
 		case strings.HasSuffix(kind, "subscribe"):
-			s.subscribed = true
+			s.subscribed = data[0] == '*'
 			if !waits || (first.kind == subscribing) == strings.HasSuffix(kind, "unsubscribe") || first.kind == plainCommand || !s.confirm() {
 				return m, true
 			}

@@ -218,7 +218,8 @@ func TestPush(t *testing.T) {
 }
 
 // The server confirms each channel of a subscription by itself. Whatever the kind of the subscription,
-// the next reply belongs to the next request.
+// the next reply belongs to the next request. That also applies to an array that looks like a published
+// message of RESP2.
 func TestConfirmations(t *testing.T) {
 	for _, kind := range []string{"", "P", "S"} {
 		for _, leave := range []string{"", " {c}1 {c}2"} {
@@ -241,6 +242,9 @@ func TestConfirmations(t *testing.T) {
 				}
 				ask(kind+"SUBSCRIBE {c}1 {c}2", ":2")
 				ask("GET first", "_")
+				ask("LPUSH mail message", ":1")
+				ask("LRANGE mail 0 -1", "message")
+				ask("DEL mail", ":1")
 				ask(kind+"UNSUBSCRIBE"+leave, ":0")
 				ask("GET second", "_")
 				if errs := rec.failed(); len(errs) > 0 || len(said.all()) > 0 {
