@@ -193,10 +193,9 @@ func TestMySQLRepliesInTurn(t *testing.T) {
 	)
 	long := "\xfc\xe8\x03" + string(bytes.Repeat([]byte("x"), 1000))
 	for _, deprecates := range []bool{false, true} {
-		const clientDeprecateEOF = 1 << 24
-		caps, eof, last, more := uint32(clientProtocol41|clientProgress), []string{"\xfe\x00\x00\x02\x00"}, "\xfe\x00\x00\x02\x00", "\xfe\x00\x00\x0a\x00"
+		eof, last, more := []string{"\xfe\x00\x00\x02\x00"}, "\xfe\x00\x00\x02\x00", "\xfe\x00\x00\x0a\x00"
 		if deprecates {
-			caps, eof, last, more = caps|clientDeprecateEOF, nil, last+"\x00\x00", more+"\x00\x00"
+			eof, last, more = nil, last+"\x00\x00", more+"\x00\x00"
 		}
 		result := func(end string, rows ...string) []string {
 			return slices.Concat([]string{"\x02", "column", "column"}, eof, rows, []string{end})
@@ -248,7 +247,6 @@ func TestMySQLRepliesInTurn(t *testing.T) {
 					stream = append(stream, packetsOf(1, reply...)...)
 				}
 				_, found := carry(stream, func(most int) int { return most }, MySQL, func(s *session) {
-					s.mysql.caps.Store(caps)
 					for _, kind := range []byte{tt.kind, 0x0e, query} {
 						s.push(request{kind: kind})
 					}

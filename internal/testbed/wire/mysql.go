@@ -18,7 +18,6 @@ const (
 	clientOptionalMeta = 1 << 25 // a result set may omit its column definitions
 	clientZstd         = 1 << 26
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
-	clientProgress     = 1 << 29 // in MariaDB, allows progress reports, which look like error packets
 
 	// unreadable lists capabilities that would hide statements from the proxy. To keep clients from
 	// using them, the proxy removes them from the server's greeting.
@@ -359,7 +358,7 @@ func (s *mysqlReplies) open(k packet) (m message, err error) {
 	r, _ := s.pop()
 	m = message{kind: replies, request: r}
 	switch {
-	case p[0] == isError && !s.progress(p):
+	case p[0] == isError && !isProgress(p):
 		m.failed = errorIn(p)
 	case r.kind == comPrepare && p[0] == isOK:
 		if len(p) < 9 {
@@ -392,10 +391,9 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// progress reports whether a packet that looks like an error is actually a MariaDB progress report.
-func (s *mysqlReplies) progress(p []byte) bool {
-	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
-}
+// isProgress reports whether a packet that looks like an error is actually a MariaDB progress
+// report. Such a packet has an error code that no error has.
+func isProgress(p []byte) bool { return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff }
 
 // lengthIn returns the length-encoded number at the beginning of p, and the number of bytes that
 // encode it. If there is no such number, size is 0.
