@@ -5,23 +5,21 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
 
 // These are capability flags in the MySQL protocol.
 const (
-	clientCompress     = 1 << 5
-	clientProtocol41   = 1 << 9
-	clientSSL          = 1 << 11
-	clientOptionalMeta = 1 << 25 // a result set may omit its column definitions
-	clientZstd         = 1 << 26
-	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
+	clientCompress   = 1 << 5
+	clientProtocol41 = 1 << 9
+	clientSSL        = 1 << 11
+	clientZstd       = 1 << 26
+	clientQueryAttrs = 1 << 27 // attributes may precede a statement
 
 	// unreadable lists capabilities that would hide statements from the proxy. To keep clients from
 	// using them, the proxy removes them from the server's greeting.
-	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
+	unreadable = clientCompress | clientSSL | clientZstd | clientQueryAttrs
 )
 
 // These are commands in the MySQL protocol.
@@ -51,7 +49,6 @@ var commands = map[byte]string{
 type mysqlSession struct {
 	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
 	loggedIn atomic.Bool   // whether the client has sent its login packet
-	caps     atomic.Uint32 // capabilities that both ends support
 	next     atomic.Uint32 // sequence number that follows the client's last packet
 
 	mu         sync.Mutex
@@ -154,16 +151,16 @@ func (s *mysqlRequests) login(k packet) error {
 	if asked&clientSSL != 0 {
 		return refuseTLS(k.seq + 1)
 	}
-	caps := asked & s.mysql.offered.Load() // the server ignores capabilities that it did not offer
+	compresses := asked & s.mysql.offered.Load() & (clientCompress | clientZstd) // the server ignores what it did not offer
 	switch {
 	case asked&clientProtocol41 == 0:
 		return fmt.Errorf("%w: the client uses a protocol older than version 4.1: use a newer client", errMySQL)
-	case caps&(clientCompress|clientZstd) != 0:
+	case compresses != 0:
 		return fmt.Errorf("the client compresses its packets, although the proxy does not offer compression: disable it in the client")
-	case caps&unreadable != 0:
-		return fmt.Errorf("%w: the client uses the protocol capabilities %#x, which the proxy does not support", errMySQL, caps&unreadable)
 	}
-	s.mysql.caps.Store(caps)
+	// Some clients ask for query attributes in any case, but send none unless the greeting offers them.
+	// The server must not expect any either.
+	binary.LittleEndian.PutUint32(k.payload, asked&^clientQueryAttrs)
 	s.mysql.loggedIn.Store(true)
 	return nil
 }
@@ -190,9 +187,6 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	case comQuit, comCloseStmt, comLongData:
 		m.kind = tells
 	case comQuery:
-		if my.caps.Load()&clientQueryAttrs != 0 {
-			body, err = skipAttributes(body)
-		}
 		m.text = statementText(body)
 	case comPrepare:
 		m.request.text = statementText(body)
@@ -209,72 +203,6 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 		}
 	}
 	return m, err
-}
-
-var errAttributes = fmt.Errorf("%w: the proxy cannot read a statement's query attributes: do not use any", errMySQL)
-
-// skipAttributes returns the statement in a COM_QUERY packet, without the query attributes that may
-// precede it.
-func skipAttributes(p []byte) (statement []byte, err error) {
-	count, size := lengthIn(p)
-	sets, more := lengthIn(p[min(size, len(p)):])
-	p = p[min(size+more, len(p)):]
-	nulls := (int(count) + 7) / 8
-	switch {
-	case size == 0 || more == 0 || sets != 1 || count > maxAttributes:
-		return nil, errAttributes
-	case count == 0:
-		return p, nil
-	case len(p) < nulls+1 || p[nulls] != 1: // the byte is 1 if the parameter types follow
-		return nil, errAttributes
-	}
-	null, p := p[:nulls], p[nulls+1:]
-	types := make([]byte, count)
-	for i := range types {
-		if len(p) < 2 {
-			return nil, errAttributes
-		}
-		types[i] = p[0]
-		name, size := lengthIn(p[2:]) // the second byte says whether the value is unsigned
-		if size == 0 || name > uint64(len(p)-2-size) {
-			return nil, errAttributes
-		}
-		p = p[2+size+int(name):]
-	}
-	for i, kind := range types {
-		if null[i/8]&(1<<(i%8)) != 0 {
-			continue
-		}
-		size, ok := valueSize(kind, p)
-		if !ok || size > uint64(len(p)) {
-			return nil, errAttributes
-		}
-		p = p[size:]
-	}
-	return p, nil
-}
-
-// maxAttributes limits how many query attributes the proxy accepts in a statement.
-const maxAttributes = 1 << 16
-
-// fixedSizes contains the size of a binary value, for each fixed-size type.
-var fixedSizes = map[byte]uint64{
-	0x06: 0,          // NULL
-	0x01: 1, 0xf4: 1, // TINY, BOOL
-	0x02: 2, 0x0d: 2, // SHORT, YEAR
-	0x03: 4, 0x04: 4, 0x09: 4, // LONG, FLOAT, INT24
-	0x05: 8, 0x08: 8, // DOUBLE, LONGLONG
-}
-
-// valueSize returns the size of the binary value at the beginning of p. If the type has no fixed
-// size, the value begins with its length.
-func valueSize(kind byte, p []byte) (size uint64, ok bool) {
-	if size, ok = fixedSizes[kind]; ok {
-		return size, true
-	}
-	known := kind >= 0xf2 || slices.Contains([]byte{0x00, 0x07, 0x0a, 0x0b, 0x0c, 0x0f, 0x10}, kind) // DECIMAL, times, VARCHAR, BIT, or one of the newer types
-	n, prefix := lengthIn(p)
-	return n + uint64(prefix), known && prefix > 0 && n <= uint64(len(p))
 }
 
 // statement returns the name of the prepared statement whose number is at the beginning of payload.
@@ -394,33 +322,6 @@ func (s *mysqlReplies) greet(p []byte) error {
 // isProgress reports whether a packet that looks like an error is actually a MariaDB progress
 // report. Such a packet has an error code that no error has.
 func isProgress(p []byte) bool { return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff }
-
-// lengthIn returns the length-encoded number at the beginning of p, and the number of bytes that
-// encode it. If there is no such number, size is 0.
-func lengthIn(p []byte) (n uint64, size int) {
-	if len(p) == 0 {
-		return 0, 0
-	}
-	switch p[0] {
-	case 0xfc:
-		size = 2
-	case 0xfd:
-		size = 3
-	case 0xfe:
-		size = 8
-	case 0xfb, 0xff:
-		return 0, 0
-	default:
-		return uint64(p[0]), 1
-	}
-	if len(p) < 1+size {
-		return 0, 0
-	}
-	for i := size; i > 0; i-- {
-		n = n<<8 | uint64(p[i])
-	}
-	return n, 1 + size
-}
 
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {

@@ -4,7 +4,7 @@
 // A Proxy forwards a program's connections to one server. The program may use any language. Each
 // request is an Event. A Tap can hold a request before the proxy sends it or after its reply has
 // arrived, refuse to send it, or lose its reply. The bytes pass unchanged, with one exception: from
-// a MySQL server's greeting, the proxy removes offers that would hide statements, such as TLS and
+// a MySQL handshake, the proxy removes capabilities that would hide statements, such as TLS and
 // compression. Even if the proxy cannot read a connection, the bytes still pass, and
 // Proxy.Unreadable explains why.
 //
