@@ -1,7 +1,10 @@
 package target
 
 import (
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +70,60 @@ func TestNamedRequests(t *testing.T) {
 	}
 	if got := open.Statements(7, 1)[0]; got != "INSERT INTO o VALUES ('6f726465-7200-4000-8000-000000000007')" {
 		t.Error(got)
+	}
+}
+
+// TestIDsArriveUnchanged lets a server read the ID of an order from each place of a request where it may be. The
+// ID contains every character that may be in one.
+func TestIDsArriveUnchanged(t *testing.T) {
+	const id = "aZ9_.~:@=+-"
+	if !validID.MatchString(id) {
+		t.Fatal(id)
+	}
+	form := []string{"Content-Type: application/x-www-form-urlencoded; charset=utf-8"}
+	for _, spec := range []Spec{
+		{Path: "/o/{order_uuid}"},
+		{Path: "/o/{order_uuid}?driver={driver}&a=?"},
+		{Path: "/grab?driver={driver}&order={order_uuid}&a=b"},
+		{Path: "/grab", Body: new("driver={driver}&order={order_uuid}"), Headers: form},
+		{Path: "/grab?order={order_uuid}", Body: new("order={order_uuid}"), Headers: form},
+		{Path: "/grab", Body: new(`{"a":"?","order":"{order_uuid}"}`)},
+		{Path: "/grab", Headers: []string{"X-Order: {order_uuid}"}},
+		{Path: "/grab?order={order_uuid}", Grabbed: "200", Later: "202 -> /o/{order_uuid}"},
+		{Path: "/grab?order={order_uuid}", Grabbed: "200", Later: "202 -> /grab?id={.id}&order={order_uuid}"},
+	} {
+		s, _, err := spec.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.IDs.Add([]string{id}); err != nil {
+			t.Fatal(err)
+		}
+		read := func(url, body string, header http.Header) string {
+			r := httptest.NewRequest(http.MethodPost, url, strings.NewReader(body))
+			r.Header = header.Clone()
+			var got []string
+			if rest, ok := strings.CutPrefix(r.URL.Path, "/o/"); ok {
+				got = append(got, rest)
+			}
+			if r.ParseForm() != nil {
+				return "an unreadable form"
+			}
+			got = append(got, r.Form["order"]...)
+			var doc struct{ Order string }
+			if json.NewDecoder(r.Body).Decode(&doc) == nil && doc.Order != "" {
+				got = append(got, doc.Order)
+			}
+			got = append(got, r.Header["X-Order"]...)
+			return strings.Join(slices.Compact(got), " ")
+		}
+		path, body, header := s.Request(1, 42)
+		if got := read(string(path), string(body), header); got != id {
+			t.Errorf("%s %s %v: the server reads %q, want %q", path, body, header, got, id)
+		}
+		if url, later, err := s.ResultURL("", 1, 42, http.StatusAccepted, nil, []byte(`{"id":7}`)); later && (err != nil || read(url, "", nil) != id) {
+			t.Errorf("%s, %v: the server reads %q, want %q", url, err, read(url, "", nil), id)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	neturl "net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,6 +53,7 @@ func ParseLater(text string) (*Later, error) {
 		if err = cmp.Or(errBefore, errAfter); err != nil {
 			return nil, err
 		}
+		l.rest.isURL = true
 		place = place[id[2]:id[3]]
 	}
 	from, err := ParseSource(place)
@@ -105,11 +105,7 @@ func (s *Shape) ResultURL(base string, order, driver int64, status int, header h
 	found := from.In(header, body)
 	switch {
 	case len(found) == 1 && found[0] != "" && len(path) > 0:
-		escape := neturl.PathEscape
-		if bytes.ContainsRune(path, '?') {
-			escape = neturl.QueryEscape
-		}
-		path = append(path, escape(found[0])...)
+		path = append(path, escapedIn(path, found[0], false)...)
 		return under(s.Later.rest.grab(path, order, driver, s.IDs)), true, nil
 	case len(found) == 1 && found[0] != "":
 		return found[0], true, nil

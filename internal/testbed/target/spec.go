@@ -78,7 +78,9 @@ func parsePathTemplate(text string, names ...string) (Template, error) {
 	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
 		return Template{}, fmt.Errorf("%q: must be a path after the base URL, such as %s", text, ownPath)
 	}
-	return ParseTemplate(text, names...)
+	t, err := ParseTemplate(text, names...)
+	t.isURL = true
+	return t, err
 }
 
 func parseHeaders(texts []string) ([]Header, error) {

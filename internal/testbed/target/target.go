@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/grab"
@@ -125,6 +126,7 @@ func (s *Shape) prepare() {
 	}
 	for _, h := range s.Header {
 		s.fixed.Del(h.Name)
+		s.Body.isForm = s.Body.isForm || h.Name == "Content-Type" && strings.HasPrefix(h.Value.text, "application/x-www-form-urlencoded")
 	}
 	for _, h := range s.Header {
 		if !h.varies() {

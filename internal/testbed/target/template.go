@@ -1,7 +1,9 @@
 package target
 
 import (
+	"bytes"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +17,8 @@ import (
 type Template struct {
 	text  string // the original text
 	parts []part
+	// isURL and isForm mean that the text is part of a URL or a form, where an ID may need escaping.
+	isURL, isForm bool
 }
 
 type part struct {
@@ -90,7 +94,11 @@ func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 		case orderID:
 			return strconv.AppendInt(b, order, 10)
 		case orderUUID:
-			return append(b, ids.Order(order)...)
+			id := ids.Order(order)
+			if t.isURL || t.isForm {
+				id = escapedIn(b, id, t.isForm)
+			}
+			return append(b, id...)
 		case driverUUID:
 			return append(b, uuidOf(driverUUIDs, driver)...)
 		case driverName:
@@ -98,6 +106,15 @@ func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 		}
 		return strconv.AppendInt(b, driver, 10)
 	})
+}
+
+// escapedIn returns an ID as it must be written after the text b, which is the beginning of a URL or
+// of a form. In a form, and in the query of a URL, a plus sign would mean a space.
+func escapedIn(b []byte, id string, isForm bool) string {
+	if isForm || bytes.IndexByte(b, '?') >= 0 {
+		return url.QueryEscape(id)
+	}
+	return url.PathEscape(id)
 }
 
 func (t Template) append(b []byte, value func(b []byte, name string) []byte) []byte {
