@@ -205,27 +205,6 @@ func TestCountGrabs(t *testing.T) {
 	}
 }
 
-// A search on an order that takes too long ends, and the order is not decided.
-func TestSearchIsBounded(t *testing.T) {
-	if *check.LinearizeTimeout <= 0 {
-		t.Fatalf("a bound of %v is none to porcupine", *check.LinearizeTimeout)
-	}
-	defer func(d time.Duration) { *check.LinearizeTimeout = d }(*check.LinearizeTimeout)
-	*check.LinearizeTimeout = time.Millisecond
-	// It is unknown which of the forty won, but one did before the last began.
-	ops := []check.Op{
-		{Span: check.Span{Order: 1, Driver: 41, From: 2, To: 3}, Outcome: check.Taken},
-		{Span: check.Span{Order: 1, Driver: 42, From: 4, To: 5}, Outcome: check.Won},
-	}
-	for driver := range int64(40) {
-		ops = append(ops, check.Op{Span: check.Span{Order: 1, Driver: driver + 1, From: 1, To: never}, Outcome: check.MayHave})
-	}
-	v := verdict(t, catalog.Linearizable, check.Evidence{Record: &check.Record{Ops: ops}})
-	if v.Result != check.Unknown || v.Why != "the check could not decide whether one sequence explains the grabs of order 1" {
-		t.Errorf("got %+v, want unknown, because the search is bounded", v)
-	}
-}
-
 // The books always balance, whatever was told and whatever was written.
 func FuzzAnswersBalance(f *testing.F) {
 	f.Add([]byte{1, 1, 2}, []byte{1, 3})

@@ -5,9 +5,6 @@ import (
 	"grablab/internal/order"
 )
 
-// LinearizeTimeout is the bound of a search, which a test makes shorter.
-var LinearizeTimeout = &linearizeTimeout
-
 // Steps returns the timeline of all events of an order.
 func Steps(events []history.Event, ledger []order.Grab, c Case) []Step {
 	b := newBuilder(events, ledger, c)

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
-
-	"github.com/anishathalye/porcupine"
 )
 
 func linearizable(e Evidence) Verdict {
@@ -17,14 +14,12 @@ func linearizable(e Evidence) Verdict {
 	for _, op := range e.Record.Ops {
 		byOrder[op.Order] = append(byOrder[op.Order], op)
 	}
-	var wrong, undecided []int64
+	var wrong []int64
 	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
 		ops := byOrder[order]
-		switch result := linearize(ops, e.units()); {
-		case result == porcupine.Illegal && (e.Record.MissingEvents == 0 || winners(ops) > e.units()):
+		// A lost event may be the call or the answer of another winner, but nothing can undo a win.
+		if !haveSequence(ops, e.units()) && (e.Record.MissingEvents == 0 || winners(ops) > e.units()) {
 			wrong = append(wrong, order)
-		case result != porcupine.Ok:
-			undecided = append(undecided, order)
 		}
 	}
 	first := "the first wins"
@@ -37,37 +32,33 @@ func linearizable(e Evidence) Verdict {
 			Plural(len(wrong), "order", "orders"), first, wrong[0])
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
-	case len(undecided) > 0:
-		return unknown("the check could not decide whether one sequence explains the grabs of order %d", undecided[0])
 	default:
 		return pass("the grabs of %s each have a sequence in which only %s", Plural(len(byOrder), "order", "orders"), first)
 	}
 }
 
-// linearizeTimeout limits the time for each order.
-var linearizeTimeout = 2 * time.Second
-
-// grabUnits returns a porcupine model in which each driver gets one unit until none are left. Its
-// state is the number of units sold.
-func grabUnits(units int) porcupine.NondeterministicModel {
-	return porcupine.NondeterministicModel{
-		Init: func() []any { return []any{0} },
-		Step: func(state, _, output any) []any {
-			sold := state.(int)
-			switch outcome := output.(Outcome); {
-			case outcome == Won && sold < units:
-				return []any{sold + 1}
-			case outcome == Taken && sold == units:
-				return []any{sold}
-			case outcome == Won, outcome == Taken:
-				return nil
-			case sold < units: // the driver may or may not have won
-				return []any{sold, sold + 1}
-			default:
-				return []any{sold}
-			}
-		},
+// haveSequence reports whether one sequence explains the outcomes of an order's grabs. In such a
+// sequence, each grab takes effect between its request and its answer. It gets a unit, until none are
+// left, and "taken" after that. So all winners have to begin before the first answer "taken". By that
+// answer, all units must have been sold, perhaps to drivers whose outcome is unknown.
+func haveSequence(ops []Op, units int) bool {
+	firstTaken, told := endUnseen, false
+	for _, op := range ops {
+		if op.Outcome == Taken {
+			firstTaken, told = min(firstTaken, op.To), true
+		}
 	}
+	mayHave := 0
+	for _, op := range ops {
+		switch {
+		case op.From > firstTaken && op.Outcome == Won:
+			return false
+		case op.From <= firstTaken && op.Outcome == MayHave:
+			mayHave++
+		}
+	}
+	won := winners(ops)
+	return won <= units && (!told || won+mayHave >= units)
 }
 
 func winners(ops []Op) (n int) {
@@ -77,18 +68,4 @@ func winners(ops []Op) (n int) {
 		}
 	}
 	return n
-}
-
-// linearize looks for a sequence of grabs that fits the model. If there are more winners than
-// units, no sequence can fit, so it skips the search.
-func linearize(ops []Op, units int) porcupine.CheckResult {
-	if winners(ops) > units {
-		return porcupine.Illegal
-	}
-	calls := make([]porcupine.Operation, len(ops))
-	for i, op := range ops {
-		calls[i] = porcupine.Operation{ClientId: i, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To)}
-	}
-	model := grabUnits(units)
-	return porcupine.CheckOperationsTimeout(model.ToModel(), calls, linearizeTimeout)
 }
