@@ -222,7 +222,8 @@ type Rules struct {
 }
 
 func (spec Spec) shape() (*Shape, error) {
-	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
+	s := &Shape{IDs: &IDs{}, AssumesGrabbed: spec.Grabbed == ""}
+	err := field("method", &s.Method)(ParseMethod(cmp.Or(spec.Method, http.MethodPost)))
 	body := ownBody
 	switch {
 	case spec.Body != nil:
@@ -230,7 +231,7 @@ func (spec Spec) shape() (*Shape, error) {
 	case s.Method == http.MethodGet:
 		body = ""
 	}
-	err := cmp.Or(
+	err = cmp.Or(err,
 		field("path", &s.Path)(parsePathTemplate(cmp.Or(spec.Path, ownPath), grabSlots...)),
 		field("body", &s.Body)(ParseTemplate(body, grabSlots...)),
 		field("header", &s.Header)(parseHeaders(spec.Headers)),

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -299,7 +300,7 @@ func TestRequest(t *testing.T) {
 			"/api/grab?id=7", "d=42",
 			http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "X-User": {"u42"}, "X-A": {"1", "2"}},
 		},
-		{Spec{Method: "GET", Path: "/grab/{order}/{driver}"}, "/grab/7/42", "", http.Header{}},
+		{Spec{Method: "get", Path: "/grab/{order}/{driver}"}, "/grab/7/42", "", http.Header{}},
 		{Spec{Body: new(""), Path: "/grab/{order}/{driver}"}, "/grab/7/42", "", http.Header{}},
 	} {
 		s, _, err := tc.spec.Compile()
@@ -308,8 +309,8 @@ func TestRequest(t *testing.T) {
 		}
 		for range 2 { // what is shared stays as it is
 			path, body, header := s.Request(7, 42)
-			if string(path) != tc.path || string(body) != tc.body || !reflect.DeepEqual(header, tc.header) {
-				t.Errorf("%+v: %s %s %v", tc.spec, path, body, header)
+			if s.Method != cmp.Or(strings.ToUpper(tc.spec.Method), "POST") || string(path) != tc.path || string(body) != tc.body || !reflect.DeepEqual(header, tc.header) {
+				t.Errorf("%+v: %s %s %s %v", tc.spec, s.Method, path, body, header)
 			}
 		}
 	}
