@@ -120,6 +120,8 @@ func (service Target) config() (experiment.Config, error) {
 		return cfg, fmt.Errorf("there are no URLs: name the base URL of each instance")
 	case len(service.Faults) > 0 && (len(service.PIDs) != len(service.URLs) || len(service.URLs) < 2):
 		return cfg, fmt.Errorf("there are %d PIDs for %d URLs: faults need one PID for each URL, and at least two of them", len(service.PIDs), len(service.URLs))
+	case service.LedgerQuery != "" && service.DB == "":
+		return cfg, fmt.Errorf("there is a LedgerQuery, but no DB: name the database that the query reads")
 	}
 	if len(service.Faults) == 0 {
 		service.PIDs = nil

@@ -208,6 +208,8 @@ func TestBadTarget(t *testing.T) {
 		"no URLs: name the base URL": {},
 		"use pause or crash":         {URLs: []string{"http://h:1"}, Faults: []string{"amnesia"}},
 		"0 PIDs for 1 URLs":          {URLs: []string{"http://h:1"}, Faults: []string{"pause"}},
+		"LedgerQuery, but no DB":     {URLs: []string{"http://h:1"}, LedgerQuery: "SELECT 1, 2"},
+		"method: must be a method":   {URLs: []string{"http://h:1"}, Method: "P ST"},
 		"{order}":                    {URLs: []string{"http://h:1"}, Path: "/grab/{oder}"},
 	} {
 		if _, err := service.config(); err == nil || !strings.Contains(err.Error(), want) {
