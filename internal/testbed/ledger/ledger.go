@@ -170,7 +170,9 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 		switch {
 		case d.ids.NamesOrders() && swapped && !isOrder:
 			return nil, fmt.Errorf("%w: the query returns the order %.60q and the driver %.60q, which is an order: select the order first, and then the driver", ErrQuery, id.V, driver.V)
-		case !id.Valid || !driver.Valid:
+		case !id.Valid:
+			return nil, fmt.Errorf("%w: the order of a row is NULL: leave out rows without an order, with AND order_id IS NOT NULL", ErrQuery)
+		case !driver.Valid:
 			return nil, fmt.Errorf("%w: the driver of order %s is NULL: leave out rows without a driver, with AND driver IS NOT NULL", ErrQuery, id.V)
 		case !isDriver:
 			return nil, fmt.Errorf("%w: the query returns the driver %.60q: select whole numbers, or the text of {driver_uuid} or {driver_name}", ErrQuery, driver.V)
