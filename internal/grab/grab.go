@@ -261,13 +261,10 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	}
 	a.record(history.Invoke, history.Read, nil)
 	row, err := rows.Read(ctx, a.Order, fence)
-	switch {
-	case err != nil && context.Cause(ctx) != nil:
-		err = context.Cause(ctx)
-	case errors.Is(err, order.ErrStale):
+	if errors.Is(err, order.ErrStale) && ctx.Err() == nil {
 		err = a.judgeStale(row, err)
 	}
-	if err != nil {
+	if err = causeOf(ctx, err); err != nil {
 		a.record(kindOf(err), history.Read, err)
 		return row, err
 	}
@@ -292,7 +289,17 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 
 	held, err := rows.Held(ctx, a.Order, a.Driver)
 	if err == nil && held >= max(a.cfg.PerDriver, 1) {
-		err = order.ErrLimit
+		return order.ErrLimit
+	}
+	return causeOf(ctx, err)
+}
+
+// causeOf returns err, or the reason why ctx has ended if that may have caused err. For example, a
+// read fails with context.Canceled if the lease is lost during the read, but the reason is
+// lock.ErrLost.
+func causeOf(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return err
 }

@@ -105,3 +105,43 @@ func TestLossShowsInOneWay(t *testing.T) {
 		}
 	}
 }
+
+// TestLossDuringLimitCheck lets the lease end, or the client disconnect, while the database counts the
+// driver's units. The driver is told the reason, and not the error that the end of the context causes.
+func TestLossDuringLimitCheck(t *testing.T) {
+	const takes = 100 * time.Millisecond
+	for _, tt := range []struct {
+		closes, hangsUp time.Duration // 0 means never
+		onLost          grab.OnLost
+		reason          string
+	}{
+		{0, 0, grab.Abort, ""},
+		{takes / 2, 0, grab.Abort, "lease_lost"},
+		{takes / 2, 0, grab.Ignore, ""},
+		{0, takes / 2, grab.Abort, "cancelled"},
+		{0, takes / 2, grab.Ignore, "cancelled"},
+	} {
+		play(t, "showing", func(s *scene) {
+			l := showingLock{closes: tt.closes}
+			st := lock.Strategy{Name: "showing", Guard: order.Naive, New: func(lock.Env) (lock.Locker, error) { return &l, nil }}
+			a := s.instance(func(c *grab.Config) {
+				c.OnLost = tt.onLost
+				c.Find = func(string) (lock.Strategy, error) { return st, nil }
+			})
+			a.beforeHeld = func(ctx context.Context) error { return lock.Sleep(ctx, takes) }
+			id, err := s.store.Create(s.Context(), 1, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(s.Context())
+			defer cancel()
+			if tt.hangsUp > 0 {
+				time.AfterFunc(tt.hangsUp, cancel)
+			}
+			if told := a.Grab(ctx, grab.Request{Order: id, Driver: 1}); told.Reason != tt.reason {
+				t.Errorf("%+v: the driver is told %q %q (%s)", tt, told.Outcome, told.Reason, told.Error)
+			}
+			time.Sleep(time.Second) // all timers have fired when the bubble ends
+		})
+	}
+}

@@ -56,6 +56,7 @@ type instance struct {
 	history *memory
 
 	afterRead   func(order.Order, error) error // takes the place of its error
+	beforeHeld  func(context.Context) error
 	beforeClaim func()
 }
 
@@ -101,6 +102,15 @@ func (i *instance) Read(ctx context.Context, id int64, fence uint64) (order.Orde
 		err = i.afterRead(o, err)
 	}
 	return o, err
+}
+
+func (i *instance) Held(ctx context.Context, id, driver int64) (int, error) {
+	if i.beforeHeld != nil {
+		if err := i.beforeHeld(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return i.Mem.Held(ctx, id, driver)
 }
 
 func (i *instance) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
