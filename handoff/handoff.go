@@ -126,11 +126,12 @@ type Locker struct {
 
 	closing context.Context // done when the Locker is closed
 	cancel  context.CancelFunc
-	running sync.WaitGroup
 
-	mu                 sync.Mutex // never held while waiting
+	mu                 sync.Mutex // never held while waiting, except by Close
 	closed             bool
-	opened, subscribed bool // whether the subscription was started, and whether Redis has confirmed it
+	pending            int        // how many calls and background requests Close must wait for
+	ended              *sync.Cond // signals that pending has fallen
+	opened, subscribed bool       // whether the subscription was started, and whether Redis has confirmed it
 	turns              uint64
 	queues             map[string]*queue // the queues of keys with a holder or a waiter
 	idle               map[string]*queue // unused queues for reuse
@@ -158,6 +159,7 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	if l.single, _ = client.(*redis.Client); l.single != nil {
 		l.scripts = onOne
 	}
+	l.ended = sync.NewCond(&l.mu)
 	l.closing, l.cancel = context.WithCancel(context.Background())
 	return l, nil
 }
@@ -179,6 +181,14 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 // AcquireWithin is like Acquire, but returns ErrBusy if it cannot get the lock within wait. It is
 // cheaper than a context with a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
+	le, err := l.acquire(ctx, key, wait)
+	if f := l.opt.Hooks.Acquired; f != nil && err == nil {
+		f(key, le.waited, le.local)
+	}
+	return le, err
+}
+
+func (l *Locker) acquire(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -189,6 +199,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		l.mu.Unlock()
 		return nil, ErrClosed
 	}
+	l.pending++
+	defer l.done()
 	q := l.queueLocked(key)
 	first := q.state == idle
 	if le.try && !first {
@@ -229,9 +241,6 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		_ = le.Release(cleanup) // if this fails, the lease expires
 		return nil, err
 	}
-	if f := l.opt.Hooks.Acquired; f != nil {
-		f(key, le.waited, le.local)
-	}
 	return le, nil
 }
 
@@ -253,14 +262,17 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the Locker's background work. Waiting callers get ErrClosed. The Locker no longer
-// renews leases, so each expires after its TTL unless its holder releases it first.
+// Close stops the Locker's background work. Waiting callers get ErrClosed, and Close returns once
+// they have withdrawn their requests. The Locker no longer renews leases, so each expires after its
+// TTL unless its holder releases it first.
 func (l *Locker) Close() error {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.closed = true
-	l.mu.Unlock()
 	l.cancel()
-	l.running.Wait()
+	for l.pending > 0 {
+		l.ended.Wait()
+	}
 	return nil
 }
 
@@ -296,8 +308,24 @@ func (l *Locker) retireLocked(q *queue) {
 // background runs f in a goroutine, unless the Locker is closed. The caller must hold mu.
 func (l *Locker) background(f func()) {
 	if !l.closed {
-		l.running.Go(f)
+		l.goLocked(f)
 	}
+}
+
+// goLocked runs f in a goroutine, for which Close waits.
+func (l *Locker) goLocked(f func()) {
+	l.pending++
+	go func() {
+		defer l.done()
+		f()
+	}()
+}
+
+func (l *Locker) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending--
+	l.ended.Broadcast()
 }
 
 // Lease is a lock that a caller holds. The Locker renews it until it is released or lost. A Lease

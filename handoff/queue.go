@@ -75,12 +75,12 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes this process's lock request from Redis in the background. If callers are still
-// waiting, it then requests the lock again.
+// dropLocked removes this process's lock request from Redis in the background, even if the Locker is
+// closed. If callers are still waiting, it then requests the lock again.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
-	q.background(func() { q.abandon(ctx, turn) })
+	q.goLocked(func() { q.abandon(ctx, turn) })
 }
 
 // abandon removes a lock request from Redis. If callers are still waiting, it then requests the

@@ -267,7 +267,7 @@ const (
 func (l *Locker) openLocked() {
 	if !l.opened && !l.closed {
 		l.opened = true
-		l.running.Go(l.listen)
+		l.goLocked(l.listen)
 	}
 }
 

@@ -265,3 +265,39 @@ func TestCloseWaitsForRequests(t *testing.T) {
 		}
 	})
 }
+
+// Close returns only when Redis no longer knows the requests of the callers that were waiting, so that
+// the client can be closed next.
+func TestCloseWithdrawsRequests(t *testing.T) {
+	for _, listens := range []bool{true, false} { // without a subscription, the process is not in the queue, but asks once a second
+		inBubble(t, func(b *bubble) {
+			p, q := b.process(), b.process()
+			p.deaf.Store(!listens)
+			lease := q.take()
+			waits := p.wait()
+			if queued := b.queued() > 0; queued != listens {
+				b.Fatalf("it listens: %v, it is queued: %v", listens, queued)
+			}
+			if listens {
+				p.meet(func(send func() error) error { time.Sleep(time.Second / 2); return send() }) // it gives up slowly
+			} else {
+				p.meet(func(send func() error) error {
+					b.release(lease)
+					err := send()
+					time.Sleep(time.Second / 2)
+					return err
+				})
+				time.Sleep(time.Second)
+			}
+			must(0, p.Close())
+			must(0, p.client.Close())
+			if _, ok := <-waits; ok {
+				b.Error("a closed Locker serves")
+			}
+			if listens {
+				b.release(lease)
+			}
+			b.nothingLeft()
+		})
+	}
+}
