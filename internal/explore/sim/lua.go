@@ -43,6 +43,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	h.status = h.state.NewTable()
 	redis := h.state.NewTable()
 	redis.RawSetString("call", h.state.NewFunction(h.call))
+	redis.RawSetString("pcall", h.state.NewFunction(h.pcall))
 	h.state.SetGlobal("redis", redis)
 	h.protect()
 	return h
@@ -64,7 +65,7 @@ func (h *luaHost) protect() {
 // them.
 var unsupportedLua = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
-	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
+	"redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
@@ -138,8 +139,31 @@ func (h *luaHost) set(name string, values []string) {
 	h.state.G.Global.RawSetString(name, t)
 }
 
-// call implements redis.call.
+// call implements redis.call. An error reply ends the script.
 func (h *luaHost) call(l *lua.LState) int {
+	reply, err := h.run(l)
+	if err != nil {
+		l.Error(lua.LString(err.Error()), 0)
+	}
+	l.Push(h.luaOf(l, reply))
+	return 1
+}
+
+// pcall implements redis.pcall. It returns an error reply as a table.
+func (h *luaHost) pcall(l *lua.LState) int {
+	reply, err := h.run(l)
+	if err != nil {
+		failed := l.NewTable()
+		failed.RawSetString("err", lua.LString(err.Error()))
+		l.Push(failed)
+	} else {
+		l.Push(h.luaOf(l, reply))
+	}
+	return 1
+}
+
+// run executes the command that a script has passed to redis.call or redis.pcall.
+func (h *luaHost) run(l *lua.LState) (reply any, err error) {
 	args := make([]string, l.GetTop())
 	for i := range args {
 		arg := l.Get(i + 1)
@@ -155,12 +179,7 @@ func (h *luaHost) call(l *lua.LState) int {
 	h.server.Dispatch(h.calls, args)
 	h.calls.Flush()
 	h.reader.Reset(h.reply)
-	reply, err := server.ParseReply(h.reader)
-	if err != nil {
-		l.Error(lua.LString(err.Error()), 0)
-	}
-	l.Push(h.luaOf(l, reply))
-	return 1
+	return server.ParseReply(h.reader)
 }
 
 func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {

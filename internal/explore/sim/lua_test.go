@@ -8,6 +8,12 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"grablab/internal/explore/schedule"
+	"grablab/internal/explore/search"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 
 	"github.com/alicebob/miniredis/v2/server"
 )
@@ -32,7 +38,10 @@ func TestLuaHost(t *testing.T) {
 		{"count", "redis.call('HSET', KEYS[1], 'a', 1, 'b', 2) return redis.call('HGETALL', KEYS[1])", []string{"1", "k"}},
 		{"number of arguments", "return #ARGV + tonumber(ARGV[2])", []string{"0", "1", "2"}},
 		{"table library", "return table.concat(ARGV, '-')", []string{"0", "a", "b"}},
-		{"pcall", "return redis.pcall('NOSUCH')['err'] ~= nil", []string{"0"}},
+		{"pcall of an unknown command", "return redis.pcall('NOSUCH')['err'] ~= nil", []string{"0"}},
+		{"pcall of a key of another type", "redis.call('LPUSH', KEYS[1], 'v') return redis.pcall('GET', KEYS[1])['err']", []string{"1", "k"}},
+		{"pcall that fails as the result", "redis.call('LPUSH', KEYS[1], 'v') return redis.pcall('GET', KEYS[1])", []string{"1", "k"}},
+		{"pcall that succeeds", "redis.pcall('SET', KEYS[1], ARGV[1]) return redis.pcall('GET', KEYS[1])", []string{"1", "k", "v"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { compareHosts(t, tt.body, tt.args) })
@@ -86,5 +95,37 @@ func compareHosts(t *testing.T, body string, args []string) {
 	}
 	if replies[0] != replies[1] || data[0] != data[1] {
 		t.Errorf("got %q, leaving %q\nminiredis %q, leaving %q", replies[0], data[0], replies[1], data[1])
+	}
+}
+
+// TestLuaHostRunsEveryLock checks that no script of a lock is left to miniredis, which creates a Lua
+// state for each run. That took half of a search.
+func TestLuaHostRunsEveryLock(t *testing.T) {
+	scripts := 0
+	for _, st := range lock.Strategies {
+		if st.Needs&(lock.Redis|lock.RedisQuorum) == 0 {
+			continue
+		}
+		c, err := New(func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }, Setting{
+			Strategy: st, Guard: st.Guard, OnLost: grab.Abort, TTL: 3 * time.Second, Wait: time.Second, Work: 100 * time.Millisecond, Nodes: 3,
+			Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Execute(&Limits{}, search.Task{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range c.nodes {
+			for sha, body := range n.lockServer.(*redisServer).lua.bodies {
+				if scripts++; body == nil {
+					t.Errorf("%s: miniredis runs the script %s", st.Name, sha)
+				}
+			}
+		}
+	}
+	if scripts == 0 {
+		t.Error("no lock has sent a script")
 	}
 }
