@@ -151,7 +151,10 @@ func (g *gate) numberCalls() (fresh []*call) {
 		}
 	}
 	slices.SortFunc(fresh, func(a, b *call) int {
-		return cmp.Or(compareCalls(a, b), strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent)))
+		if order := compareCalls(a, b); order != 0 {
+			return order
+		}
+		return strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent))
 	})
 	for _, c := range fresh {
 		name := [2]string{string(c.phase), c.target}
@@ -353,7 +356,17 @@ func (g *gate) noteReply(c *call, err error) {
 // fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
-		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
+		c.commands = search.EmptyFingerprint
+		for _, args := range c.sent {
+			for _, arg := range args {
+				text, ok := arg.(string)
+				if !ok {
+					text = fmt.Sprint(arg)
+				}
+				c.commands = c.commands.Text(text)
+			}
+			c.commands = c.commands.Number(int64(len(args)))
+		}
 	}
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
