@@ -8,11 +8,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"grablab/internal/catalog"
 )
 
 // ErrSyntax means that a schedule has a syntax error. Each error that wraps it names the line and
 // shows the correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
+
+// maxExcerpt is how many characters of a line an error shows. The file may not even be text, so a line
+// can be very long.
+const maxExcerpt = 80
 
 // Parse reads a schedule. The header lines may be in any order, but must come before the steps.
 func Parse(text string) (Schedule, error) {
@@ -25,7 +31,7 @@ func Parse(text string) (Schedule, error) {
 			continue
 		}
 		if err := s.parseLine(words, seen); err != nil {
-			return Schedule{}, fmt.Errorf("%w: line %d: %q: %w", ErrSyntax, i+1, excerpt(strings.Join(words, " ")), err)
+			return Schedule{}, fmt.Errorf("%w: line %d: %q: %w", ErrSyntax, i+1, catalog.Shorten(strings.Join(words, " "), maxExcerpt), err)
 		}
 	}
 	for _, h := range headers {
@@ -34,16 +40,6 @@ func Parse(text string) (Schedule, error) {
 		}
 	}
 	return s, nil
-}
-
-// excerpt shortens a line for an error message. The file may not even be text, so a line can be
-// very long.
-func excerpt(line string) string {
-	const most = 80
-	if runes := []rune(line); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return line
 }
 
 // StepLines returns the line number of each step of a valid schedule. Line numbers start at 1.
