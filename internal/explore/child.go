@@ -190,10 +190,8 @@ func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, 
 		last = *r.Trace
 		r, err = c.receive()
 	}
-	switch {
-	case err == nil: // the process did not end this time
-		_ = c.close()
-	case len(last.Steps) >= len(t.Steps):
+	_ = c.close() // only if the process did not end this time is it still running
+	if err != nil && len(last.Steps) >= len(t.Steps) {
 		t.Steps, t.Points = last.Steps, last.Points
 	}
 	t.Broken = []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: end.how, Stack: end.stack}}
@@ -218,10 +216,10 @@ func (c *child) close() error {
 // returns an error that wraps [ErrEnded] if the child ends first.
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
-	if err != nil {
-		return nil, err
+	if ended := c.close(); err == nil {
+		err = ended
 	}
-	return c.ready.Strategies, c.close()
+	return c.ready.Strategies, err
 }
 
 // head is a writer that keeps only the beginning of its input. That is enough, because a panic's
