@@ -1,6 +1,7 @@
 package conformtest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -36,7 +37,7 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// A report contains what a child process has observed. The child prints it as JSON.
+// A report contains what a child process has observed. The child prints it as JSON, in its last line.
 type report struct {
 	Held     int    // number of leases that were acquired
 	Overlaps int    // number of leases acquired while another worker held the same lock
@@ -60,7 +61,9 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 		st, err = find(j.Strategy)
 	}
 	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(j.run(Subject{Strategy: st, Spec: j.Spec, Open: open}))
+		report := j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
+		fmt.Println() // the lock may have printed the start of a line
+		err = json.NewEncoder(os.Stdout).Encode(report)
 	}
 	if err != nil {
 		panic(err)
@@ -116,10 +119,11 @@ func (j job) inChild(ctx context.Context) (r report, err error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("%w: %s", err, stderr.String())
+	if err != nil { // the testing package prints the reason for a failure to stdout
+		return r, fmt.Errorf("%w: %s%s", err, out, stderr.String())
 	}
-	return r, json.Unmarshal(out, &r)
+	out = bytes.TrimSpace(out)
+	return r, json.Unmarshal(out[bytes.LastIndexByte(out, '\n')+1:], &r)
 }
 
 func (j job) run(s Subject) (total report) {
