@@ -172,6 +172,9 @@ func (w *world) begin() error {
 
 func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
+// sent reports whether the actor made the call.
+func (a *actor) sent(c *call) bool { return c.actor == a }
+
 // othersBegan reports whether any other actor has begun.
 func (w *world) othersBegan(a *actor) bool {
 	return slices.ContainsFunc(w.actors, func(b *actor) bool { return b != a && b.begun })

@@ -75,8 +75,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	}
 	var waiters []*actor
 	for _, a := range o.world.actors {
-		own := func(c *call) bool { return c.actor == a }
-		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(o.gate.waiting, own) || slices.ContainsFunc(o.gate.late, own) ||
+		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(o.gate.waiting, a.sent) || slices.ContainsFunc(o.gate.late, a.sent) ||
 			a.granted && !a.released || !a.granted && a.dead || o.leases.leaseLeft(a) > 0 && !a.released && !o.waitsInQueue(a) && !o.undoesLate(a) {
 			return nil
 		}
@@ -136,8 +135,7 @@ func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.p
 // It omits actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
-		own := func(c *call) bool { return c.actor == a }
-		return !a.cancelled || !a.canProceed() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), own)
+		return !a.cancelled || !a.canProceed() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), a.sent)
 	})
 }
 
@@ -157,13 +155,12 @@ func (o *oracle) stragglingLocked() []*actor {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
-		own := func(c *call) bool { return c.actor == a }
-		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || a.granted && !a.releasing || slices.ContainsFunc(o.gate.waiting, own) {
+		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || a.granted && !a.releasing || slices.ContainsFunc(o.gate.waiting, a.sent) {
 			return true
 		}
 		var silent []*node
 		for _, c := range o.gate.late {
-			if own(c) && c.node != nil && !slices.Contains(silent, c.node) {
+			if a.sent(c) && c.node != nil && !slices.Contains(silent, c.node) {
 				silent = append(silent, c.node)
 			}
 		}

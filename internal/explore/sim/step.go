@@ -59,6 +59,9 @@ var timeKinds = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.
 // do executes a step. It returns false if the step is impossible.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.world.named(s.Actor), x.world.node(s.Target)
+	if !n.supports(s) {
+		return false
+	}
 	if n != nil {
 		n.eventHash = n.eventHash.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
@@ -76,14 +79,11 @@ func (x *execution) do(s schedule.Step) bool {
 		}
 		return x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
-		r, ok := n.lockServer.(*redisServer)
-		if ok {
-			r.messages.as, r.messages.met = s.Kind, 0
-		}
-		return ok && x.gate.decide(&x.gate.waiting, s)
+		r := n.lockServer.(*redisServer)
+		r.messages.as, r.messages.met = s.Kind, 0
+		return x.gate.decide(&x.gate.waiting, s)
 	case schedule.MessagesArrive:
-		r, ok := n.lockServer.(*redisServer)
-		return ok && r.messages.arrive(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
+		return n.lockServer.(*redisServer).messages.arrive(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 	case schedule.Hears:
 		return x.gate.decide(&x.gate.late, s)
 	case schedule.ArrivesLate:
@@ -101,8 +101,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.Hangs:
 		return x.world.change(a, func() { a.hung = true })
 	case schedule.Cancelled:
-		a.cancelled = true
-		a.cancel()
+		return x.world.change(a, func() { a.cancelled = true; a.cancel() })
 	case schedule.Dies:
 		return x.world.change(a, func() { a.dead = true }) && x.world.restart(a.inst)
 	case schedule.InstanceDies:
@@ -122,9 +121,9 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts:
 		if s.Target == schedule.DB {
 			x.world.db.Restart()
-			return true
+		} else {
+			x.forget(n.lockServer.(*redisServer), s.Kind)
 		}
-		return x.forget(n, s.Kind)
 	case schedule.CutOff:
 		x.cluster.instances[s.Instance-1].cut[s.Target], x.cutAt = true, x.world.elapsed()
 	case schedule.Reaches:
@@ -142,21 +141,41 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
+// supports reports whether a step is possible on its target. n is nil if the target is not a lock
+// server of this strategy, for example because the schedule was found for another strategy.
+func (n *node) supports(s schedule.Step) bool {
+	redis, late := false, false
+	if n != nil {
+		_, redis = n.lockServer.(*redisServer)
+		_, late = n.lockServer.(latecomer)
+	}
+	switch s.Kind {
+	case schedule.Down, schedule.Up, schedule.NodeClock:
+		return n != nil
+	case schedule.Restarts:
+		return redis || s.Target == schedule.DB
+	case schedule.FailsOver, schedule.Evicts, schedule.SentTwice,
+		schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
+		return redis
+	case schedule.GivenUp:
+		return late
+	case schedule.CutOff, schedule.Reaches:
+		return s.Target == schedule.DB || s.Target == schedule.Locks
+	default:
+		return true
+	}
+}
+
 // forget deletes a Redis server's data when the server restarts, evicts all keys or fails over.
-// Other servers lose no data, so forget returns false for them.
 //
 // A restart also ends the subscriptions. It keeps connections and scripts, because clients would
 // restore them immediately.
-func (x *execution) forget(n *node, by schedule.Kind) bool {
-	r, ok := n.lockServer.(*redisServer)
-	if !ok {
-		return false
-	}
+func (x *execution) forget(r *redisServer, by schedule.Kind) {
 	lost := catalog.Forgotten
 	if by == schedule.Evicts {
 		lost = catalog.Evicted
 	}
-	x.causes.noteForgotten(n, lost)
+	x.causes.noteForgotten(r.node, lost)
 	r.redis.FlushAll()
 	r.dirty = true
 	if by != schedule.Evicts {
@@ -165,7 +184,6 @@ func (x *execution) forget(n *node, by schedule.Kind) bool {
 	if by == schedule.FailsOver {
 		r.beginCounters()
 	}
-	return true
 }
 
 // reaches reconnects an instance to a network, and delivers the messages that were delayed while
@@ -199,7 +217,7 @@ func (x *execution) begin(a *actor) bool {
 		if b.granted {
 			a.before |= 1 << i
 		}
-		if b != a && b.begun && (!b.done || x.gate.hasCallLocked(func(c *call) bool { return c.actor == b })) {
+		if b != a && b.begun && (!b.done || x.gate.hasCallLocked(b.sent)) {
 			a.met |= 1 << i
 		}
 	}

@@ -1,0 +1,44 @@
+package explore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+)
+
+// TestReplayOfAnyStep replays every kind of step on every target, also with strategies that do not use
+// the target. An impossible step is skipped. It must not look as if the lock had ended its process.
+func TestReplayOfAnyStep(t *testing.T) {
+	made := map[schedule.Kind]bool{}
+	for strategy, server := range map[string]string{"watchdog": "redis", "redlock": "redlock-2", "zookeeper": "zookeeper", "etcd": "etcd", "mysql-getlock": "none"} {
+		for kind := schedule.Begins; kind <= schedule.NodeClock; kind++ {
+			for _, target := range []string{"redis", "redlock-2", "zookeeper", "etcd", schedule.DB, schedule.Locks} {
+				step := schedule.Step{Kind: kind, Actor: "A", Phase: "acquire", N: 1, Target: target, Instance: 1, Duration: time.Second}
+				begins := schedule.Step{Kind: schedule.Begins, Actor: "A"}
+				for _, steps := range [][]schedule.Step{{step}, {begins, step}} {
+					r, err := explore.Replay(t.Context(), bubbleOf(t), schedule.Schedule{
+						Strategy: strategy, TTL: explore.DefaultTTL, Work: time.Second, Wait: time.Second,
+						Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}}, Steps: steps,
+					}, "")
+					if err != nil {
+						t.Fatalf("%s, %q: %v", strategy, steps, err)
+					}
+					skipped := r.Moments[len(steps)-1].Skipped
+					made[kind] = made[kind] || !skipped
+					isServer := target != schedule.DB && target != schedule.Locks
+					if isServer && target != server && strings.Contains(step.String(), target) && !skipped {
+						t.Errorf("%s does not use %s, but %q was made", strategy, target, step)
+					}
+				}
+			}
+		}
+	}
+	for _, kind := range []schedule.Kind{schedule.Call, schedule.GivenUp, schedule.SentTwice, schedule.Restarts, schedule.Down, schedule.NodeClock, schedule.CutOff, schedule.Cancelled} {
+		if !made[kind] {
+			t.Errorf("no strategy made a step such as %q", schedule.Step{Kind: kind, Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1})
+		}
+	}
+}
