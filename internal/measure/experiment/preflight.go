@@ -376,7 +376,7 @@ func (i inspector) inspectLedger(ctx context.Context, p *Preflight, id, winner i
 		p.add("ledger-query", "%v", err)
 	case len(rows) == 0:
 		p.Ledger = "has no row for the grab"
-		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: query the table that stores the winners", winner, i.fleet.Shape.OrderText(id), ledgerArrives)
+		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: query the table that stores the winners, or look for a missing COMMIT in the service", winner, i.fleet.Shape.OrderText(id), ledgerArrives)
 	case !drivers[winner]:
 		p.Ledger = fmt.Sprintf("has a row for driver %d", rows[0].Driver)
 		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the request's driver", winner, i.fleet.Shape.OrderText(id), rows[0].Driver)
