@@ -24,7 +24,7 @@ func answer(run *experiment.Run) string {
 	if isSale(run) {
 		twice, kept = "sold more units of an order than it has", "sold no more units of an order than it has"
 	}
-	if let := catalog.Filter(safe, func(c experiment.Cell) bool { return lockMark(c) != "" }); len(let) > 0 {
+	if let := catalog.Filter(safe, letsTwoIn); len(let) > 0 {
 		kept += fmt.Sprintf(" (in %d of these, the lock still let two holders in)", len(let))
 	}
 	unknown := len(cells) - len(unsafe) - len(stuck) - len(safe)
@@ -53,6 +53,8 @@ func asExpectedSentence(run *experiment.Run, measured []experiment.Cell) string 
 		return fmt.Sprintf("%s measured, and no verdict was expected.", catalog.Plural(len(measured), "cell was", "cells were"))
 	case differ > 0:
 		return fmt.Sprintf("%s not as expected, of %d.", catalog.Plural(differ, "cell is", "cells are"), claimed)
+	case claimed < len(measured):
+		return fmt.Sprintf("%d of %d cells are as expected, and no verdict was expected for the rest.", claimed, len(measured))
 	case claimed == 1:
 		return "The one cell is as expected."
 	default:

@@ -83,3 +83,38 @@ func TestLoadFile(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
+
+// TestUnknownIsSaid builds runs in which the program does not know something. The answer and the page must
+// not claim that nothing happened, or that something did.
+func TestUnknownIsSaid(t *testing.T) {
+	safe := measuredCell(catalog.Pause, catalog.Safe, ptr(catalog.Safe))
+	safe.ExpectedExclusive = ptr(experiment.Yes)
+	kept, unseen, twoInside := safe, safe, safe
+	kept.Exclusive, twoInside.Exclusive = ptr(experiment.Yes), ptr(experiment.No)
+	for about, tt := range map[string]struct {
+		cells []experiment.Cell
+		want  string
+	}{
+		"the lock was not seen":        {[]experiment.Cell{unseen}, "1 cell is not as expected, of 1. 1 kept every order to one driver."},
+		"the lock let two in":          {[]experiment.Cell{twoInside}, "1 cell is not as expected, of 1. 1 kept every order to one driver (in 1 of these, the lock still let two holders in)."},
+		"one is expected":              {[]experiment.Cell{kept}, "The one cell is as expected. 1 kept every order to one driver."},
+		"one of two is expected":       {[]experiment.Cell{kept, measuredCell(catalog.NoFault, catalog.Unsafe, nil)}, "1 of 2 cells are as expected, and no verdict was expected for the rest. 1 let an order be grabbed twice and 1 kept every order to one driver."},
+		"all are expected, one is n/a": {[]experiment.Cell{kept, kept, measuredCell(catalog.Cancel, catalog.NA, nil)}, "All 2 cells are as expected. 2 kept every order to one driver."},
+	} {
+		r := run("rush", tt.cells...)
+		r.Complete = true
+		if got := (report.Heat{Run: r}).Answer(); got != tt.want {
+			t.Errorf("%s: %q, want %q", about, got, tt.want)
+		}
+	}
+	for v, want := range map[catalog.Verdict]string{
+		catalog.Safe: "because no order went wrong", catalog.Unknown: "because no order was seen to go wrong",
+		catalog.Unsafe: "because the instances recorded nothing", catalog.Stuck: "because the instances recorded nothing", catalog.NA: "It was not run.",
+	} {
+		c := measuredCell(catalog.Pause, v, nil)
+		data, _ := report.Heat{Run: run("rush", c)}.Cell(c.Name())
+		if text, err := json.Marshal(data); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, no %q in %s", v, err, want, text)
+		}
+	}
+}

@@ -179,7 +179,7 @@ func verdictClass(v catalog.Verdict) string { return strings.ReplaceAll(string(v
 // class returns the CSS classes for a test's table cell.
 func class(c experiment.Cell) string {
 	class := verdictClass(c.Verdict)
-	if lockMark(c) != "" {
+	if letsTwoIn(c) {
 		class += " let-in"
 	}
 	if differs(c) {

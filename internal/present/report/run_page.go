@@ -293,6 +293,8 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 		return "It was not run.", nil
 	case t == nil && c.Verdict.IsFailure():
 		return "There is no drawing, because the instances recorded nothing.", nil
+	case t == nil && c.Verdict == catalog.Unknown:
+		return "There is no drawing, because no order was seen to go wrong.", nil
 	case t == nil:
 		return "There is no drawing, because no order went wrong.", nil
 	case t.Property == "":
