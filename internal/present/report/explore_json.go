@@ -104,9 +104,10 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 		Schedule: []string{}, Failures: catalog.Map(r.Failures, failureToJSON),
 		Levels: append([]explore.Level{}, r.Levels...),
 	}
-	for i, p := range r.Parts {
+	for _, p := range r.Parts { // a strategy may lack some of the parts
+		limits := catalog.First(e.Parts, func(x explore.Part) bool { return x.Name == p.Part }).Config
 		doc.Parts = append(doc.Parts, partJSON{
-			p.Part, bounds(e.Parts[i].Config), p.Verdict, p.Reason, p.Complete, p.Schedules, p.States, catalog.Map(p.Failures, failureToJSON),
+			p.Part, bounds(limits), p.Verdict, p.Reason, p.Complete, p.Schedules, p.States, catalog.Map(p.Failures, failureToJSON),
 		})
 	}
 	if e.Timing {

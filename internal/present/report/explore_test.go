@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -145,6 +146,30 @@ func TestExploredJSONFitsSchema(t *testing.T) {
 		}
 		if err := schema.Validate(written); (err == nil) != (len(e.Results) > 0) {
 			t.Errorf("%d results: %v", len(e.Results), err) // a search without actors is invalid
+		}
+	}
+}
+
+// A strategy may lack one of the parts. The other parts still have their own bounds.
+func TestBoundsOfParts(t *testing.T) {
+	e := portfolio()
+	for i := range e.Parts {
+		e.Parts[i].Config.Actors = i + 1
+	}
+	parts := e.Results[0].Parts
+	e.Results[0].Parts = []explore.Result{parts[0], parts[2]}
+	var b bytes.Buffer
+	var doc struct {
+		Strategies []struct {
+			Parts []struct{ Name, Bounds string }
+		}
+	}
+	if err := errors.Join(report.ExploredJSON(&b, e), json.Unmarshal(b.Bytes(), &doc)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"1 actor ", "3 actors "} {
+		if got := doc.Strategies[0].Parts[i]; !strings.HasPrefix(got.Bounds, want) {
+			t.Errorf("%s has the bounds %q, want %s…", got.Name, got.Bounds, want)
 		}
 	}
 }
