@@ -61,8 +61,11 @@ func parseInit(args []string) (*initSettings, error) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 		s.answers[name] = append(s.answers[name], value)
 	}
-	if _, err := os.Stat(s.out); !errors.Is(err, fs.ErrNotExist) {
+	switch _, err := os.Stat(s.out); {
+	case err == nil:
 		return nil, flags.Usage("-out %s: the file already exists: choose another name", s.out)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, flags.Usage("-out %s: %w: choose another name", s.out, err)
 	}
 	return s, nil
 }
@@ -113,7 +116,9 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			q.preset = preset
 		}
 		if s.answers[q.key] == nil && q.applies(s.answers) {
-			s.ask(stdout, q)
+			if err := s.ask(ctx, stdout, q); err != nil {
+				return orInterrupted(err, stderr, "")
+			}
 		}
 		if q.key == "targets" && s.answers["service"] == nil && s.answers["targets"] == nil {
 			return flags.Usage("init: no service is named: give its command with -service, or its URLs with -targets")
@@ -131,7 +136,14 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			fmt.Fprintf(stdout, "wrote %s. To test your service with it, run: loadgen run -target-file %[1]s\n", s.out)
 			return nil
 		}
-		if tries == maxTries || !s.correct(stdout, found) {
+		fmt.Fprintf(stdout, "  ! %s\n", found.text)
+		before := fmt.Sprint(s.answers)
+		if tries < maxTries {
+			if err := s.correct(ctx, stdout, found); err != nil {
+				return orInterrupted(err, stderr, "")
+			}
+		}
+		if fmt.Sprint(s.answers) == before {
 			fmt.Fprintf(stdout, "wrote %s, but it still has the problem above: correct the file, then run: loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
@@ -141,34 +153,38 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 // maxTries limits how often init tests the target file before it gives up.
 const maxTries = 8
 
-// ask asks a question until the answer is valid, and stores the answer.
-func (s *initSettings) ask(w io.Writer, q question) {
+// ask asks a question until the answer is valid, and stores the answer. It returns an error if ctx
+// ends first.
+func (s *initSettings) ask(ctx context.Context, w io.Writer, q question) error {
 	all := describingFlags()
 	value := all[slices.IndexFunc(all, func(f flags.Flag) bool { return f.Name == q.key })].Value
 	for {
 		reply, ended := "", s.yes
 		if !s.yes {
 			fmt.Fprintf(w, "%s [%s]: ", q.text, q.preset)
-			line, err := s.in.ReadString('\n')
-			reply, ended = strings.TrimSpace(line), err != nil
+			var err error
+			if reply, err = readLine(ctx, s.in); ctx.Err() != nil {
+				return ctx.Err()
+			}
+			ended = err != nil
 		}
 		switch {
 		case reply == "-":
-			return
+			return nil
 		case reply == "":
 			reply = q.preset
 		}
 		if reply == "" {
-			return
+			return nil
 		}
 		err := value.Set(reply)
 		if err == nil {
 			s.answers[q.key] = []string{reply}
-			return
+			return nil
 		}
 		fmt.Fprintf(w, "  %v\n", err)
 		if ended {
-			return
+			return nil
 		}
 	}
 }
@@ -216,18 +232,18 @@ func (s *initSettings) try(ctx context.Context, stdout, stderr io.Writer, earlie
 	return nil, nil
 }
 
-// correct asks the user for better answers. It returns false if the user has changed nothing.
-func (s *initSettings) correct(w io.Writer, found *finding) bool {
-	fmt.Fprintf(w, "  ! %s\n", found.text)
-	before := fmt.Sprint(s.answers)
+// correct asks the user for better answers. It returns an error if ctx ends first.
+func (s *initSettings) correct(ctx context.Context, w io.Writer, found *finding) error {
 	rules := tellApart(found.Key, found.answers)
 	if len(rules) == 0 && !s.yes {
 		rules = map[string]string{found.Key: strings.Join(s.answers[found.Key], ",")}
 	}
 	for _, key := range slices.Sorted(maps.Keys(rules)) {
-		s.ask(w, question{key: key, text: "Correct " + key, preset: rules[key]})
+		if err := s.ask(ctx, w, question{key: key, text: "Correct " + key, preset: rules[key]}); err != nil {
+			return err
+		}
 	}
-	return fmt.Sprint(s.answers) != before
+	return nil
 }
 
 // tellApart returns rules that distinguish the response to a successful grab from the response to a
@@ -312,8 +328,8 @@ func (s *initSettings) write() error {
 		}
 		text += mark + strings.ReplaceAll(strings.TrimSpace(string(entry)), "\n", "\n"+mark) + "\n"
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(s.out), schemaFile), []byte(target.FileSchema), 0o644); err != nil {
+	if err := replaceFile(filepath.Join(filepath.Dir(s.out), schemaFile), []byte(target.FileSchema)); err != nil {
 		return err
 	}
-	return os.WriteFile(s.out, []byte(text), 0o644)
+	return replaceFile(s.out, []byte(text))
 }

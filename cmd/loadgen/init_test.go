@@ -46,6 +46,44 @@ func TestInit(t *testing.T) {
 	stdin = os.Stdin
 }
 
+// A signal ends the questions, although the terminal sends no line. Bad places for the file are refused
+// before the first question, and a missing folder is created.
+func TestInitEndsEarly(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "a-file", "")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	stdin = r
+	defer func() { stdin = os.Stdin }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		args []string
+		exit exitCode
+		says string
+	}{
+		{[]string{"-targets", "http://127.0.0.1:1", "-out", "t.yaml"}, exitInterrupted, "interrupted"},
+		{[]string{"-out", "a-file"}, exitUsage, "-out a-file: the file already exists: choose another name"},
+		{[]string{"-out", "a-file/t.yaml"}, exitUsage, "a-file/t.yaml: not a directory: choose another name"},
+		{[]string{"-targets", "http://127.0.0.1:1", "-yes", "-out", "new/t.yaml"}, exitInterrupted, "interrupted"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := exitOf(ctx, append([]string{"init"}, tt.args...), &stdout, &stderr)
+		if code != int(tt.exit) || !strings.Contains(stderr.String(), tt.says) {
+			t.Errorf("%q: exit %d, want %d and …%s…\n%s", tt.args, code, tt.exit, tt.says, &stderr)
+		}
+	}
+	if _, err := os.Stat("t.yaml"); err == nil {
+		t.Error("an interrupted command wrote its file")
+	}
+	if _, err := os.Stat("new/t.yaml"); err != nil {
+		t.Errorf("a missing folder: %v", err)
+	}
+}
+
 func TestTellApart(t *testing.T) {
 	answer := func(status int, body string) experiment.SeenAnswer {
 		return experiment.SeenAnswer{Status: status, Body: []byte(body)}

@@ -144,27 +144,30 @@ func (w *workshopSettings) answersFromFlags(e workshop.Exercise) ([][]string, er
 // ask prints a question and reads one line as the answer, unless ctx ends first.
 func ask(ctx context.Context, in *bufio.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
-	type answer struct {
-		line string
-		err  error
+	line, err := readLine(ctx, in)
+	fmt.Fprintln(out)
+	if errors.Is(err, io.EOF) { // the user has pressed Ctrl-D
+		err = context.Canceled
 	}
-	read := make(chan answer, 1)
-	go func() { // a read from a terminal cannot be cancelled, so this goroutine may outlive ask
-		line, err := in.ReadString('\n')
-		switch {
-		case errors.Is(err, io.EOF) && line == "": // the user has pressed Ctrl-D
-			err = context.Canceled
-		case errors.Is(err, io.EOF): // the last line has no newline
+	return line, err
+}
+
+// readLine reads one line without the spaces around it, unless ctx ends first. It returns io.EOF if
+// there are no more lines.
+func readLine(ctx context.Context, in *bufio.Reader) (string, error) {
+	var line string
+	read := make(chan error, 1)
+	go func() { // a read from a terminal cannot be cancelled, so this goroutine may outlive readLine
+		var err error
+		if line, err = in.ReadString('\n'); line != "" && errors.Is(err, io.EOF) { // the last line has no newline
 			err = nil
 		}
-		read <- answer{line, err}
+		read <- err
 	}()
 	select {
-	case a := <-read:
-		fmt.Fprintln(out)
-		return strings.TrimSpace(a.line), a.err
+	case err := <-read:
+		return strings.TrimSpace(line), err
 	case <-ctx.Done():
-		fmt.Fprintln(out)
 		return "", ctx.Err()
 	}
 }
