@@ -89,6 +89,9 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	if err := errors.Join(s.render(stdout, results), unsaved); err != nil {
 		return err
 	}
+	if s.format == "mermaid" && !slices.ContainsFunc(results, func(r explore.Result) bool { return len(r.Failures) > 0 }) {
+		fmt.Fprintln(stderr, "no failure was found, so there is no diagram")
+	}
 	if !interrupted && slices.ContainsFunc(results, explore.Result.IsUnexpected) {
 		return exitAssert
 	}

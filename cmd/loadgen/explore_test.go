@@ -115,6 +115,10 @@ func TestExplore(t *testing.T) {
 	if drawn := explored(int(exitDone), "-replay", file, "-format", "mermaid"); !strings.HasPrefix(drawn, "sequenceDiagram\n") {
 		t.Errorf("drawn is\n%s", drawn)
 	}
+	cmd := loadgen(t, "explore", "-replay", filepath.Join(dir, file), "-strategies", "setnx-fenced", "-format", "mermaid")
+	if code, drawn, stderr := output(t, cmd); code != int(exitDone) || drawn != "" || stderr != "no failure was found, so there is no diagram\n" {
+		t.Errorf("without a failure: exit %d, %q, %q", code, drawn, stderr)
+	}
 	var doc struct {
 		Strategies []struct{ Verdict, Expected, Property string }
 	}

@@ -42,9 +42,6 @@ type settings struct {
 	expectations  string // file with expected verdicts that replace those in the registry of strategies
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that loadgen does not know. Tests of the user's
-	// own service ignore it, because that service may have other strategies.
-	unknownStrategy error
 
 	line           *flags.Line
 	places         map[string]string // file and line of each flag that the target file sets
@@ -111,7 +108,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("resume", "DIR", "continue the interrupted run in DIR, with its original flags", flags.One(&s.resume, flags.NonEmpty)),
 			flags.New("format", "NAME", "format of standard output: text, json", flags.One(&s.format, flags.OneOf("text", "json"))),
 			flags.New("assert", "CLAIM", `exit with 3 if the claim does not hold (repeatable): [strategy[/fault]:]field OP number, such as double_grabs==0; or "expected"`, flags.Many(&s.asserts, parseAssert)),
-			flags.New("junit", "FILE", "write a test case for each cell and each -assert, in JUnit's XML format. Cells with an unexpected verdict fail, and so do unsafe and stuck cells without an expectation", flags.One(&s.junit, flags.NonEmpty)),
+			flags.New("junit", "FILE", "write a test case for each cell and each -assert, in JUnit's XML format. Cells with an unexpected verdict fail, and so do unsafe and stuck cells without an expectation", flags.One(&s.junit, newFile)),
 			flags.New("baseline", "DIR|FILE", "exit with 3 if a cell is worse than in this result folder, or in this file that loadgen baseline wrote. A cell that is not in the baseline must have the expected verdict, or safe if none is expected", flags.One(&s.baselinePath, readable)),
 			flags.New("expectations", "FILE", "file with expected verdicts that replace those of the registry. Each line is STRATEGY: VERDICT or STRATEGY: {FAULT: VERDICT}", flags.One(&s.expectations, readable)),
 			flags.New("otlp", "URL", "send a trace of each grab to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318", flags.One(&s.OTLP, flags.Checked(trace.CheckURL))),

@@ -534,9 +534,12 @@ func TestBadUsage(t *testing.T) {
 		"-assert setnx/pause:grabs==1":                                  "-assert setnx/pause:grabs==1: the run does not include this strategy or fault: use a strategy and a fault of the run",
 		"-only setnx/pause -only none/slow -assert none/pause:grabs==1": "-assert none/pause:grabs==1: the run does not include this strategy or fault: use a strategy and a fault of the run",
 		"-targets http://127.0.0.1:1,http://127.0.0.1:2 -target-pid 77,78 -faults crash -assert foreign/pause:grabs==1": "the run does not include this strategy or fault",
-		"-quiet=maybe":                "-quiet maybe: must be true or false",
-		"report":                      "report: no result folder was given: name one, as in loadgen report results/latest",
-		"report -fromat json nowhere": "did you mean -format?",
+		"-junit .": "-junit .: is a folder: name a file",
+		"-strategies none -only none/none -only nosuch/none": `-only nosuch/none: there is no strategy "nosuch"`,
+		"-strategies nosuch -strategies mutexx":              `-strategies mutexx: there is no strategy "mutexx"; did you mean mutex?`,
+		"-quiet=maybe":                                       "-quiet maybe: must be true or false",
+		"report":                                             "report: no result folder was given: name one, as in loadgen report results/latest",
+		"report -fromat json nowhere":                        "did you mean -format?",
 		"-service x{port} -path /{order_uuid} -open-orders /o -ledger-query SELECT(1)": "-ledger-query: the service chooses the order IDs, so the query must list them: use WHERE order_id IN ({orders})",
 		"report nowhere":             "nowhere has no run.json",
 		"report -format pdf nowhere": "-format pdf: must be one of text, markdown, html, json",
@@ -549,6 +552,14 @@ func TestBadUsage(t *testing.T) {
 		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
 			t.Errorf("%s: not one line alone: %q, %q", args, &stderr, &stdout)
 		}
+	}
+}
+
+// The last of several flags with the same name counts, even if an earlier one was wrong.
+func TestLastFlagCounts(t *testing.T) {
+	s, err := parseRun(strings.Fields("-strategies nosuch -strategies none -faults all -faults pause"))
+	if err != nil || len(s.Strategies) != 1 || s.Strategies[0].Name != "none" || !slices.Equal(s.Faults, []catalog.Fault{catalog.Pause}) || s.allFaults {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
@@ -643,6 +654,9 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	all := help("run -h all")
+	if help("help run all") != all {
+		t.Error("help run all differs from run -h all")
+	}
 	for _, f := range defaults("rush").flags() {
 		if strings.Contains(all, "\n  -"+strings.TrimSpace(f.Name+" "+f.Arg)) != (f.About != "") {
 			t.Errorf("run -h all: -%s is missing or should be hidden", f.Name)

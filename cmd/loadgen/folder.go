@@ -89,7 +89,7 @@ func takeFolder(out string) (*folder, error) {
 }
 
 // makeFolder creates a folder if it does not exist. It returns the absolute path, and whether the
-// folder is new.
+// folder is new. An error wraps flags.ErrUsage.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -97,7 +97,7 @@ func makeFolder(out string) (path string, made bool, err error) {
 		err = os.MkdirAll(path, 0o755)
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("result folder: %w", err)
+		return "", false, flags.Usage("result folder: %w: name another folder with -out", err)
 	}
 	return path, made, nil
 }

@@ -24,10 +24,11 @@ func TestLabUsage(t *testing.T) {
 		{[]string{"-stack", "external"}, "-stack"},
 		{[]string{"-addr", ""}, "-addr"},
 		{[]string{"-addr", "0.0.0.0:0"}, "is not on loopback"},
+		{[]string{"-addr", "127.0.0.1"}, "missing port in address: use another one, such as 127.0.0.1:0"},
 		{[]string{"no.go"}, "no.go"},
 	} {
 		code, stdout, stderr := output(t, loadgen(t, append([]string{"lab"}, tt.args...)...))
-		if code == int(exitDone) || stdout != "" || !strings.Contains(stderr, tt.want) {
+		if code != int(exitUsage) || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("lab %q: exit %d, %q, want one that says %s", tt.args, code, stderr, tt.want)
 		}
 	}

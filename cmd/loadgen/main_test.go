@@ -286,11 +286,35 @@ func TestUnwritable(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"-out", "results/x"}, {"-out", "results"}} {
 		var stdout, stderr bytes.Buffer
-		if code := exitOf(context.Background(), append(args, "-seed", "1"), &stdout, &stderr); code != int(exitFailed) {
+		if code := exitOf(context.Background(), append(args, "-seed", "1"), &stdout, &stderr); code != int(exitUsage) {
 			t.Errorf("%q: exit %d", args, code)
 		}
-		if !strings.HasPrefix(stderr.String(), "loadgen: result folder: ") || strings.Count(stderr.String(), "\n") != 1 {
+		if !strings.HasPrefix(stderr.String(), "loadgen: result folder: ") || !strings.Contains(stderr.String(), "name another folder with -out") || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%q: said %q", args, &stderr)
+		}
+	}
+}
+
+// A run whose output no one reads any more ends as after a signal, and leaves nothing behind.
+func TestClosedPipe(t *testing.T) {
+	for _, closed := range []string{"stdout", "stderr"} {
+		cmd := loadgen(t, "run", "-scenario", "article", "-strategies", "none", "-format", map[string]string{"stdout": "text", "stderr": "json"}[closed])
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		cmd.Stdout, cmd.Stderr = w, nil
+		if closed == "stderr" {
+			cmd.Stdout, cmd.Stderr = nil, w
+		}
+		err = cmd.Run()
+		w.Close()
+		if cmd.ProcessState.ExitCode() != int(exitInterrupted) {
+			t.Errorf("%s is closed: %v", closed, err)
+		}
+		if left, err := os.ReadDir(filepath.Join(cmd.Dir, "results")); len(left) > 0 {
+			t.Errorf("%s is closed: left %v, %v", closed, left, err)
 		}
 	}
 }

@@ -39,6 +39,14 @@ func readable(name string) (string, error) {
 	return name, f.Close()
 }
 
+// newFile returns name unchanged, or an error if it is empty or names a folder.
+func newFile(name string) (string, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return "", errors.New("is a folder: name a file")
+	}
+	return flags.NonEmpty(name)
+}
+
 // bearer returns the token, or an error if the token is not safe in an HTTP header.
 func bearer(text string) (string, error) {
 	text, err := flags.NonEmpty(text)
@@ -77,23 +85,14 @@ func scenarioNames() []string {
 }
 
 // chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service
-// may have other strategies.
-func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
-	words, err := flags.List(text)
-	if err != nil {
-		return nil, err
+// may have other strategies. For a run with our own strategies, chooseNames rejects them.
+func (s *settings) chooseStrategies(text string) (list []lock.Strategy, err error) {
+	same := func(a, b string) bool { return a == b }
+	s.strategyWords, err = flags.Each(text, same, func(word string) ([]string, error) { return []string{word}, nil })
+	if err == nil {
+		list, _ = parseStrategies(text)
 	}
-	for i, word := range words {
-		if slices.Contains(words[:i], word) {
-			return nil, fmt.Errorf("%s is named twice: name it once", word)
-		}
-	}
-	s.strategyWords = words
-	list, err := parseStrategies(text)
-	if err != nil {
-		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("strategies", text), err)
-	}
-	return list, nil
+	return list, err
 }
 
 // parseStrategies parses names of strategies and of the groups "core", "all" and "peers".
@@ -126,6 +125,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 // parseFaults parses names of faults, or "all". It returns the faults in catalog order.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
+	s.allFaults = false // forget an earlier -faults flag
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
 		if word == "all" {
 			s.allFaults = true
@@ -155,9 +155,6 @@ func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	strategy, fault, ok := strings.Cut(text, "/")
 	if !ok {
 		return experiment.CellName{}, errors.New("must be a strategy and a fault, separated by a slash, such as setnx/pause")
-	}
-	if _, err := findStrategy(strategy); err != nil && strategy != experiment.Foreign {
-		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("only", text), err)
 	}
 	f, err := findFault(fault, &s.notes)
 	return experiment.CellName{Strategy: strategy, Fault: f}, err

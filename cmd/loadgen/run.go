@@ -10,12 +10,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
 	"grablab/internal/grab/trace"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
 	"grablab/internal/service/instance"
 	"grablab/internal/testbed/fleet"
@@ -24,6 +26,7 @@ import (
 	"grablab/internal/testbed/stack"
 	"grablab/migrations"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -73,12 +76,29 @@ func (s *settings) open() (*folder, error) {
 	return out, nil
 }
 
-// untilSignal returns a context that ends at the first signal, so that the command can clean up. A
-// second signal ends the process immediately.
+// untilSignal returns a context that ends at the first signal, or when no one reads the output any
+// more, so that the command can clean up. A second signal ends the process immediately.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
-	return ctx, func() { forget(); stop() }
+	ctx, end := context.WithCancel(ctx)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE) // otherwise, a write to a closed pipe would end the process at once
+	go func() {
+		for range pipe { // a connection that a server has closed causes this signal too
+			if isClosed(os.Stdout) || isClosed(os.Stderr) {
+				end()
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(pipe); close(pipe); end(); forget(); stop() }
+}
+
+// isClosed reports whether the other end of a pipe is closed.
+func isClosed(f *os.File) bool {
+	state := []unix.PollFd{{Fd: int32(f.Fd())}}
+	_, err := unix.Poll(state, 0)
+	return err == nil && state[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
 // announce prints the random seed, so that the user can repeat the run. It returns the writer for
@@ -109,7 +129,7 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 // refusal turns errors that the user can fix, such as a wrong -ledger-query, into usage errors. It
 // returns other errors unchanged.
 func refusal(err error) error {
-	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge} {
+	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge, lab.ErrAddr} {
 		if errors.Is(err, sentinel) {
 			return flags.Usage("%w", err)
 		}
@@ -123,8 +143,8 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		return notBegun(s.refusal(err), "cell", out, stderr)
 	}
 	cases := report.Cases(run, s.baseline, s.asserts)
-	if err := errors.Join(printRun(stdout, run, s.format, out.path), tellCI(run, cases, s.junit, stderr)); err != nil {
-		return err
+	if failed := errors.Join(printRun(stdout, run, s.format, out.path), tellCI(run, cases, s.junit, stderr)); failed != nil {
+		return errors.Join(err, failed)
 	}
 	if err != nil {
 		return orInterrupted(err, stderr, ": the results of %d of %d planned tests are kept; to continue, run: %s",

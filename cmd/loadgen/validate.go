@@ -34,7 +34,7 @@ func (s *settings) validate() error {
 // service.
 func (s *settings) chooseNames() error {
 	if !s.TestsService() {
-		return s.unknownStrategy
+		return s.checkNames()
 	}
 	for _, word := range catalog.Distinct(slices.Concat(s.strategyWords, catalog.Map(s.Only, strategyOf))) {
 		switch word {
@@ -47,6 +47,21 @@ func (s *settings) chooseNames() error {
 			s.Target.Strategies = append(s.Target.Strategies, catalog.Map(lock.Peers, nameOf)...)
 		default:
 			s.Target.Strategies = append(s.Target.Strategies, word)
+		}
+	}
+	return nil
+}
+
+// checkNames returns an error if -strategies or -only names an unknown strategy.
+func (s *settings) checkNames() error {
+	if s.strategyWords != nil {
+		if _, err := parseStrategies(strings.Join(s.strategyWords, ",")); err != nil {
+			return fmt.Errorf("%s: %w", s.line.Label("strategies"), err)
+		}
+	}
+	for _, c := range s.Only {
+		if _, err := findStrategy(c.Strategy); err != nil {
+			return fmt.Errorf("%s: %w", flags.Label("only", c.String()), err)
 		}
 	}
 	return nil

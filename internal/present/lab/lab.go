@@ -100,6 +100,9 @@ var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 
 // errBad means that a request is invalid.
 var errBad = errors.New("bad request")
 
+// ErrAddr means that the page cannot be served at Config.Addr.
+var ErrAddr = errors.New("the page cannot have this address")
+
 // Lab is the web server with the instances and databases that it runs.
 type Lab struct {
 	cfg   Config
@@ -134,10 +137,10 @@ type server struct {
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
-		return fmt.Errorf("lab: %w", err)
+		return fmt.Errorf("%w: %w: use another one, such as 127.0.0.1:0", ErrAddr, err)
 	}
 	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
-		return errors.Join(fmt.Errorf("lab: %s is not on loopback: use 127.0.0.1, because the page can stop processes of this machine", listener.Addr()), listener.Close())
+		return errors.Join(fmt.Errorf("%w: %s is not on loopback: use 127.0.0.1, because the page can stop processes of this machine", ErrAddr, listener.Addr()), listener.Close())
 	}
 	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), state: newState()}
 	l.pages = newPages(l.state)
