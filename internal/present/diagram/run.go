@@ -305,9 +305,9 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 		units := max(b.Units, 1)
 		switch {
 		case units > 1 && b.winners > units:
-			t.mark(Second, now, fmt.Sprintf("adds the %s row of an order of %d units to the ledger: oversold", nth(b.winners), units))
+			t.mark(Second, now, fmt.Sprintf("adds row %d of an order of %d units to the ledger: oversold", b.winners, units))
 		case b.winners > units:
-			t.mark(Second, now, fmt.Sprintf("adds the %s row of the order to the ledger: a double-grab", nth(b.winners)))
+			t.mark(Second, now, fmt.Sprintf("adds row %d of the order to the ledger: a double-grab", b.winners))
 		case units > 1:
 			t.mark(Won, now, fmt.Sprintf("adds row %d of %d to the ledger, and so wins a unit", b.winners, units))
 		default:
@@ -677,17 +677,6 @@ func why(e history.Event) string {
 		return ""
 	}
 	return ": " + e.Note
-}
-
-func nth(n int) string {
-	switch n {
-	case 2:
-		return "second"
-	case 3:
-		return "third"
-	default:
-		return strconv.Itoa(n) + "th"
-	}
 }
 
 // clock returns a function that formats the times in a list, with enough decimals to tell them

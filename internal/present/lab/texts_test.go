@@ -77,7 +77,7 @@ func sample(e ast.Expr) (text string, ok bool) {
 			return "3 " + texts[2], true
 		case name == "share" && len(texts) == 4:
 			return "2 of 5 orders " + texts[3], true
-		case name == "Itoa" || name == "FormatInt" || name == "nth":
+		case name == "Itoa" || name == "FormatInt":
 			return "3", false
 		case name == "Join":
 			return "setnx", false
