@@ -41,7 +41,7 @@ func readable(name string) (string, error) {
 
 // newFile returns name unchanged, or an error if it is empty or names a folder.
 func newFile(name string) (string, error) {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
+	if isFolder(name) {
 		return "", errors.New("is a folder: name a file")
 	}
 	return flags.NonEmpty(name)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +17,6 @@ import (
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/compare"
 	"grablab/internal/present/report"
-	"grablab/internal/testbed/infile"
 	"grablab/internal/testbed/target"
 )
 
@@ -112,66 +113,41 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 // comparison compares two runs or two benchmarks. It returns an error for a mixed pair, because a
 // run and a benchmark measure different things.
 func comparison(old, now string) (*compare.Comparison, error) {
-	oldRun, oldBench, err := loadResult(old)
-	if err != nil {
-		return nil, err
-	}
-	newRun, newBench, err := loadResult(now)
+	oldRun, oldBench, oldErr := loadResult(old)
+	newRun, newBench, newErr := loadResult(now)
 	switch {
-	case err != nil:
-		return nil, err
+	case oldErr != nil || newErr != nil:
+		return nil, cmp.Or(oldErr, newErr)
 	case oldRun != nil && newRun != nil:
 		return compare.Runs(old, oldRun, now, newRun), nil
 	case oldBench != nil && newBench != nil:
 		return compare.Benches(old, oldBench, now, newBench), nil
-	case oldRun != nil:
-		return nil, fmt.Errorf("%s is a run and %s is a benchmark: compare two results of the same kind", old, now)
 	default:
-		return nil, fmt.Errorf("%s is a benchmark and %s is a run: compare two results of the same kind", old, now)
+		return nil, fmt.Errorf("%s and %s are a run and a benchmark: compare two results of the same kind", old, now)
 	}
 }
 
 // loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
 // other one.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, nil, err
+	run, runErr := report.Load(path)
+	if runErr == nil {
+		return run, nil, nil
 	}
-	isBench := false
-	if info.IsDir() {
-		_, runErr := os.Stat(filepath.Join(path, report.File))
-		_, benchErr := os.Stat(filepath.Join(path, lockbench.File))
-		if runErr != nil && benchErr != nil {
-			return nil, nil, fmt.Errorf("%s has neither %s nor %s: name a result folder", path, report.File, lockbench.File)
-		}
-		isBench = runErr != nil
-	} else if isBench, err = isBenchFile(path); err != nil {
-		return nil, nil, err
+	bench, benchErr := lockbench.Load(path)
+	switch {
+	case benchErr == nil:
+		return nil, bench, nil
+	case filepath.Base(path) == lockbench.File, isFolder(path) && !errors.Is(benchErr, fs.ErrNotExist):
+		return nil, nil, withoutPrefix(benchErr, lockbench.ErrNoBench)
+	default:
+		return nil, nil, withoutPrefix(runErr, report.ErrNoRun)
 	}
-	if isBench {
-		r, err := lockbench.Load(path)
-		return nil, r, withoutPrefix(err, lockbench.ErrNoBench)
-	}
-	r, err := report.Load(path)
-	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// isBenchFile returns true if the file contains a benchmark, and false if it contains a run. It
-// returns an error if the file contains neither.
-func isBenchFile(path string) (bool, error) {
-	b, err := infile.Read(path, infile.Record)
-	if err != nil {
-		return false, err
-	}
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(b, &keys); err != nil {
-		return false, fmt.Errorf("%s cannot be read as %s or %s: %w", path, report.File, lockbench.File, err)
-	}
-	if keys["cells"] == nil && keys["rows"] == nil {
-		return false, fmt.Errorf("%s contains no results: name a %s or a %s", path, report.File, lockbench.File)
-	}
-	return keys["rows"] != nil, nil
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // readBaseline reads the result that the -baseline flag names, if it is set.
@@ -187,22 +163,19 @@ func (s *settings) readBaseline() (err error) {
 
 // loadBaseline reads an earlier result: a result folder, a run.json or a file of verdicts.
 func loadBaseline(path string) (report.Baseline, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := isBenchFile(path); err == nil || info.IsDir() { // a result; any other file contains verdicts
-		run, err := report.Load(path)
-		if err != nil {
-			return nil, withoutPrefix(err, report.ErrNoRun)
-		}
+	run, runErr := report.Load(path)
+	if runErr == nil {
 		return report.BaselineOf(run), nil
 	}
 	verdicts, err := target.ReadExpectations(path)
-	if err != nil {
+	switch {
+	case err == nil:
+		return report.NewBaseline(verdicts), nil
+	case isFolder(path) || filepath.Ext(path) == ".json":
+		return nil, withoutPrefix(runErr, report.ErrNoRun)
+	default:
 		return nil, err
 	}
-	return report.NewBaseline(verdicts), nil
 }
 
 // checkBaseline prints every test that is worse than in the baseline or, if the baseline does not have
