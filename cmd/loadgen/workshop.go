@@ -32,15 +32,12 @@ type workshopSettings struct {
 	again   bool
 	reset   bool
 
-	scriptFlush bool
-	unlockAs    string
-
 	line  *flags.Line
 	stdin *bufio.Reader // where answers are read from; nil if no one can answer
 }
 
 func newWorkshopSettings() *workshopSettings {
-	return &workshopSettings{lang: localeLanguage(os.Getenv), seed: rand.Uint64N(1_000_000), unlockAs: "u1", line: new(flags.Line)}
+	return &workshopSettings{lang: localeLanguage(os.Getenv), seed: rand.Uint64N(1_000_000), line: new(flags.Line)}
 }
 
 func (w *workshopSettings) flags() []flags.Flag {
@@ -53,17 +50,13 @@ func (w *workshopSettings) flags() []flags.Flag {
 		flags.New("stack", "KIND", "which servers to use: embedded, local (default: embedded; local if an exercise needs real servers and they are installed)", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
 		flags.New("seed", "N", "seed for the figures and the option order when the progress begins (default: a random seed)", flags.One(&w.seed, flags.Seed)),
 		flags.New("reset", "", "delete the progress and the exercise files", flags.Switch(&w.reset)),
-		flags.New("script-flush", "", "lock with the article's scripts, make Redis forget the scripts, and unlock", flags.Switch(&w.scriptFlush)),
-		flags.New("unlock-as", "NAME", "the token with which -script-flush unlocks", flags.One(&w.unlockAs, flags.NonEmpty)),
 	}
 }
 
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
-	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the exercise number"},
+	{Flags: "reset", Excludes: "an exercise", Wrong: "this flag applies to all exercises, not to a single one", Do: "leave out the exercise number"},
 	{Flags: "predict answer again", Excludes: "-hint", Wrong: "-hint only shows a hint", Do: "use one flag after the other"},
-	{Flags: "reset", Excludes: "-script-flush", Wrong: "-script-flush is a command of its own", Do: "use one flag after the other"},
-	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "without -script-flush, the program unlocks nothing", Do: "add -script-flush"},
 }
 
 // localeLanguage returns the language of the locale in the environment.
@@ -112,10 +105,6 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 }
 
 func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if w.scriptFlush {
-		_, err := flushScripts(ctx, cmp.Or(w.kind, stack.Embedded), w.unlockAs, stdout, stderr)
-		return err
-	}
 	s, err := w.session(stdout, stderr)
 	if err != nil {
 		return err

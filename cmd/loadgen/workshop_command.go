@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
-	"grablab/internal/testbed/stack"
 )
 
 // doCommand runs a command of this program for an exercise. It runs in this process.
@@ -21,13 +19,6 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	switch args[0] {
 	case "explore":
 		return doExplore(ctx, args[1:], stdout, stderr)
-	case "workshop":
-		w, err := parseWorkshop(args[1:])
-		if err != nil {
-			return o, err
-		}
-		o.Scripts, err = flushScripts(ctx, cmp.Or(w.kind, stack.Embedded), w.unlockAs, stdout, stderr)
-		return o, err
 	case "run": // with -schedule
 		return forceSchedule(ctx, args[1:], stdout, stderr)
 	}

@@ -146,18 +146,6 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores how an instance reacted when Redis had lost its scripts.
-func scripts(prefix string) func(Outcome, Facts) error {
-	return func(o Outcome, f Facts) error {
-		if o.Scripts == nil || !o.Scripts.Locked {
-			return fmt.Errorf("%w: the instance did not take the lock: run the commands of the exercise again", errMeasure)
-		}
-		f[prefix+".noscript"], _, _ = strings.Cut(o.Scripts.NoScript, " ")
-		f[prefix+".released"] = strconv.Itoa(o.Scripts.Released)
-		return nil
-	}
-}
-
 // replayed stores what happened when the user's schedule was replayed.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")

@@ -99,6 +99,7 @@ func (p *Progress) stateOf(e Exercise) *State {
 	for len(s.Answers) < len(e.Questions) {
 		s.Answers = append(s.Answers, Answer{})
 	}
+	s.Answers = s.Answers[:len(e.Questions)] // an older version may have asked more questions
 	return s
 }
 

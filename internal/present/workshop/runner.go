@@ -53,7 +53,7 @@ func (r runner) explainInstead(step Step) {
 
 func (r runner) runStep(ctx context.Context, step Step) error {
 	args := r.arguments(step)
-	if r.quiet && !slices.Contains([]string{"workshop", "run"}, args[0]) {
+	if r.quiet && args[0] != "run" {
 		args = append(args, "-quiet")
 	}
 	fmt.Fprintf(r.out, "%s%s %s\n\n", Prompt, r.session.Program, strings.Join(args, " "))
@@ -99,7 +99,7 @@ func (r runner) words(step Step) []string {
 func (r runner) arguments(step Step) []string {
 	args := r.words(step)
 	switch args[0] {
-	case "workshop", "run":
+	case "run":
 		return args
 	case "explore":
 		if slices.Contains(args, "-replay") {

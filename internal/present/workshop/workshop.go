@@ -36,15 +36,6 @@ type Outcome struct {
 	Explored []explore.Result  // the results of the explore command
 	Excludes catalog.Exclusion // after explore, the exclusion that the first strategy promises
 	Forced   *replay.Result    // the result of run -schedule
-	Scripts  *Scripts          // the result of workshop -script-flush
-}
-
-// Scripts shows how an instance copes with lost scripts. It contains the responses to a lock and an
-// unlock request, between which Redis has lost its scripts.
-type Scripts struct {
-	Locked   bool
-	NoScript string // the error of EVALSHA after SCRIPT FLUSH
-	Released int    // how many locks the unlock released, according to the instance
 }
 
 // Do runs this program with args, and writes the command's output to out.
