@@ -5,7 +5,6 @@ import (
 	"embed"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -57,7 +56,8 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"modeLinks":    modeLinks,
 	"linkModes":    linkModes,
 	"numbered":     numbered,
-	"whereSeen":    whereSeen,
+	"brokenBy":     brokenBy,
+	"scheduleFile": scheduleFile,
 	"cell":         cell,
 	"item":         item,
 	"sentence":     catalog.Capital,
@@ -88,57 +88,6 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// whereSeen says which strategies a failure mode affects, how it can be observed, and where it is
-// described.
-func whereSeen(m catalog.Mode) string {
-	var sentences []string
-	if broken := brokenBy(m.ID); broken != "" {
-		sentences = append(sentences, "This failure affects "+broken+".")
-	}
-	subject := "It"
-	if len(sentences) == 0 {
-		subject = "This failure"
-	}
-	sentences = append(sentences, subject+" appears in "+shownBy(m.ShownBy)+".")
-	if m.Source != "" {
-		sentences = append(sentences, "See also "+strings.TrimSuffix(knownFrom(m.Source), ".")+".")
-	}
-	if file := scheduleFile(m.ID); file != "" {
-		sentences = append(sentences, fmt.Sprintf("Replay it with [%s](../%s).", path.Base(file), file))
-	}
-	return strings.Join(sentences, " ")
-}
-
-// shownBy turns a list such as "pause, slow, explorer" into a phrase that says how a failure mode
-// can be observed.
-func shownBy(ways string) string {
-	var faults, places []string
-	for way := range strings.SplitSeq(ways, ", ") {
-		name, note, _ := strings.Cut(way, " (")
-		switch _, _, isFault := catalog.FindFault(name); {
-		case isFault:
-			faults = append(faults, "`"+name+"`")
-		case name == "load":
-			places = append(places, "runs without any fault")
-		case name == "explorer" && note != "":
-			places = append(places, "explorer searches ("+note) // note ends with ")"
-		case name == "explorer":
-			places = append(places, "explorer searches")
-		case name == "conformance":
-			places = append(places, "a conformance test")
-		default:
-			return ways
-		}
-	}
-	if len(faults) > 0 {
-		places = slices.Insert(places, 0, "runs under "+catalog.List(faults))
-	}
-	return strings.Join(places, ", and in ")
-}
-
-// knownFrom turns a failure mode's sources into a phrase that follows "See also".
-var knownFrom = strings.NewReplacer("; ", " and ", "source articles", "the source articles", "SETNX page", "the SETNX page", "redis.io: ", "the redis.io page on ").Replace
-
 // version returns the module version that go.mod requires.
 func version(module string) (string, error) {
 	mod, err := read("go.mod")
@@ -152,14 +101,14 @@ func version(module string) (string, error) {
 	return version, nil
 }
 
-// scheduleFile returns the file with the shortest schedule that shows a failure mode, or "" if there is
-// none.
+// scheduleFile returns a link to the file with the shortest schedule that shows a failure mode, or ""
+// if there is none.
 func scheduleFile(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 		return ""
 	}
-	return file
+	return fmt.Sprintf("[%s.txt](../%s)", mode, file)
 }
 
 func brokenBy(mode string) string {
