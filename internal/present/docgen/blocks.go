@@ -34,7 +34,7 @@ var blocks = map[string]func() (string, error){
 	"mutate":       fencedFile("results/mutate.txt"),
 	"wider":        fromTemplate("wider"),
 	"bench-bounds": benchBounds,
-	"costs":        fromTemplate("costs"),
+	"costs":        costs,
 	"verdicts":     fromTemplate("verdicts"),
 	"words":        fromTemplate("words"),
 	"libraries":    fromTemplate("libraries"),
@@ -111,35 +111,20 @@ func benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// cost is a measured cost of the program, such as its CPU time per request, with the limit that it must
-// not exceed.
-type cost struct{ What, pattern, Bound, Measured string }
+// measuredLine matches a line in which a test has logged a measurement.
+var measuredLine = regexp.MustCompile(`(?m)_test\.go:\d+: (.+)$`)
 
-// costs reads the measured costs from the results of two parts of make prove.
-func costs() ([]cost, error) {
-	costs := []cost{
-		{What: "time of a `setnx` acquire and release, divided by the time of the same two commands alone", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},
-		{What: "time from a release until a `watchdog` waiter holds the lock, in round trips", pattern: `in round trips ([\d.]+ \[[^]]+\])`, Bound: "3"},
-		{What: "`loadgen` CPU time per request, divided by vegeta's", pattern: `ours/bare vegeta: ([\d.]+ \[[^]]+\])`, Bound: "1.15"},
-		{What: "grabs per second through two instances, divided by the same SQL without a service", pattern: `two instances/bare SQL: ([\d.]+ \[[^]]+\])`, Bound: "0.50"},
-		{What: "grabs per second through the store, divided by the same SQL without the store", pattern: `store/bare: ([\d.]+ \[[^]]+\])`},
-		{What: "`loadgen` peak memory over 1,000,000 requests", pattern: `peak memory of loadgen (\d+ MiB)`, Bound: "200 MiB"},
-		{What: "CPU time for recording all events of a grab", pattern: `CPU time of recording one grab: ([\d.]+ us, [\d.]+ to [\d.]+)`},
-	}
-	var measured string
+// costs returns what the program itself costs, as logged by two parts of make prove.
+func costs() (string, error) {
+	var lines []string
 	for _, part := range []string{"costs", "million"} {
 		text, err := read("results/prove/" + part + ".txt")
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		measured += text
-	}
-	for i, c := range costs {
-		found := regexp.MustCompile(c.pattern).FindStringSubmatch(measured)
-		if found == nil {
-			return nil, fmt.Errorf("results/prove has no match for %s: %s", c.What, c.pattern)
+		for _, line := range measuredLine.FindAllStringSubmatch(text, -1) {
+			lines = append(lines, line[1])
 		}
-		costs[i].Measured = found[1]
 	}
-	return costs, nil
+	return fenced(strings.Join(lines, "\n")), nil
 }

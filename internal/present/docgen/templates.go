@@ -44,7 +44,6 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"ours":        func() any { return lock.Strategies },
 	"peers":       func() any { return lock.Peers },
 	"knownBroken": func() any { return lock.KnownBroken },
-	"costs":       costs,
 
 	"version":      version,
 	"strikePoints": strikePoints,
