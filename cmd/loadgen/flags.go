@@ -155,11 +155,11 @@ func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database for -stack external or for the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
 		flags.New("redis", "ADDR", "Redis server for -stack external", flags.One(&c.Redis, flags.NonEmpty)),
-		flags.New("redlock", "ADDR,ADDR,…", "Redlock nodes for -stack external. NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&c.Redlock, flags.List)),
-		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis master's address, instead of -redis", flags.One(&c.Sentinel, flags.List)),
+		flags.New("redlock", "ADDR,ADDR,…", "Redlock nodes for -stack external. NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&c.Redlock, flags.Names)),
+		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis master's address, instead of -redis", flags.One(&c.Sentinel, flags.Names)),
 		flags.New("sentinel-master", "NAME", "name of the master that the Sentinels watch", flags.One(&c.SentinelMaster, flags.NonEmpty)),
-		flags.New("zk", "ADDR,ADDR,…", "ZooKeeper servers for -stack external", flags.One(&c.ZooKeeper, flags.List)),
-		flags.New("etcd", "ADDR,ADDR,…", "etcd members for -stack external", flags.One(&c.Etcd, flags.List)),
+		flags.New("zk", "ADDR,ADDR,…", "ZooKeeper servers for -stack external", flags.One(&c.ZooKeeper, flags.Names)),
+		flags.New("etcd", "ADDR,ADDR,…", "etcd members for -stack external", flags.One(&c.Etcd, flags.Names)),
 	}
 }
 

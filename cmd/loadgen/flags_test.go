@@ -407,7 +407,7 @@ func TestBadUsage(t *testing.T) {
 		"-stack external":                   "-stack external: the database for the ledger is missing: add -db DSN",
 		"-stack external -db x":             "-stack external: the servers that strategy setnx needs are missing: add -redis ADDR or -sentinel ADDR",
 		"-stack external -db x -redis h:1":  "-stack external: the servers that strategy redlock needs are missing: add -redlock with the addresses of at least 3",
-		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "-redlock a:1,b:1,a:1: a node is listed twice, but Redlock nodes must be independent: list each node once",
+		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "-redlock a:1,b:1,a:1: a:1 is named twice: name it once",
 		"-stack external -db x -sentinel h:1":                   "-sentinel h:1: the Redis master name is missing; add -sentinel-master NAME",
 		"-stack external -db x -sentinel-master m":              "-sentinel-master m: the Sentinel addresses are missing; add -sentinel ADDR",
 		"-schedule f -stack local -strategies all":              "-strategies all: a schedule runs with exactly one strategy; name only one",

@@ -87,9 +87,7 @@ func scenarioNames() []string {
 // chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service
 // may have other strategies. For a run with our own strategies, chooseNames rejects them.
 func (s *settings) chooseStrategies(text string) (list []lock.Strategy, err error) {
-	same := func(a, b string) bool { return a == b }
-	s.strategyWords, err = flags.Each(text, same, func(word string) ([]string, error) { return []string{word}, nil })
-	if err == nil {
+	if s.strategyWords, err = flags.Names(text); err == nil {
 		list, _ = parseStrategies(text)
 	}
 	return list, err
@@ -161,7 +159,7 @@ func (s *settings) parseCell(text string) (experiment.CellName, error) {
 }
 
 func parsePIDs(text string) ([]int, error) {
-	list, err := flags.List(text)
+	list, err := flags.Names(text)
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +167,6 @@ func parsePIDs(text string) ([]int, error) {
 	for i, word := range list {
 		if pids[i], err = strconv.Atoi(word); err != nil || pids[i] < 2 {
 			return nil, fmt.Errorf("%q must be a process ID of 2 or more, such as pgrep prints", word)
-		}
-		if slices.Contains(pids[:i], pids[i]) {
-			return nil, fmt.Errorf("%d is named twice: name a different process for each target", pids[i])
 		}
 	}
 	return pids, nil

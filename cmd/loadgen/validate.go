@@ -258,10 +258,6 @@ func (s *settings) checkServers() error {
 			return fmt.Errorf("-stack external: the servers that strategy %s needs are missing: add %s", strategy.Name, flags)
 		}
 	}
-	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
-	if len(slices.Compact(nodes)) < len(s.Stack.Redlock) {
-		return fmt.Errorf("%s: a node is listed twice, but Redlock nodes must be independent: list each node once", s.line.Label("redlock"))
-	}
 	return nil
 }
 

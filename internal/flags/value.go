@@ -160,18 +160,26 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
+// Names is like List, but rejects a list that contains a name twice.
+func Names(text string) ([]string, error) {
+	list, err := List(text)
+	for i, name := range list {
+		if slices.Contains(list[:i], name) {
+			return nil, fmt.Errorf("%s is named twice: name it once", name)
+		}
+	}
+	return list, err
+}
+
 // Each parses a list of words, and calls find for the values of each word. A word may be a group
 // such as "all". Groups may overlap, but no word may occur twice. Of values that same reports as
 // equal, the result contains only the first.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
-	list, err := List(text)
+	list, err := Names(text)
 	if err != nil {
 		return nil, err
 	}
-	for i, word := range list {
-		if slices.Contains(list[:i], word) {
-			return nil, fmt.Errorf("%s is named twice: name it once", word)
-		}
+	for _, word := range list {
 		found, err := find(word)
 		if err != nil {
 			return nil, err

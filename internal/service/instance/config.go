@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,10 +123,6 @@ func Parse(args []string) (Config, error) {
 	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
 		return cfg, flags.Usage("-sentinel-master: the addresses of the Sentinels are missing: add -sentinel ADDR")
 	}
-	nodes := slices.Sorted(slices.Values(cfg.Redlock))
-	if len(slices.Compact(nodes)) < len(cfg.Redlock) {
-		return cfg, flags.Usage("-redlock %s: a node is listed twice, but Redlock nodes must be independent: list each node once", strings.Join(cfg.Redlock, ","))
-	}
 	return cfg, nil
 }
 
@@ -190,7 +185,7 @@ func addrs(check func(addr string) error) flags.Parser[[]string] {
 		if text == "" {
 			return nil, nil
 		}
-		list, err := flags.List(text)
+		list, err := flags.Names(text)
 		for _, addr := range list {
 			if err := check(addr); err != nil {
 				return nil, err
