@@ -61,7 +61,7 @@ type foundShards struct {
 func (s *foundShards) add(dir string) error {
 	run, err := report.Load(dir)
 	if err != nil {
-		s.broken = append(s.broken, withoutPrefix(err, report.ErrNoRun).Error())
+		s.broken = append(s.broken, err.Error())
 		return nil
 	}
 	share, args, err := shareOf(run)

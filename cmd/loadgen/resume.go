@@ -16,7 +16,7 @@ import (
 func (s *settings) resumedSettings() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
-		return nil, withoutPrefix(err, report.ErrNoRun)
+		return nil, err
 	}
 	if err := s.checkResume(run); err != nil {
 		return nil, err

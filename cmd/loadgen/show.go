@@ -74,7 +74,7 @@ func (s showSettings) runs() (runs []*experiment.Run, err error) {
 	for _, dir := range s.names {
 		run, err := report.Load(dir)
 		if err != nil {
-			return nil, flags.Usage("%w", withoutPrefix(err, report.ErrNoRun))
+			return nil, flags.Usage("%w", err)
 		}
 		runs = append(runs, run)
 	}
@@ -141,7 +141,7 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	case filepath.Base(path) == lockbench.File, isFolder(path) && !errors.Is(benchErr, fs.ErrNotExist):
 		return nil, nil, withoutPrefix(benchErr, lockbench.ErrNoBench)
 	default:
-		return nil, nil, withoutPrefix(runErr, report.ErrNoRun)
+		return nil, nil, runErr
 	}
 }
 
@@ -172,7 +172,7 @@ func loadBaseline(path string) (report.Baseline, error) {
 	case err == nil:
 		return report.NewBaseline(verdicts), nil
 	case isFolder(path) || filepath.Ext(path) == ".json":
-		return nil, withoutPrefix(runErr, report.ErrNoRun)
+		return nil, runErr
 	default:
 		return nil, err
 	}

@@ -59,16 +59,12 @@ func (k Key) isOf(token string) bool {
 // wasRemoved reports whether the key was deleted before its expiry.
 func (k Key) wasRemoved() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes a diagram from a test result's timeline. It returns false if the timeline has no
-// events, as in old result files.
-func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
-	if t == nil || len(t.Events) == 0 {
-		return Diagram{}, false
-	}
+// OfTimeline makes a diagram from a test result's timeline.
+func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) Diagram {
 	return OfRun(Run{
 		Title: title, Fault: fault, Excludes: excludes, Property: t.Property, Events: t.Events, Further: t.Further, Elsewhere: "events.jsonl",
 		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps, Units: t.Units, Outlives: outlives,
-	}), true
+	})
 }
 
 // maxRows limits how many drivers a diagram shows per instance.

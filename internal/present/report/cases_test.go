@@ -51,21 +51,6 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// The details of a case explain only the points that occur in it.
-func TestDetailsFitTheService(t *testing.T) {
-	for point, want := range map[string]int{"after mysql COMMIT 1": 0, "before claim 1": 1, "waiting: after acquire 2": 1} {
-		c := measuredCell(catalog.Pause, catalog.Unsafe, nil)
-		c.Points = []experiment.Point{{Point: point, Strikes: 1, Struck: 1, DoubleGrabs: new(1), StuckOrders: new(0), Verdict: catalog.Unsafe}}
-		details, err := report.Case{Cell: &c}.Details()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(details, "has checked its lease for the last time") + strings.Count(details, `a driver that is "waiting"`); n != want {
-			t.Errorf("%s: %d lines explain points of our own grabs, want %d:\n%s", point, n, want, details)
-		}
-	}
-}
-
 // ciRun returns a run with a case of each result, and the claims about it.
 func ciRun(t *testing.T) (*experiment.Run, []report.Case) {
 	t.Helper()

@@ -58,8 +58,7 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", len(asPlanned), len(c.Points))
 }
 
-// detailLegend explains the columns. It also gives the number of orders and requests if all tests
-// agree on it.
+// detailLegend explains the columns.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -80,15 +79,7 @@ func detailLegend(cells []experiment.Cell) []string {
 		"struck: " + struck + "; overlaps: how often two drivers were inside the lock at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a driver believed that it held the lock while another driver held it (-: no driver lost its lock or learned of the loss)",
 	}
-	lines = append(lines, lowerBoundLegend(cells)...)
-	run := catalog.Filter(cells, func(c experiment.Cell) bool { return c.Requests > 0 })
-	sizes := catalog.Distinct(catalog.Map(run, func(c experiment.Cell) string {
-		return fmt.Sprintf("%s and %s", catalog.Plural(c.Orders, "order", "orders"), catalog.Plural(c.Requests, "grab", "grabs"))
-	}))
-	if len(sizes) == 1 {
-		lines = append(lines, "each cell under a fault consists of "+sizes[0])
-	}
-	return lines
+	return append(lines, lowerBoundLegend(cells)...)
 }
 
 func hasPoints(c experiment.Cell) bool { return len(c.Points) > 0 }

@@ -25,10 +25,7 @@ import (
 // File is the name of the file in which a run is stored.
 const File = "run.json"
 
-// ErrNoRun means that a folder contains no valid run.
-var ErrNoRun = errors.New("report: no run")
-
-// Load reads a run from a result folder or from a run.json file. Its errors wrap ErrNoRun.
+// Load reads a run from a result folder or from a run.json file.
 func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
@@ -37,22 +34,22 @@ func Load(dir string) (*experiment.Run, error) {
 	b, err := infile.Read(path, infile.Record)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %s has no %s: name a folder that a run has written with -out", ErrNoRun, dir, File)
+		return nil, fmt.Errorf("%s has no %s: name a folder that a run has written with -out", dir, File)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrNoRun, err)
+		return nil, err
 	}
 	run := new(experiment.Run)
 	if err := json.Unmarshal(b, run); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoRun, path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if run.Schema != experiment.Schema {
-		return nil, fmt.Errorf("%w: %s has the format version %d, but this version of loadgen reads only %d: use the loadgen that wrote the file", ErrNoRun, path, run.Schema, experiment.Schema)
+		return nil, fmt.Errorf("%s has the format version %d, but this version of loadgen reads only %d: use the loadgen that wrote the file", path, run.Schema, experiment.Schema)
 	}
 	if run.ID == "" && run.Config.Scenario == "" {
-		return nil, fmt.Errorf("%w: %s has no id and no scenario, so it is not the result of a run: name a folder that loadgen run has written", ErrNoRun, path)
+		return nil, fmt.Errorf("%s has no id and no scenario, so it is not the result of a run: name a folder that loadgen run has written", path)
 	}
 	if err := run.Contradiction(); err != nil {
-		return nil, fmt.Errorf("%w: %s contradicts itself: %w", ErrNoRun, path, err)
+		return nil, fmt.Errorf("%s contradicts itself: %w", path, err)
 	}
 	return run, nil
 }

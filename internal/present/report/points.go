@@ -49,31 +49,14 @@ func points(cells []experiment.Cell) section {
 	if len(outcomes) == 0 {
 		return section{}
 	}
-	s := section{Title: "Strike points at which anything happened", Table: tableOf(pointColumns, outcomes), Lines: pointLegend(cells)}
+	legend := pointLegend
 	if momentary(cells) {
-		s.Lines = []string{momentLegend}
+		legend = momentLegend
 	}
-	return s
+	return section{Title: "Strike points at which anything happened", Table: tableOf(pointColumns, outcomes), Lines: []string{legend}}
 }
 
-// pointLegend explains the columns and the step names in the table.
-func pointLegend(cells []experiment.Cell) []string {
-	occurs := func(text string) bool {
-		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
-			return slices.ContainsFunc(outcomesAt(c), func(o pointOutcome) bool {
-				return slices.ContainsFunc(o.names, func(name string) bool { return strings.Contains(name, text) })
-			})
-		})
-	}
-	struck := "struck: how often the fault struck at this point, out of how often it should have struck"
-	if occurs("waiting: ") || occurs("handing over: ") {
-		struck += `; a driver that is "waiting" arrived while another one had the lock; a driver that is "handing over" releases the lock to a waiting driver`
-	}
-	return applying([]remark{
-		{true, struck},
-		{occurs("before claim 1"), `"before claim 1" comes after the holder has checked its lease for the last time`},
-	})
-}
+const pointLegend = "struck: how often the fault struck at this point, out of how often it should have struck; loadgen explain 'before claim 1' explains a point"
 
 // momentary reports whether any fault was injected at a time instead of a step, because the
 // request's steps were not visible.

@@ -246,11 +246,11 @@ func TestLoadRefuses(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, report.File), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := report.Load(dir); !errors.Is(err, report.ErrNoRun) || !strings.Contains(err.Error(), want) {
+		if _, err := report.Load(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want …%s…", text, err, want)
 		}
 	}
-	if _, err := report.Load(t.TempDir()); !errors.Is(err, report.ErrNoRun) || !strings.Contains(err.Error(), "has no run.json") {
+	if _, err := report.Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no run.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }

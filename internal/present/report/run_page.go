@@ -306,12 +306,10 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 	if err != nil {
 		known.Excludes = catalog.NoExclusion
 	}
-	if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
-		return explains, &drawn
+	if len(t.Events) == 0 { // an older run has recorded only the steps
+		explains += " Its events were not kept, so only the table shows its steps."
 	}
-	// An older run has recorded only the steps.
-	return explains + " Its events were not kept, so only the table shows its steps.",
-		new(diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps}))
+	return explains, new(diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()))
 }
 
 // plain matches words that a shell command can contain without quotes.

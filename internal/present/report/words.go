@@ -71,12 +71,8 @@ func loadLine(run *experiment.Run) string {
 	}
 	all := catalog.Distinct(catalog.Map(known, settings))
 	line = fmt.Sprintf("%s; %s, on-lost %s", line, all[0], known[0].OnLost)
-	switch len(all) {
-	case 1:
-	case 2:
-		line += "; in other cells " + all[1]
-	default:
-		line += fmt.Sprintf("; %d other settings in other cells, which -format json shows", len(all)-1)
+	if len(all) > 1 {
+		line += "; in other cells " + strings.Join(all[1:], ", or ")
 	}
 	return line
 }

@@ -96,13 +96,13 @@ type Answer struct {
 // Answers contains the user's answer to each of Questions, by its name.
 type Answers struct{ Rows, Runs, Work, Stack string }
 
-// ParseAnswers calls answer with the name of each question, and returns the answers. An error wraps
-// ErrAnswer.
+// ParseAnswers calls answer with the name of each question, and returns the answers. It returns an
+// error if one of them is not among the possible answers.
 func ParseAnswers(answer func(question string) string) (Answers, error) {
 	for _, q := range Questions {
 		name := answer(q.Name)
 		if !slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.Name == name }) {
-			return Answers{}, fmt.Errorf("%w: %.20q to %q", ErrAnswer, name, q.Asks)
+			return Answers{}, fmt.Errorf("there is no answer %.20q to %q", name, q.Asks)
 		}
 	}
 	return Answers{answer("rows"), answer("runs"), answer("work"), answer("stack")}, nil
@@ -165,9 +165,6 @@ var serversOf = map[string]lock.Backend{
 
 // maxAdvised limits how many locks Advise recommends.
 const maxAdvised = 3
-
-// ErrAnswer means that an answer is not one of the possible answers.
-var ErrAnswer = errors.New("whichlock: no such answer")
 
 // Advise returns the locks that fit the answers, cheapest first. Locks that cannot handle work as
 // long as the user's come last.
