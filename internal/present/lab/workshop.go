@@ -187,10 +187,8 @@ type Lesson struct {
 // asPageError converts a workshop error for the page. If the user caused it, the result wraps
 // errBad.
 func asPageError(err error) error {
-	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
-		if errors.Is(err, e) {
-			return fmt.Errorf("%w: %s", errBad, strings.TrimPrefix(err.Error(), e.Error()+": "))
-		}
+	if errors.Is(err, workshop.ErrAnswer) {
+		return fmt.Errorf("%w: %s", errBad, strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": "))
 	}
 	return err
 }

@@ -135,24 +135,24 @@ func letter(place int) string { return string(rune('a' + place)) }
 // Predicted reports whether the user has made a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.stateOf(e).Predicted != "" }
 
-// MayRun checks that the user has made a prediction. Otherwise, the error wraps ErrEarly.
+// MayRun checks that the user has made a prediction. Otherwise, the error wraps ErrAnswer.
 func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
 	}
-	return fmt.Errorf("%w: make a prediction for exercise %d before you run its commands", ErrEarly, e.Number)
+	return fmt.Errorf("%w: make a prediction for exercise %d before you run its commands", ErrAnswer, e.Number)
 }
 
-// MayAnswer checks that the exercise has run. Otherwise, the error wraps ErrEarly.
+// MayAnswer checks that the exercise has run. Otherwise, the error wraps ErrAnswer.
 func (s *Session) MayAnswer(e Exercise) error {
 	if s.Ran(e) {
 		return nil
 	}
-	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrEarly, e.Number)
+	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrAnswer, e.Number)
 }
 
-// MayTry checks that Try is possible. The error wraps ErrEarly if the exercise has not run yet, and
-// ErrAnswer if it has no Try command.
+// MayTry checks that Try is possible: the exercise has a Try command and has run. Otherwise, the
+// error wraps ErrAnswer.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: there is no figure to try in exercise %d", ErrAnswer, e.Number)
@@ -244,7 +244,7 @@ func (s *Session) empty(e Exercise, folder string, f Facts) error {
 }
 
 // Run runs an exercise's commands and prints whether the prediction was correct. If there is no
-// prediction yet, the error wraps ErrEarly.
+// prediction yet, the error wraps ErrAnswer.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayRun(e); err != nil {
@@ -346,7 +346,7 @@ func question(i int) string { return "q" + strconv.Itoa(i+1) }
 const Leave = "-"
 
 // Answer judges the answers, one per question, and prints the reasons. The error wraps ErrAnswer if
-// an answer is malformed, and ErrEarly if the exercise has not run.
+// an answer is malformed, or if the exercise has not run.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayAnswer(e); err != nil {

@@ -83,13 +83,13 @@ func TestViewGivesNothingAway(t *testing.T) {
 			if len(v.Options) != len(e.Options) || len(v.Commands) != len(e.Show) || v.Predicted != "" || v.Of != e.Points() {
 				t.Errorf("%s %d: %+v", lang, e.Number, v)
 			}
-			if err := s.Run(t.Context(), e); !errors.Is(err, ErrEarly) {
+			if err := s.Run(t.Context(), e); !errors.Is(err, ErrAnswer) {
 				t.Errorf("%d runs before it is predicted: %v", e.Number, err)
 			}
 			if err := s.Predict(e, "b"); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Answer(t.Context(), e, make([][]string, len(e.Questions))); !errors.Is(err, ErrEarly) {
+			if err := s.Answer(t.Context(), e, make([][]string, len(e.Questions))); !errors.Is(err, ErrAnswer) {
 				t.Errorf("%d is answered before it has run: %v", e.Number, err)
 			}
 			v, text = viewed(t, s, e)
@@ -180,7 +180,7 @@ func TestTry(t *testing.T) {
 		}
 		return Outcome{Run: &experiment.Run{Cells: []experiment.Cell{c}}}, nil
 	})
-	if err := s.Try(t.Context(), e, "400"); !errors.Is(err, ErrEarly) {
+	if err := s.Try(t.Context(), e, "400"); !errors.Is(err, ErrAnswer) {
 		t.Errorf("before the run: %v", err)
 	}
 	s.Progress.stateOf(e).Ran = true

@@ -23,12 +23,9 @@ import (
 	"grablab/internal/measure/replay"
 )
 
-var (
-	// ErrAnswer means that an answer is malformed, such as a word instead of a number.
-	ErrAnswer = errors.New("workshop: no answer")
-	// ErrEarly means that the user must do another part of the exercise first.
-	ErrEarly = errors.New("workshop: too early")
-)
+// ErrAnswer means that the user must correct something: an answer is malformed, such as a word
+// instead of a number, or another part of the exercise comes first.
+var ErrAnswer = errors.New("workshop: no answer")
 
 // Outcome is a command's result. Only the fields that belong to the command are set.
 type Outcome struct {
