@@ -495,10 +495,6 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	}
 	p.Await("a key", `window.showedKey`)
 	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
-	p.Await("the charts of each second", `document.querySelectorAll("#series svg").length === 3 && document.getElementById("series").textContent.includes("seconds since the run began") && document.querySelectorAll("#series .key").length === 2 && document.querySelector("#series .bad circle") && /second \d+: \d+ answers, p50 [\d.,]+ ms/.test(document.querySelector("#series output").textContent)`)
-	p.Focus("#series .series")
-	p.Press(kb.ArrowLeft)
-	p.Await("one cursor in all charts", `new Set([...document.querySelectorAll("#series .cursor")].map((c) => c.getAttribute("x1"))).size === 1 && document.querySelectorAll("#series .cursor").length === 3`)
 	p.Screenshot("live")
 	browsertest.Eval[bool](p, `(document.querySelector("#drawing .full").click(), true)`) // the page moves, so that a pointer may miss it
 	p.Await("only the drawing, with text 1.5 times as large", `(() => { const s = document.querySelector("#drawing .projector svg[role=img]"); return s && s.getAttribute("width") / s.viewBox.baseVal.width >= 1.45; })()`)

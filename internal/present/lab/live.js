@@ -1,7 +1,6 @@
 // The live view, which shows the running test.
 
 import { el, list, notes, picture, ms } from "./diagram.js";
-import { series } from "./series.js";
 import { names, onLanguage, say, spoken, tell } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -90,8 +89,6 @@ export function live(choices, ask) {
     form.units.value = s.units || 1;
     form.slow.checked = s.slow;
   };
-  const seconds = series();
-  $("series").append(seconds.element);
   let opened = false, began = 0, ran = null, earlier = [], listed = ""; // ran is the last known status of the run
   // drawEarlier lists the results of earlier runs, so that users can compare them.
   function drawEarlier() {
@@ -101,7 +98,7 @@ export function live(choices, ask) {
     $("earlier").replaceChildren(el("h2", {}, say("Earlier runs")), el("ul", { class: "notes" }, ...lines.map((l) => el("li", {}, l))));
   }
   let last = null;
-  onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [], seconds: [] }); } });
+  onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [] }); } });
   function take(t) {
     if (t.began !== began) {
       if (ran) earlier = [ran, ...earlier].slice(0, 5);
@@ -126,7 +123,6 @@ export function live(choices, ask) {
     drawKeys(t.keys || []);
     drawOutcomes(t.outcomes || {});
     drawLatency(t.latency);
-    seconds.take(t);
     follow();
   }
 

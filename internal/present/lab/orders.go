@@ -25,9 +25,7 @@ import (
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
-	maxTileEvents = 2000                   // events kept per order
-	maxSeconds    = 600                    // seconds recorded per run
-	lateFor       = 300 * time.Millisecond // how long to wait for late responses after a second ends
+	maxTileEvents = 2000 // events kept per order
 )
 
 // orders records what happened to each order on the page: events, responses, and database rows. It
@@ -45,23 +43,13 @@ type orders struct {
 	outcomes map[string]int
 	answers  []answerLatency
 	began    time.Time // when the run began
-	seconds  []second  // the seconds of the run
-
-	summaries []Second // summaries of the seconds that have ended
-
-	totals totals
+	totals   totals
 }
 
 // totals counts orders over the whole run, because the tiles show only the latest orders.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
-}
-
-// second contains the measurements from one second of a run, for the charts.
-type second struct {
-	latencies []time.Duration // latencies measured from the time at which a request was due
-	doubles   int
 }
 
 // tile is everything that the server knows about one order on the page.
@@ -128,7 +116,7 @@ func (o *orders) begin(s Settings) {
 	defer o.lock()()
 	o.settings, o.watch = s, 0
 	o.tiles, o.totals, o.answers, o.outcomes = nil, totals{}, nil, map[string]int{}
-	o.began, o.seconds, o.summaries = time.Now(), nil, nil
+	o.began = time.Now()
 }
 
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
@@ -179,9 +167,6 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	defer o.lock()()
 	o.outcomes[outcomeOf(r)]++
 	o.answers = append(o.answers, answerLatency{end, end.Sub(due), r.Latency})
-	if s := o.second(end); s != nil {
-		s.latencies = append(s.latencies, end.Sub(due))
-	}
 	asked, err := load.ParseRequest(r.URL)
 	t := o.find(asked.Order)
 	if err != nil || t == nil {
@@ -324,49 +309,10 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	was := t.State
 	if t.judge(); t.State == Double {
 		o.watch = id
-		if was == Double {
-			return
-		}
-		o.totals.doubles++
-		if t.ByHand { // the charts count only the load
-			return
-		}
-		if s := o.second(time.Now()); s != nil {
-			s.doubles++
+		if was != Double {
+			o.totals.doubles++
 		}
 	}
-}
-
-// second returns the record for the second that contains the time at, or nil if at is outside the
-// run.
-func (o *orders) second(at time.Time) *second {
-	i := int(at.Sub(o.began) / time.Second)
-	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
-		return nil
-	}
-	for len(o.seconds) <= i {
-		o.seconds = append(o.seconds, second{})
-	}
-	return &o.seconds[i]
-}
-
-// ended returns a summary of each second that has ended. It closes a second with a delay, so that
-// late responses still count.
-func (o *orders) ended(now time.Time) []Second {
-	for i := len(o.summaries); i < len(o.seconds); i++ {
-		s := &o.seconds[i]
-		if now.Before(o.began.Add(time.Duration(i+1)*time.Second + lateFor)) {
-			break
-		}
-		var last []time.Duration
-		for _, recent := range o.seconds[max(0, i-4) : i+1] {
-			last = append(last, recent.latencies...)
-		}
-		slices.Sort(last)
-		slices.Sort(s.latencies)
-		o.summaries = append(o.summaries, Second{T: i, N: len(s.latencies), P50: percentile(s.latencies, 0.5), P99: percentile(last, 0.99), Doubles: s.doubles})
-	}
-	return slices.Clip(o.summaries)
 }
 
 // percentile returns a percentile of sorted latencies, in milliseconds, or nil if there are too few
@@ -452,7 +398,7 @@ type snapshot struct {
 func (o *orders) snapshot(now time.Time) (s snapshot) {
 	defer o.lock()()
 	s.totals = o.totals
-	s.Tick = Tick{Status: Status{Watch: o.watch}, Events: o.events, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli(), Seconds: o.ended(now)}
+	s.Tick = Tick{Status: Status{Watch: o.watch}, Events: o.events, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
 	for _, t := range o.tiles {
 		if s.Tiles = append(s.Tiles, t.Tile); t.changed {
 			s.changed = append(s.changed, t.Tile)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -147,39 +146,6 @@ func TestRefusals(t *testing.T) {
 		r := &vegeta.Result{Error: `Post "http://a": ` + failure + ": it failed"}
 		if got := isRefusal(r); got != (failure != load.Refused && failure != load.Interrupted) {
 			t.Errorf("%s: refused is %v", failure, got)
-		}
-	}
-}
-
-// TestSecondsByDefinition compares the percentiles of each second with all answers of that second, and of
-// the four seconds before it.
-func TestSecondsByDefinition(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 2))
-	o := labOf(1).orders
-	const seconds = 12
-	of := make([][]float64, seconds)
-	for i := range seconds {
-		for range r.IntN(60) {
-			ms := 1 + r.IntN(1000)
-			of[i] = append(of[i], float64(ms))
-			end := o.began.Add(time.Duration(i)*time.Second + time.Duration(r.IntN(1000))*time.Millisecond)
-			o.answer(&vegeta.Result{Timestamp: end.Add(-time.Millisecond), Latency: time.Millisecond, Code: 200}, end.Add(-time.Duration(ms)*time.Millisecond))
-		}
-	}
-	rank := func(values []float64, share float64) float64 {
-		slices.Sort(values)
-		return values[int(math.Ceil(share*float64(len(values))))-1]
-	}
-	for i, s := range o.ended(o.began.Add(time.Hour)) {
-		last := slices.Concat(of[max(0, i-4) : i+1]...)
-		if s.T != i || s.N != len(of[i]) {
-			t.Errorf("second %d is %d with %d answers, want %d", i, s.T, s.N, len(of[i]))
-		}
-		if (s.P50 != nil) != (len(of[i]) > 0) || s.P50 != nil && *s.P50 != rank(of[i], 0.5) {
-			t.Errorf("second %d: the p50 is not that of its %d answers", i, len(of[i]))
-		}
-		if (s.P99 != nil) != (len(last) >= 100) || s.P99 != nil && *s.P99 != rank(last, 0.99) {
-			t.Errorf("second %d: the p99 is not that of the last %d answers", i, len(last))
 		}
 	}
 }

@@ -19,8 +19,6 @@ type pages struct {
 	mu        sync.Mutex
 	listeners map[chan []byte]struct{} // one for each page; nil once the lab ends
 	number    uint64                   // number of the last tick
-	began     int64                    // start of the run whose seconds are counted
-	seconds   int                      // how many of the run's seconds were sent
 	last      []byte                   // the last tick without its number; an unchanged tick is not sent again
 }
 
@@ -34,9 +32,7 @@ func (p *pages) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, changed := p.state.tick(time.Now())
-	if t.Tiles = changed; t.Began == p.began {
-		t.Seconds = t.Seconds[min(p.seconds, len(t.Seconds)):]
-	}
+	t.Tiles = changed
 	text, err := json.Marshal(t)
 	if err != nil || bytes.Equal(text, p.last) {
 		return
@@ -48,10 +44,6 @@ func (p *pages) tick() {
 		return
 	}
 	p.state.orders.markPublished(t.Tiles)
-	if t.Began != p.began {
-		p.began, p.seconds = t.Began, 0
-	}
-	p.seconds += len(t.Seconds)
 	p.send(event(text))
 }
 

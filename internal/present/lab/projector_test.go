@@ -90,14 +90,14 @@ func TestLabelOfTheLoss(t *testing.T) {
 	for before := 4400; before < 4444; before += 2 {
 		browsertest.Eval[bool](p, fmt.Sprintf(`import("./diagram.js").then(({ figure }) => {
 			const marks = [3, 21, 1000, 2273, 3273, 3406, %d, 4444].map((a) => ({ k: "read", a }));
-			document.getElementById("series").replaceChildren(figure({ title: "a loss near the end", scale: "ms", end: 4445, lost: 4444, lanes: [{ name: "8004", rows: [{ name: "driver 1", marks }] }], steps: [] }));
+			document.getElementById("earlier").replaceChildren(figure({ title: "a loss near the end", scale: "ms", end: 4445, lost: 4444, lanes: [{ name: "8004", rows: [{ name: "driver 1", marks }] }], steps: [] }));
 			return true;
 		})`, before))
-		p.Await("the drawing", `document.querySelector("#series figure .tick")`)
-		if got := browsertest.Eval[[]string](p, `[...document.querySelectorAll("#series figure .tick")].map((e) => e.textContent)`); !slices.Contains(got, "4,444 ms") {
+		p.Await("the drawing", `document.querySelector("#earlier figure .tick")`)
+		if got := browsertest.Eval[[]string](p, `[...document.querySelectorAll("#earlier figure .tick")].map((e) => e.textContent)`); !slices.Contains(got, "4,444 ms") {
 			t.Errorf("an event at %d ms: the axis has %q, and not the time of the loss", before, got)
 		}
-		if got := browsertest.Eval[string](p, `(() => { const all = [...document.querySelectorAll("#series figure .tick")].map((e) => [e.textContent, e.getBoundingClientRect()]).sort((a, b) => a[1].left - b[1].left);
+		if got := browsertest.Eval[string](p, `(() => { const all = [...document.querySelectorAll("#earlier figure .tick")].map((e) => [e.textContent, e.getBoundingClientRect()]).sort((a, b) => a[1].left - b[1].left);
 			return all.filter(([, r], i) => i > 0 && all[i - 1][1].right > r.left).map(([text]) => text).join(); })()`); got != "" {
 			t.Errorf("an event at %d ms: %s covers the label before it", before, got)
 		}

@@ -55,7 +55,6 @@ func testSchedules(t *testing.T, browser *browsertest.Browser) {
 		t.Parallel()
 		url := start(t, lab.Config{})
 		testChoose(t, browser, url)
-		testSeries(t, browser, url)
 		testPointTables(t, browser, url)
 	})
 	t.Run("steps", func(t *testing.T) {
@@ -128,20 +127,6 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 			noEnglish(t, p)
 			setLanguage(p, "en")
 		})
-	}
-}
-
-// testSeries checks that the charts draw no line across seconds without answers.
-func testSeries(t *testing.T, browser *browsertest.Browser, url string) {
-	p := browser.Open(t, url+"#live", browsertest.Look{})
-	lines := browsertest.Eval[[]string](p, `import("./series.js").then(({ series }) => {
-		const s = series();
-		document.body.append(s.element);
-		s.take({ whole: true, began: 1, seconds: [0, 1, 2, 3, 4, 5].map((t) => (t > 1 && t < 4 ? { t, n: 0, doubles: 0 } : { t, n: 5, p50: 10 * t, doubles: 0 })) });
-		return [...s.element.querySelectorAll("path")].map((path) => path.getAttribute("d").replace(/[^ML]/g, ""));
-	})`)
-	if want := []string{"MLLLLL", "MLML", "", "MLLLLL"}; !slices.Equal(lines, want) {
-		t.Errorf("the lines are %q, want %q", lines, want)
 	}
 }
 

@@ -23,17 +23,7 @@ type Tick struct {
 	Outcomes map[string]int `json:"outcomes"` // this run's responses, by kind
 	Latency  *Latency       `json:"latency"`  // over the last seconds; nil without responses
 
-	Began   int64    `json:"began"`             // when the run began, in Unix milliseconds
-	Seconds []Second `json:"seconds,omitempty"` // this run's seconds that have ended since the last tick
-}
-
-// Second sums up one second of a run. A percentile is nil if there were too few responses for it.
-type Second struct {
-	T       int      `json:"t"` // number of the second, from 0
-	N       int      `json:"n"` // number of responses
-	P50     *float64 `json:"p50,omitempty"`
-	P99     *float64 `json:"p99,omitempty"` // over the last five seconds
-	Doubles int      `json:"doubles"`       // oversold orders: sold more often than they have units
+	Began int64 `json:"began"` // when the run began, in Unix milliseconds
 }
 
 // Status describes what the page's server is doing.
