@@ -39,7 +39,6 @@ type orders struct {
 	watch    int64          // the order that the page should show; 0 if there is none
 	started  map[string]int // incarnation of each instance's current process, by instance name
 	deaths   []diagram.Death
-	events   int
 	outcomes map[string]int
 	answers  []answerLatency
 	began    time.Time // when the run began
@@ -237,7 +236,6 @@ func (o *orders) record(e history.Event) {
 	if t == nil {
 		return
 	}
-	o.events++
 	if e.Op == history.Grab {
 		if e.Kind == history.Invoke {
 			t.invoked++
@@ -398,7 +396,7 @@ type snapshot struct {
 func (o *orders) snapshot(now time.Time) (s snapshot) {
 	defer o.lock()()
 	s.totals = o.totals
-	s.Tick = Tick{Status: Status{Watch: o.watch}, Events: o.events, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
+	s.Tick = Tick{Status: Status{Watch: o.watch}, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
 	for _, t := range o.tiles {
 		if s.Tiles = append(s.Tiles, t.Tile); t.changed {
 			s.changed = append(s.changed, t.Tile)

@@ -11,15 +11,13 @@ import (
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// pages sends state updates to all open pages, as numbered server-sent events. It is safe for
-// concurrent use.
+// pages sends state updates to all open pages, as server-sent events. It is safe for concurrent use.
 type pages struct {
 	state *state
 
 	mu        sync.Mutex
 	listeners map[chan []byte]struct{} // one for each page; nil once the lab ends
-	number    uint64                   // number of the last tick
-	last      []byte                   // the last tick without its number; an unchanged tick is not sent again
+	last      []byte                   // the last tick; an unchanged tick is not sent again
 }
 
 func newPages(s *state) *pages { return &pages{state: s, listeners: map[chan []byte]struct{}{}} }
@@ -38,11 +36,6 @@ func (p *pages) tick() {
 		return
 	}
 	p.last = text
-	p.number++
-	t.N = p.number
-	if text, err = json.Marshal(t); err != nil {
-		return
-	}
 	p.state.orders.markPublished(t.Tiles)
 	p.send(event(text))
 }
@@ -78,7 +71,7 @@ func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	}
 	p.listeners[next] = struct{}{}
 	t, _ := p.state.tick(time.Now())
-	t.N, t.Whole = p.number, true
+	t.Whole = true
 	if text, err := json.Marshal(t); err == nil {
 		now = event(text)
 	}

@@ -124,7 +124,6 @@ func (s *state) clear() {
 func (s *state) begin(next Settings) {
 	defer s.lock()()
 	s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
-	s.status.LeaseMS = float64(times(next).TTL.Milliseconds())
 	s.orders.begin(next)
 }
 

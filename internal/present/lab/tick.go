@@ -12,13 +12,11 @@ const (
 
 // Tick is an update for a page, with either the whole state or the changes since the last update.
 type Tick struct {
-	N      uint64 `json:"n"`
 	Whole  bool   `json:"whole,omitempty"`
 	Status Status `json:"status"`
 	Tiles  []Tile `json:"tiles,omitempty"` // tiles that have changed
 	Keys   []Key  `json:"keys"`
-	Events int    `json:"events"` // number of events recorded since the lab began
-	Lost   int    `json:"lost"`   // number of failed attempts to read events
+	Lost   int    `json:"lost"` // number of failed attempts to read events
 
 	Outcomes map[string]int `json:"outcomes"` // this run's responses, by kind
 	Latency  *Latency       `json:"latency"`  // over the last seconds; nil without responses
@@ -39,7 +37,6 @@ type Status struct {
 	Hand      int64             `json:"hand,omitempty"`  // the order for the drivers that the user controls
 	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the response
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
-	LeaseMS   float64           `json:"lease_ms"`
 	Busy      string            `json:"busy,omitempty"`  // the running task, if it excludes other tasks
 	Doing     string            `json:"doing,omitempty"` // the progress of the running task
 	Matrix    MatrixStatus      `json:"matrix"`
