@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,10 +149,7 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 }
 
 func (s *exploreSettings) replayWith(f explore.Failure) string {
-	if s.replay != "" {
-		return exploreCommandOf(s.file) + " -replay " + s.replay
-	}
-	return exploreCommandOf(s.file) + " -replay " + s.fileOf(f)
+	return exploreCommandOf(s.file) + " -replay " + report.Quote(cmp.Or(s.replay, s.fileOf(f)))
 }
 
 // exploreCommandOf returns the beginning of an explore command for the locks in file, or for our own
@@ -159,7 +157,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 func exploreCommandOf(file string) string {
 	command := program() + " explore"
 	if file != "" {
-		command += " -file " + file
+		command += " -file " + report.Quote(file)
 	}
 	return command
 }

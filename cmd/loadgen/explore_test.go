@@ -319,3 +319,11 @@ func TestOwnStrategy(t *testing.T) {
 		t.Errorf("got %v, %v, %v", variables, names, err)
 	}
 }
+
+// The command that replays a failure can be pasted into a shell.
+func TestReplayIsQuoted(t *testing.T) {
+	s := exploreSettings{replay: "it's it.txt", file: "my lock.go"}
+	if got, want := s.replayWith(explore.Failure{}), program()+` explore -file 'my lock.go' -replay 'it'\''s it.txt'`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -49,11 +49,10 @@ func flagOf(arg string) string {
 // resumeCommand returns the command line that resumes the run in dir. It includes the flags that the
 // user must repeat, with a placeholder for each secret.
 func (s *settings) resumeCommand(dir string) string {
-	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-	command := "loadgen run -resume " + quote(dir)
+	command := "loadgen run -resume " + report.Quote(dir)
 	for _, arg := range s.Args {
 		if isUntrusted(arg, nil) {
-			command += " " + quote(arg)
+			command += " " + report.Quote(arg)
 		}
 	}
 	for _, arg := range s.unrecordedArgs {
@@ -61,7 +60,7 @@ func (s *settings) resumeCommand(dir string) string {
 		case slices.Contains(flags.Secrets, name):
 			command += " -" + name + "=…"
 		case name != "out" && name != "resume":
-			command += " " + quote(arg)
+			command += " " + report.Quote(arg)
 		}
 	}
 	return command

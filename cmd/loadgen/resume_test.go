@@ -177,7 +177,7 @@ func TestHowToContinue(t *testing.T) {
 	run := &experiment.Run{Cells: []experiment.Cell{{Environment: new(experiment.Environment)}, {Environment: new(experiment.Environment), Interrupted: true}}, Planned: 3}
 	var stderr bytes.Buffer
 	err := s.conclude(run, context.Canceled, &folder{begun: true, path: "/r/x"}, io.Discard, &stderr)
-	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume '/r/x' '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1' -db=… '-baseline=b.yaml'` + "\n"
+	want := `interrupted: the results of 1 of 3 planned tests are kept; to continue, run: loadgen run -resume /r/x '-target-file=it'\''s.yaml' '-ledger-query=SELECT 1' -db=… -baseline=b.yaml` + "\n"
 	if err != exitInterrupted || stderr.String() != want {
 		t.Errorf("%v: %q, want %q", err, &stderr, want)
 	}

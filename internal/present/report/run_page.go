@@ -315,6 +315,14 @@ func draw(c experiment.Cell) (explains string, drawing *diagram.Diagram) {
 // plain matches words that a shell command can contain without quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
+// Quote puts a word of a shell command in quotes, unless it needs none.
+func Quote(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 // command returns the command line that repeats one test.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := append([]string{"loadgen", "run"}, slices.DeleteFunc(slices.Clone(run.Config.Args), func(arg string) bool {
@@ -324,12 +332,7 @@ func command(run *experiment.Run, c experiment.Cell) string {
 		words = append(words, "-strategies="+c.Strategy)
 	}
 	words = append(words, "-faults="+string(c.Fault))
-	for i, w := range words {
-		if !plain.MatchString(w) {
-			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(words, " ")
+	return catalog.Join(words, " ", Quote)
 }
 
 func runPage(run *experiment.Run) pageOf {
