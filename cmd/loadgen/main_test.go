@@ -319,6 +319,16 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
+// A step of the workshop stops twice: when the lab closes its input, and at its end.
+func TestStopTwice(t *testing.T) {
+	ctx, stop := untilSignal(t.Context())
+	stop()
+	stop()
+	if ctx.Err() == nil {
+		t.Error("the context goes on")
+	}
+}
+
 // A run that cannot begin leaves no folder.
 func TestTargetsThatDoNotAnswer(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -85,13 +85,18 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE) // otherwise, a write to a closed pipe would end the process at once
 	go func() {
-		for range pipe { // a connection that a server has closed causes this signal too
-			if isClosed(os.Stdout) || isClosed(os.Stderr) {
-				end()
+		for {
+			select {
+			case <-pipe: // a connection that a server has closed causes this signal too
+				if isClosed(os.Stdout) || isClosed(os.Stderr) {
+					end()
+				}
+			case <-ctx.Done():
+				return
 			}
 		}
 	}()
-	return ctx, func() { signal.Stop(pipe); close(pipe); end(); forget(); stop() }
+	return ctx, func() { signal.Stop(pipe); end(); forget(); stop() }
 }
 
 // isClosed reports whether the other end of a pipe is closed.
