@@ -118,3 +118,21 @@ func TestUnknownIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// The command that repeats a cell has the flags of the run, except those that choose cells. It chooses only
+// this cell.
+func TestCommandOfACell(t *testing.T) {
+	for strategy, want := range map[string]string{
+		"rlock":            `"command":"loadgen run -rate=5 '-body={\"id\":{order}}' -strategies=rlock -faults=pause"`,
+		experiment.Foreign: `"command":"loadgen run -rate=5 '-body={\"id\":{order}}' -faults=pause"`,
+	} {
+		c := measuredCell(catalog.Pause, catalog.Safe, nil)
+		c.Strategy = strategy
+		r := run("rush", c)
+		r.Config.Args = []string{"-strategies=a,b", "-rate=5", "-faults=all", "-only=a/none", "-only=b/pause", `-body={"id":{order}}`}
+		data, _ := report.Heat{Run: r}.Cell(c.Name())
+		if text, err := json.Marshal(data); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%v, no %s in %s", err, want, text)
+		}
+	}
+}

@@ -242,6 +242,31 @@ func TestPoints(t *testing.T) {
 	}
 }
 
+// Each effect that the fault can have at a point puts the point into the table. A point without any
+// effect is left out.
+func TestEventfulPoints(t *testing.T) {
+	for effect, add := range map[string]func(*experiment.Point){
+		"":          func(*experiment.Point) {},
+		"unsafe":    func(p *experiment.Point) { p.Verdict = catalog.Unsafe },
+		"stuck":     func(p *experiment.Point) { p.Verdict = catalog.Stuck },
+		"unknown":   func(p *experiment.Point) { p.Verdict = catalog.Unknown },
+		"overlap":   func(p *experiment.Point) { p.Overlaps = ptr(1) },
+		"near miss": func(p *experiment.Point) { p.NearMisses = ptr(1) },
+	} {
+		p := experiment.Point{Point: "before acquire 7", Strikes: 1, Struck: 1, Verdict: catalog.Safe, DoubleGrabs: ptr(0), StuckOrders: ptr(0), Overlaps: ptr(0), NearMisses: ptr(0)}
+		add(&p)
+		c := under("setnx", catalog.Pause, catalog.Unsafe, 1)
+		c.Points = []experiment.Point{p}
+		var b bytes.Buffer
+		if err := report.Text(&b, run("rush", c)); err != nil {
+			t.Fatal(err)
+		}
+		if shown := strings.Contains(b.String(), "before acquire 7"); shown != (effect != "") {
+			t.Errorf("%q: the point is shown: %v", effect, shown)
+		}
+	}
+}
+
 // The full matrix fits on a wide terminal, because the faults are divided into three tables. The
 // same applies to the known-broken variants.
 func TestFullMatrixFits(t *testing.T) {
