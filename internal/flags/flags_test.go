@@ -96,3 +96,72 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// A limit is itself allowed, and nothing beyond it.
+func TestLimits(t *testing.T) {
+	accepts := func(v flag.Value, text string) bool { return v.Set(text) == nil }
+	var d time.Duration
+	var n int
+	for text, want := range map[string]bool{"999ms": false, "1s": true, "1500ms": true, "2s": true, "2001ms": false} {
+		if got := accepts(One(&d, Between(time.Second, 2*time.Second)), text); got != want {
+			t.Errorf("%s from 1s to 2s: %v", text, got)
+		}
+	}
+	for text, want := range map[string]bool{"4": false, "5": true, "6": true, "7": true, "8": false, "5.5": false, "": false} {
+		if got := accepts(One(&n, WholeNumber(5, 7)), text); got != want {
+			t.Errorf("%q from 5 to 7: %v", text, got)
+		}
+	}
+	if !accepts(One(&d, AtLeast(0)), "0s") || accepts(One(&d, AtLeast(0)), "-1ns") {
+		t.Error("at least 0s: wrong at its limit")
+	}
+}
+
+// A name may stand at any two places of a list, and is rejected at all of them.
+func TestNames(t *testing.T) {
+	for i := range 4 {
+		for j := range 4 {
+			words := []string{"a", "b", "c", "d"}
+			words[j] = words[i]
+			list, err := Names(strings.Join(words, ", "))
+			if (err != nil) != (i != j) || err == nil && !slices.Equal(list, words) {
+				t.Errorf("%v: %v, %v", words, list, err)
+			}
+		}
+	}
+	for _, text := range []string{"", ",", "a,", ",a", "a,,b"} {
+		if _, err := Names(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+// The help shows each flag with its default, except those without a text.
+func TestRows(t *testing.T) {
+	s := sample{name: "n", quiet: true}
+	hidden := New("hidden", "N", "", One(&s.name, NonEmpty))
+	got := Rows(append(s.flags(), hidden))
+	want := [][2]string{
+		{"-name NAME", "a name (default n)"}, {"-ttl D", "a time"}, {"-tag T", "a tag"}, {"-quiet", "no output"}, {"-admin-token T", "a secret"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A message about a flag of a file names the place in the file. It does not show the value of a secret.
+func TestNamesOfFlags(t *testing.T) {
+	line, err := Parse(new(sample).flags(), strings.Fields("-name n -ttl 3s -quiet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.values["admin-token"] = "s3cret"
+	line.Places = map[string]string{"ttl": "my.yaml:3:7"}
+	for name, want := range map[string][2]string{
+		"name": {"-name", "-name n"}, "ttl": {"my.yaml:3:7: ttl", "my.yaml:3:7: ttl"}, "quiet": {"-quiet", "-quiet"}, "admin-token": {"-admin-token", "-admin-token"},
+	} {
+		if got := [2]string{line.Name(name), line.Label(name)}; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
