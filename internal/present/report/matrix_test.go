@@ -146,6 +146,9 @@ func TestManyCells(t *testing.T) {
 	for i := range 30 {
 		r.Cells = append(r.Cells, under(fmt.Sprintf("lock-%d", i), catalog.Pause, catalog.Safe, 0))
 	}
+	asWanted := under("lock-unknown", catalog.Pause, catalog.Unknown, 0)
+	asWanted.Expected, asWanted.Reason = ptr(catalog.Unknown), "unknown as expected"
+	r.Cells = append(r.Cells, asWanted)
 	for _, tt := range []struct {
 		render func(io.Writer, *experiment.Run) error
 		all    bool
@@ -157,7 +160,7 @@ func TestManyCells(t *testing.T) {
 		if got := strings.Contains(b.String(), "timeline of order 3"); got != tt.all {
 			t.Errorf("an expected timeline is shown: %v, want %v", got, tt.all)
 		}
-		if !strings.Contains(b.String(), "timeline of order 9") || !strings.Contains(b.String(), "the fault never struck") {
+		if !strings.Contains(b.String(), "timeline of order 9") || !strings.Contains(b.String(), "the fault never struck") || !strings.Contains(b.String(), "unknown as expected") {
 			t.Error("what was not expected is not shown")
 		}
 		lines := 0
