@@ -101,7 +101,7 @@ var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 
 var errBad = errors.New("bad request")
 
 // ErrAddr means that the page cannot be served at Config.Addr.
-var ErrAddr = errors.New("the page cannot have this address")
+var ErrAddr = errors.New("lab: the page cannot have this address")
 
 // Lab is the web server with the instances and databases that it runs.
 type Lab struct {
