@@ -496,7 +496,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Await("a key", `window.showedKey`)
 	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
 	p.Screenshot("live")
-	p.Press(kb.Tab) // the browser shows a drawing in full screen only soon after the user has pressed a key
+	p.Press(kb.Tab)                                                                       // the browser shows a drawing in full screen only soon after the user has pressed a key
 	browsertest.Eval[bool](p, `(document.querySelector("#drawing .full").click(), true)`) // the page moves, so that a pointer may miss it
 	p.Await("only the drawing, with text 1.5 times as large", `(() => { const s = document.querySelector("#drawing .projector svg[role=img]"); return s && s.getAttribute("width") / s.viewBox.baseVal.width >= 1.45; })()`)
 	p.Screenshot("projector")
