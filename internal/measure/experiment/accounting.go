@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"grablab/internal/check"
@@ -72,6 +74,7 @@ type orderState struct {
 	spans   []span
 	grabbed int
 	said    string // text of the first response that means a win, if the user gave no rule for a win
+	plain   string // the same text without IDs
 	taken   int
 	unsure  int // drivers that may have won, because their response does not tell or never came
 	refused int // responses that say for certain that the driver did not win
@@ -247,15 +250,18 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, text 
 	switch {
 	case m.Outcome == grab.Grabbed:
 		f.grabbed++
+		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
 		if text != "" {
 			a.texts++
 		}
-		if f.grabbed == 1 {
-			f.said = text
-		} else if a.shape.AssumesGrabbed && a.differing == "" && withoutNumbers(text) != withoutNumbers(f.said) {
+		if !a.shape.AssumesGrabbed || a.differing != "" {
+			break
+		}
+		if plain := withoutIDs(text, s.Driver); f.grabbed == 1 {
+			f.said, f.plain = text, plain
+		} else if plain != f.plain {
 			a.differing = fmt.Sprintf("%q and %q", fleet.OneLine(f.said), fleet.OneLine(text))
 		}
-		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
 	case m.Outcome == grab.Taken:
 		f.taken++
 	case m.Unsure:
@@ -302,11 +308,18 @@ func (a *accounting) finish() {
 	}
 }
 
-// withoutNumbers removes IDs, times and random tokens from a response, because these differ between two
-// responses with the same meaning.
-func withoutNumbers(text string) string { return numbers.ReplaceAllString(text, "#") }
+// withoutIDs removes the driver's ID, times and random tokens from a response, because these differ between two
+// responses with the same meaning. It keeps other short numbers, such as codes.
+func withoutIDs(text string, driver int64) string {
+	return wordWithDigit.ReplaceAllStringFunc(text, func(word string) string {
+		if len(word) >= 8 || strings.Contains(word, ".") || strings.Trim(word, ":") == strconv.FormatInt(driver, 10) {
+			return "#"
+		}
+		return word
+	})
+}
 
-var numbers = regexp.MustCompile(`[0-9a-fA-F-]{8,}|[0-9]+`)
+var wordWithDigit = regexp.MustCompile(`[\w+/=.:-]*[0-9][\w+/=.:-]*`)
 
 // checkWins checks whether the default rule for a win also matches the responses to losers. This is likely if
 // several drivers were told that they had won one order, but either no driver lost, or their responses differ.

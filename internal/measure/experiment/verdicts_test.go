@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"io"
@@ -624,7 +625,7 @@ func TestNoWrongSafe(t *testing.T) {
 func TestDefaultRules(t *testing.T) {
 	t.Parallel()
 	const won, second, late = http.StatusOK, 298, 299 // what the core returns; the answer makes another status of it
-	answers := map[string]string{"409": "", "another text": "order 7 is gone", "the same text": "order 8 is yours"}
+	answers := map[string]string{"409": "", "another text": `{"code":1,"id":"%s"}`, "the same text": `{"code":0,"id":"%s"}`}
 	for name, winners := range map[string]int{"correct": 1, "two winners": 2} {
 		for _, query := range []string{"", wins} {
 			for toSecond := range answers {
@@ -650,7 +651,7 @@ func TestDefaultRules(t *testing.T) {
 									w.WriteHeader(http.StatusConflict)
 									return
 								}
-								_, _ = io.WriteString(w, answers[says[status]])
+								fmt.Fprintf(w, answers[says[status]], rand.Text())
 							},
 							query: query,
 						}.measure(t)
