@@ -39,7 +39,7 @@ func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 // If reserved returns true for an order, the outcome "taken" counts only after two TTLs, because
 // the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
-	rounds := (count + probesAtOnce - 1) / probesAtOnce // only so many orders are probed at once
+	rounds := (count + probesAtOnce - 1) / probesAtOnce                       // only so many orders are probed at once
 	longest := 2*lease + time.Duration(1+len(f.Instances))*(lease+probeWaits) // the last requests for an order may begin after two TTLs
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(rounds)*longest)
 	defer cancel()
