@@ -80,6 +80,29 @@ func TestPreparedAgain(t *testing.T) {
 	}
 }
 
+// TestReasonOfMissingRows hides the rows of some winners while a fault is injected. Three reasons then fit: promised
+// grabs have no row, the ledger no longer names a winner, and an order without a fault seems to be open. The first one
+// counts, because it also tells what to do if the query does not read all rows.
+func TestReasonOfMissingRows(t *testing.T) {
+	t.Parallel()
+	f, err := fault.Find(catalog.Pause)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, strikes := &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond, guarded: true}, 0
+	c := m.injectService(t, f, func(context.Context, fault.Target) (fault.Prepared, error) {
+		return fault.Prepared{Strikes: []fault.Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
+			if strikes++; strikes == 2 {
+				m.locked(func() { m.hidden = m.rows[len(m.rows)-1].Order })
+			}
+			return nil, nil
+		}}}}, nil
+	})
+	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "grabs were promised that the ledger does not have: does -ledger-query read all of them?") {
+		t.Errorf("%s (%s)", c.Verdict, c.Reason)
+	}
+}
+
 // TestFreshDrivers lets the first requests for an order without a fault fail, as on connections that a fault has cut.
 // At a service that must reconnect, further drivers ask one by one until one of them wins, but only so many.
 func TestFreshDrivers(t *testing.T) {

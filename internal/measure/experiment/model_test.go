@@ -51,6 +51,7 @@ type model struct {
 	keeps     bool                        // whether the ledger keeps only the last winner of an order
 	dead      map[int64]int               // how many more requests for an order fail, as on dead connections
 	unread    bool                        // whether its ledger cannot be read
+	hidden    int64                       // the ledger no longer shows the orders up to this one
 
 	lease  time.Duration // that the instances report
 	work   time.Duration // of a grab; 0 means injectionWork
@@ -332,7 +333,7 @@ func (m *model) Create(_ context.Context, count, _ int) (first int64, err error)
 func (m *model) Ledger(_ context.Context, first int64, count int) (rows []order.Grab, _ error) {
 	m.locked(func() {
 		m.read = len(m.wrote)
-		rows = catalog.Filter(m.rows, func(g order.Grab) bool { return g.Order >= first && g.Order < first+int64(count) })
+		rows = catalog.Filter(m.rows, func(g order.Grab) bool { return g.Order >= max(first, m.hidden+1) && g.Order < first+int64(count) })
 	})
 	return rows, nil
 }

@@ -179,9 +179,13 @@ func TestEachFailureIsRetried(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 10))
 			capacity := math.Exp(r.Float64() * 10)
 			w := &worker{progress: &workerProgress{progress: newProgress(Config{})}}
-			w.cfg.Budget, w.cfg.Drivers, w.cfg.Peak.P99 = time.Hour, 1, time.Second
+			w.cfg.Budget, w.cfg.Drivers, w.cfg.Peak.P99 = time.Hour, 1+r.IntN(20), time.Second
 			p := w.search(t.Context(), func(size Load) Cell {
 				time.Sleep(time.Second)
+				requests, want := size.Orders*size.Drivers, int(size.Rate*peakStep.Seconds())
+				if requests <= want-size.Drivers || requests > want && size.Orders > 1 || size.Orders < 1 || peakStep != 2*time.Second {
+					t.Errorf("seed %d: %d orders at %v/s do not last %v", seed, size.Orders, size.Rate, peakStep)
+				}
 				c := Cell{Latency: &load.Latency{}, LatencySent: &load.Latency{}, LoadHeld: new(true), Outcomes: map[grab.Outcome]int{}}
 				if size.Rate > capacity || r.IntN(4) == 0 {
 					c.Outcomes[grab.Failed] = 1
