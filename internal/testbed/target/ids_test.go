@@ -13,9 +13,15 @@ import (
 // write UUIDs in upper case.
 func TestIDs(t *testing.T) {
 	s := &IDs{}
-	first, err := s.Add([]string{"t-1", "T-1", "6B4E03C2-1D8B-4C3E-9F00-0123456789AB"})
+	added := []string{"t-1", "T-1", "6B4E03C2-1D8B-4C3E-9F00-0123456789AB"}
+	first, err := s.Add(added)
 	if err != nil || first != 1 {
 		t.Fatal(first, err)
+	}
+	for i, id := range added { // a service may not know a UUID in lower case
+		if got := s.Order(int64(i) + 1); got != id {
+			t.Errorf("order %d has the id %s, want %s", i+1, got, id)
+		}
 	}
 	if next, err := s.Add([]string{"x"}); err != nil || next != 4 || s.Order(4) != "x" {
 		t.Errorf("the next order is %d, %v", next, err)
@@ -128,7 +134,7 @@ func TestIDsArriveUnchanged(t *testing.T) {
 }
 
 func TestSources(t *testing.T) {
-	const body, xml = `{"id":7,"name":"a","orders":[{"id":"x"},{"id":"y"}],"ids":["p","q"],"odd":[{}]}`, `<o id="5"><n>order 6</n></o>`
+	const body, xml = `{"id":7,"name":"a","orders":[{"id":"x"},{"id":"y"}],"ids":["p","q"],"odd":[{}],"mixed":["x",{}]}`, `<o id="5"><n>order 6</n></o>`
 	for _, tc := range []struct{ text, body, want, wrong string }{
 		{text: ".id", body: body, want: "7"},
 		{text: "json:.name", body: body, want: "a"},
@@ -141,7 +147,7 @@ func TestSources(t *testing.T) {
 		{text: "text:~`\"id\":\"(.)\"`", body: body, want: "x y"},
 		{text: "xml:/o/@id", body: xml, want: "5"},
 		{text: "xml:/o/n~`order (.)`", body: xml, want: "6"},
-		{text: ".nosuch", body: body}, {text: ".odd[*].id", body: body}, {text: ".orders[*].nosuch", body: body}, {text: "header:X-Id", body: body}, {text: ".id", body: "no JSON"},
+		{text: ".nosuch", body: body}, {text: ".odd[*].id", body: body}, {text: ".mixed", body: body}, {text: ".orders[*].nosuch", body: body}, {text: "header:X-Id", body: body}, {text: ".id", body: "no JSON"},
 		{text: "id", wrong: "must say where the id is"},
 		{text: ".id==7", wrong: "must say where the id is"},
 		{text: ".id !~ `(.)`", wrong: "must say where the id is"},

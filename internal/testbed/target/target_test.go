@@ -132,7 +132,11 @@ func TestStatusRules(t *testing.T) {
 func TestMeaningOfCutBody(t *testing.T) {
 	for _, size := range []int{MaxBody, MaxBody + 1, 2 * MaxBody} {
 		body := fmt.Appendf(nil, "%-*s", size, `{"code":0}`)
-		for _, rule := range []string{"json:.code==0", "json:.code!=1", "200"} {
+		for _, rule := range []string{"json:.code==0", "json:.code!=1", "xml:/code==0", "text:~`code`", "text:!~`nothing`", "200"} {
+			body := body
+			if strings.HasPrefix(rule, "xml") {
+				body = fmt.Appendf(nil, "%-*s", size, "<code>0</code>")
+			}
 			shape, _, err := Spec{Grabbed: rule}.Compile()
 			if err != nil {
 				t.Fatal(err)
@@ -342,6 +346,8 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Later: "202 -> /{json:id}"}, "later: "},
 		{Spec{Later: "202 -> .at"}, "later: this service may respond with 200 to a loser"},
 		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: a response with status 202 matches the rule later"},
+		{Spec{Later: "202 -> .at", Grabbed: "200", Taken: "202"}, "later: a response with status 202 matches the rule later"},
+		{Spec{Later: "202 -> .at", Grabbed: "200", Busy: "202"}, "later: a response with status 202 matches the rule later"},
 		{Spec{OpenOrders: []string{"orders"}}, "open-orders: must be a call"},
 		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: the value must be either one HTTP call or a list of SQL statements"},
 		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": must say where the id is`},
@@ -405,6 +411,7 @@ ledger-query: >-
   SELECT order_id, driver_id
   FROM wins WHERE order_id BETWEEN ? AND ?
 lease: 30s
+target-pid: [11, 12]
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -416,6 +423,7 @@ lease: 30s
 		{"grabbed", "200", 8, 10}, {"taken", "409,410", 9, 8}, {"busy", "json:.code==2", 10, 7}, {"first-order", "101", 11, 14}, {"probe-drivers", "501", 12, 16},
 		{"open-orders", "sql: UPDATE orders SET status = 0\n  WHERE id BETWEEN {first} AND {last}\n", 13, 14},
 		{"ledger-query", "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", 16, 15}, {"lease", "30s", 19, 8},
+		{"target-pid", "11,12", 20, 14},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\ngot  %+v\nwant %+v", err, got, want)
@@ -559,6 +567,16 @@ func TestResultOfEachOutcome(t *testing.T) {
 		}
 		if _, undecided, err := shape.ResultURL("", 7, 42, status, nil, nil); err != nil || undecided != (status == 202 || status == 425) {
 			t.Errorf("%d is undecided: %v, %v", status, undecided, err)
+		}
+	}
+	wide, _, err := Spec{Grabbed: "2xx", Taken: "3xx", Busy: "4xx", Later: "100 -> /results/{order}"}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status := 200; status < 500; status++ {
+		early := status == http.StatusTooEarly || status == http.StatusTooManyRequests
+		if wide.IsResult(status, nil, nil) == early {
+			t.Errorf("%d is a result: %v", status, !early)
 		}
 	}
 }
