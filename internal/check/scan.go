@@ -210,7 +210,7 @@ func (s *Scan) grab(a attempt, e history.Event) {
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.takeAll(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
-			h.To, h.Closed = max(at, h.From), true
+			h.To, h.Closed = at, true
 		}
 	}
 	s.record.Effects = append(s.record.Effects, s.claims.takeAll(instance)...)

@@ -15,7 +15,7 @@ import (
 // that was never added is a UUID that contains its number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
-	texts   map[int64]string
+	texts   []string // the IDs, beginning with that of order 1
 	numbers map[string]int64
 }
 
@@ -26,18 +26,19 @@ var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 func (s *IDs) Add(ids []string) (first int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.texts == nil {
-		s.texts, s.numbers = map[int64]string{}, map[string]int64{}
+	if s.numbers == nil {
+		s.numbers = map[string]int64{}
 	}
 	first = int64(len(s.texts)) + 1
-	for i, id := range ids {
+	for _, id := range ids {
 		switch _, known := s.numbers[folded(id)]; {
 		case !validID.MatchString(id):
 			return 0, fmt.Errorf("the order ID %.60q is not supported: it must have 1 to 200 letters, digits or characters of _.~:@=+-", id)
 		case known:
 			return 0, fmt.Errorf("two calls returned an order with the same id %s: each call must open a new order", id)
 		}
-		s.texts[first+int64(i)], s.numbers[folded(id)] = id, first+int64(i)
+		s.texts = append(s.texts, id)
+		s.numbers[folded(id)] = int64(len(s.texts))
 	}
 	return first, nil
 }
@@ -46,8 +47,8 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if id, ok := s.texts[number]; ok {
-		return id
+	if number >= 1 && number <= int64(len(s.texts)) {
+		return s.texts[number-1]
 	}
 	return uuidOf(orderUUIDs, number)
 }
