@@ -151,6 +151,9 @@ func (l *link) send(m message, flush func() error, present func() bool) bool {
 	if m.kind == asks {
 		l.session.push(m.request)
 	}
+	if l.plain.Load() { // the connection became unreadable while the tap held the request
+		l.abandon()
+	}
 	return true
 }
 

@@ -214,6 +214,33 @@ func TestEveryWaitingTapIsTold(t *testing.T) {
 	}
 }
 
+// TestTapOfAnUnreadableConnection holds a request while the proxy finds out that it cannot read the replies of
+// the connection. The tap must learn that there will be no reply.
+func TestTapOfAnUnreadableConnection(t *testing.T) {
+	p := &Proxy{cfg: Config{Say: func(string) {}}}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	l := &link{proxy: p, ctx: ctx, cancel: cancel}
+	ended := make(chan error, 1)
+	p.Use(func(ctx context.Context, _ Event, send func(context.Context) error) error {
+		(&carrier{link: l}).giveUp(errRESP)
+		err := send(ctx)
+		ended <- err
+		return err
+	})
+	if !l.send(message{kind: asks}, func() error { return nil }, func() bool { return true }) {
+		t.Error("the request does not pass")
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrGone) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the tap waits for a reply")
+	}
+}
+
 // TestRequestsAreNumbered sends requests while a proxy has a tap and while it has none. Only requests that
 // the tap sees count, and each connection counts by itself.
 func TestRequestsAreNumbered(t *testing.T) {
