@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"database/sql"
-	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -48,21 +47,18 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN replaces the parser's error, which may include part of the password.
-var errDSN = fmt.Errorf("%w: use user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
-
 func kindOf(dsn string) (kind, error) {
 	switch {
 	case strings.HasPrefix(dsn, sqlitePrefix):
 		return sqliteKind, nil
 	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
 		if _, err := pgx.ParseConfig(dsn); err != nil {
-			return kind{}, errDSN
+			return kind{}, ErrDSN
 		}
 		return postgresKind, nil
 	}
 	if _, err := mysql.ParseDSN(dsn); err != nil {
-		return kind{}, errDSN
+		return kind{}, ErrDSN
 	}
 	return mysqlKind, nil
 }
@@ -70,13 +66,13 @@ func kindOf(dsn string) (kind, error) {
 func openMySQL(dsn string, _ bool) (*sql.DB, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, errDSN
+		return nil, ErrDSN
 	}
 	cfg.MultiStatements, cfg.AllowAllFiles, cfg.Logger = false, false, silent
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	c, err := mysql.NewConnector(cfg)
 	if err != nil { // ParseDSN has checked cfg
-		return nil, errDSN
+		return nil, ErrDSN
 	}
 	return sql.OpenDB(c), nil
 }
@@ -84,7 +80,7 @@ func openMySQL(dsn string, _ bool) (*sql.DB, error) {
 func openPostgres(dsn string, _ bool) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, errDSN
+		return nil, ErrDSN
 	}
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // this mode would allow several statements in one query
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -97,7 +93,7 @@ func openPostgres(dsn string, _ bool) (*sql.DB, error) {
 func openSQLite(dsn string, write bool) (*sql.DB, error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {
-		return nil, errDSN
+		return nil, ErrDSN
 	}
 	mode := "ro"
 	if write {

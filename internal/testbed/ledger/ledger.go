@@ -29,9 +29,9 @@ type DB struct {
 }
 
 // These errors mean that the database address is invalid, the query is unsuitable, or the database
-// does not respond.
+// does not respond. ErrDSN never contains the parser's error, which may include part of the password.
 var (
-	ErrDSN      = errors.New("ledger: bad database address")
+	ErrDSN      = errors.New("ledger: bad database address: use user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db")
 	ErrQuery    = errors.New("ledger: bad query")
 	ErrNoAnswer = errors.New("ledger: no answer from the database")
 )
