@@ -256,12 +256,10 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 // isShown reports whether an event helps to explain a failure. For example, renewals do not.
 func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
-	case history.Renew:
+	case history.Renew, history.Grab:
 		return false
 	case history.Acquire, history.Release:
 		return b.Excludes != catalog.NoExclusion && e.Kind != history.Invoke
-	case history.Grab:
-		return false
 	default:
 		return true
 	}

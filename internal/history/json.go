@@ -15,34 +15,24 @@ const (
 // AppendJSON appends the event as one line of JSON without a newline. It is faster than
 // encoding/json, and truncates texts longer than 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
-	b = append(b, `{"seq":`...)
-	b = strconv.AppendUint(b, e.Seq, 10)
-	b = append(b, `,"t_ns":`...)
-	b = strconv.AppendInt(b, int64(e.T), 10)
-	b = append(b, `,"instance":`...)
-	b = appendText(b, e.Instance)
+	b = strconv.AppendUint(append(b, `{"seq":`...), e.Seq, 10)
+	b = strconv.AppendInt(append(b, `,"t_ns":`...), int64(e.T), 10)
+	b = appendText(append(b, `,"instance":`...), e.Instance)
 	if e.Incarnation != 0 {
-		b = append(b, `,"incarnation":`...)
-		b = strconv.AppendInt(b, int64(e.Incarnation), 10)
+		b = strconv.AppendInt(append(b, `,"incarnation":`...), int64(e.Incarnation), 10)
 	}
-	b = append(b, `,"kind":`...)
-	b = appendText(b, string(e.Kind))
-	b = append(b, `,"op":`...)
-	b = appendText(b, e.Op)
-	b = append(b, `,"order":`...)
-	b = strconv.AppendInt(b, e.Order, 10)
-	b = append(b, `,"driver":`...)
-	b = strconv.AppendInt(b, e.Driver, 10)
+	b = appendText(append(b, `,"kind":`...), string(e.Kind))
+	b = appendText(append(b, `,"op":`...), e.Op)
+	b = strconv.AppendInt(append(b, `,"order":`...), e.Order, 10)
+	b = strconv.AppendInt(append(b, `,"driver":`...), e.Driver, 10)
 	b = appendOptional(b, `,"strategy":`, e.Strategy)
 	b = appendOptional(b, `,"token":`, e.Token)
 	if e.Fence != 0 {
-		b = append(b, `,"fence":`...)
-		b = strconv.AppendUint(b, e.Fence, 10)
+		b = strconv.AppendUint(append(b, `,"fence":`...), e.Fence, 10)
 	}
 	b = appendOptional(b, `,"code":`, string(e.Code))
 	if e.Lease != 0 {
-		b = append(b, `,"lease_ns":`...)
-		b = strconv.AppendInt(b, int64(e.Lease), 10)
+		b = strconv.AppendInt(append(b, `,"lease_ns":`...), int64(e.Lease), 10)
 	}
 	b = appendOptional(b, `,"note":`, e.Note)
 	return append(b, '}')
