@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,8 +20,9 @@ type Plan struct {
 	seed    uint64
 	share   Share
 
+	ended atomic.Bool
+
 	mu     sync.Mutex
-	ended  bool
 	sent   int
 	queue  []int // shuffled drivers of the order at index queued
 	queued int   // index of the order whose drivers are in queue; -1 at first
@@ -58,24 +60,14 @@ func (p *Plan) Requests() int {
 }
 
 // End stops the plan, so that it sends no more requests.
-func (p *Plan) End() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ended = true
-}
-
-func (p *Plan) isEnded() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
-}
+func (p *Plan) End() { p.ended.Store(true) }
 
 func (p *Plan) through(next http.RoundTripper) http.RoundTripper { return next }
 
 func (p *Plan) take() (Request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sent == p.Requests() || p.ended {
+	if p.sent == p.Requests() || p.ended.Load() {
 		return Request{}, false
 	}
 	next := p.share.at(p.sent)
@@ -148,7 +140,7 @@ func (p openLoop) late(k int) time.Duration {
 // Pace sleeps until the next request is due. It does not leave this to vegeta, whose sleep may end
 // a millisecond late and so increase the measured latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
-	if hits >= uint64(p.plan.Requests()) || p.ctx.Err() != nil || p.plan.isEnded() {
+	if hits >= uint64(p.plan.Requests()) || p.ctx.Err() != nil || p.plan.ended.Load() {
 		return 0, true
 	}
 	if ahead := p.due(hits) - elapsed; ahead > 0 {
