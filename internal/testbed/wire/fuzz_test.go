@@ -273,6 +273,52 @@ func messagesOf(messages ...string) (stream []byte) {
 	return stream
 }
 
+// TestPostgresResults lets several Execute messages without a Sync get results of every kind, and an error after
+// each number of results. Their reply must end with the last result or the error, so that the next request gets
+// its own reply.
+func TestPostgresResults(t *testing.T) {
+	const failed = "ESERROR\x00C23505\x00Mtwice\x00\x00"
+	for executes := 1; executes <= 3; executes++ {
+		for _, result := range []string{"CINSERT 0 1\x00", "I", "s"} {
+			for fails := range executes + 1 { // with executes, none of them fails
+				stream := messagesOf("Z")
+				results := slices.Repeat([]string{result}, executes)
+				if fails < executes {
+					results = append(results[:fails], failed)
+				}
+				says := error(nil)
+				if results[0] == failed {
+					says = &ReplyError{"23505 twice"}
+				}
+				want := []string{fmt.Sprintf("%d: %v %d", len(stream), says, replies)}
+				stream = append(stream, messagesOf(results...)...)
+				want = append(want, fmt.Sprintf("%d: %v %d", len(stream), error(nil), replies))
+				stream = append(stream, messagesOf("Z")...)
+				_, found := carry(stream, func(most int) int { return most }, Postgres, func(s *session) {
+					s.push(request{kind: postgresExecutes, left: executes})
+					s.push(request{kind: postgresSync})
+				}, true)
+				if !slices.Equal(found, want) {
+					t.Errorf("%d results %q, number %d fails: %q, want %q", executes, result, fails, found, want)
+				}
+			}
+		}
+	}
+}
+
+// TestShort cuts a text at each byte that is a control character, and at no other.
+func TestShort(t *testing.T) {
+	for c := range 256 {
+		want := strings.ToValidUTF8("a"+string([]byte{byte(c)})+"b", "?")
+		if c < ' ' || c == 0x7f {
+			want = "a…"
+		}
+		if got := short([]byte{'a', byte(c), 'b'}); got != want {
+			t.Errorf("byte %#x: %q, want %q", c, got, want)
+		}
+	}
+}
+
 func FuzzPostgresRequests(f *testing.F) {
 	hello := "\x00\x00\x00\x08\x04\xd2\x16\x2f\x00\x00\x00\x0d\x00\x03\x00\x00user\x00"
 	large := string(bytes.Repeat([]byte("x"), 3000))
