@@ -73,9 +73,9 @@ func (s *settings) parse(args []string) (err error) {
 			s.Args = append(s.Args, arg)
 		}
 	}
-	// Send most requests for an order at once. If all drivers arrived one by one, a slow service would
-	// hide its races.
-	s.Together = s.TestsService() && !s.given("rate") && s.Rate > 0
+	// Send most requests for an order at once. If all drivers arrived one by one, a slow service or a
+	// low -rate would hide races.
+	s.Together = s.TestsService() && s.Rate > 0
 	return nil
 }
 

@@ -64,7 +64,7 @@ var samples = map[string]sample{
 	"instances": {"3", "", func(s *settings) { s.Instances = 3 }},
 	"service": {"x {port}", "", func(s *settings) {
 		service, _ := fleet.ParseService("x {port}")
-		s.Service, s.Together = &service, s.Rate > 0 && !s.given("rate")
+		s.Service, s.Together = &service, s.Rate > 0
 		started(s)
 	}},
 	"ready": {"/up", "-service x{port}", func(s *settings) {
@@ -72,7 +72,7 @@ var samples = map[string]sample{
 		started(s)
 	}},
 	"targets": {"http://h:1/,https://h:2/shop/", "", func(s *settings) {
-		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0 && !s.given("rate")
+		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0
 	}},
 	"migrate": {"service", "-service x{port}", func(s *settings) {
 		migration, _ := fleet.ParseMigration("service")

@@ -71,7 +71,7 @@ func TestTargetFileHasTheFlags(t *testing.T) {
 func TestTargetFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "my.yaml", "targets: [http://a:1/shop, http://b:1]\npath: /api/{order}\nheader: ['A: 1', 'B: 2']\ntaken: 409,410\nfirst-order: 5\ndb: u:p@tcp(h)/d\nledger-query: SELECT ? ?\nlease: 5s\n")
-	s, err := parseRun(strings.Fields("-target-file my.yaml -path /v2/{order} -header C:3 -seed 1"))
+	s, err := parseRun(strings.Fields("-target-file my.yaml -path /v2/{order} -header C:3 -rate 80 -seed 1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestTargetFile(t *testing.T) {
 		!slices.Equal(s.Target.URLs, []string{"http://a:1/shop", "http://b:1"}) || !s.Together || s.Target.Shape == nil {
 		t.Errorf("%+v\n%+v", s.spec, s.Target)
 	}
-	if want := []string{"-target-file=my.yaml", "-path=/v2/{order}", "-seed=1"}; !slices.Equal(s.Args, want) {
+	if want := []string{"-target-file=my.yaml", "-path=/v2/{order}", "-rate=80", "-seed=1"}; !slices.Equal(s.Args, want) {
 		t.Errorf("written down are %q, want %q", s.Args, want)
 	}
 	for text, want := range map[string]string{
