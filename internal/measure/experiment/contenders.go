@@ -87,10 +87,14 @@ func (s *strike) isTooLate(c *contest) bool {
 }
 
 // awaitExpiry waits until the paused drivers' leases have expired. It does nothing if the strategy
-// itself makes contenders wait for that.
+// itself makes contenders wait for that. The user's service does so too, but its waiting drivers may
+// extend the lock. Therefore, if the fault is injected twice, contenders come late the second time.
 func (s *strike) awaitExpiry(ctx context.Context) error {
-	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
-	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.lease()*11/10) {
+	waits := len(s.in.trail.calls[fault.Waiting]) > 0 || s.in.strategy.Excludes != catalog.Global
+	if s.in.traits.unknownLock {
+		waits = !every(s.contests, func(c *contest) bool { return c.variation == affectedFirst })
+	}
+	if waits || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.lease()*11/10) {
 		return nil
 	}
 	return context.Cause(ctx)

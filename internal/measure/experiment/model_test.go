@@ -40,6 +40,7 @@ type model struct {
 	queues    bool                        // whether a driver waits for a message instead of polling
 	joins     time.Duration               // how long a driver waits before it queues
 	blind     bool                        // whether a release frees the lock of any driver
+	extends   bool                        // whether each try of a waiting driver extends the holder's lease
 	guarded   bool                        // whether only the first write succeeds
 	forwards  bool                        // whether the first instance makes all grabs
 	service   bool                        // whether it is a service of which only the calls' names are known, like those in serviceCalls
@@ -232,6 +233,8 @@ func (m *model) grab(holds *control.Holds, id, driver int64, wait time.Duration,
 			freed = l.freed
 			if got = l.token == 0 || m.ttl > 0 && time.Now().After(l.until); got {
 				l.token, l.until = token, time.Now().Add(m.ttl)
+			} else if m.extends {
+				l.until = time.Now().Add(m.ttl)
 			}
 			if l.until.Before(again) {
 				again = l.until
@@ -496,7 +499,7 @@ func TestPausedServiceIsAnswered(t *testing.T) {
 
 // again returns a new model of the same kind.
 func (m *model) again(wait time.Duration) *model {
-	return &model{ttl: wait / 2, wait: wait, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient}
+	return &model{ttl: wait / 2, wait: wait, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient, extends: m.extends}
 }
 
 // wrongUnder injects a fault at each step of a grab, and lists what is wrong in the cell. The model knows the truth.
@@ -570,8 +573,9 @@ func TestServicesOfAModel(t *testing.T) {
 		"stopped, the write is guarded": {catalog.Pause, &model{guarded: true}, catalog.Safe, 0, "", "", fromLedger},
 		"stopped, the last one stays": {catalog.Pause, &model{keeps: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at +
 			", according to the responses: more drivers were told that they had won than the ledger names, so the ledger may keep only one of them", "F11", fromAnswers},
-		"stopped, its response does not wait": {catalog.Pause, &model{impatient: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
-		"without its lock":                    {catalog.RedisDown, &model{}, catalog.Safe, 0, "", "", fromLedger},
+		"stopped, its response does not wait":      {catalog.Pause, &model{impatient: true}, catalog.Unsafe, 2, "2 of 5 orders were grabbed more than once, for example order 3" + at, "F11", fromLedger},
+		"stopped, waiting drivers extend its lock": {catalog.Pause, &model{extends: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 5" + at, "F11", fromLedger},
+		"without its lock":                         {catalog.RedisDown, &model{}, catalog.Safe, 0, "", "", fromLedger},
 		"goes on without its lock": {catalog.RedisDown, &model{open: true}, catalog.Unsafe, 1, "1 of 5 orders was grabbed more than once, for example order 3" + at +
 			"; one driver was stopped in its work while Redis could not be reached, and another driver won meanwhile: if Redis fails, a grab must fail too", "", fromLedger},
 	} {
