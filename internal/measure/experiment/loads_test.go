@@ -100,6 +100,11 @@ func TestInspectionOfAModel(t *testing.T) {
 		"another ledger": {func(i inspector, m *model) {
 			m.inserts = func(g order.Grab) order.Grab { g.Driver = 5; return g }
 		}, "ledger-query", "driver DRIVER won order 1, but the ledger names driver 5: select the column with the request's driver", "first driver of order 1: grabbed; second driver, too late: taken; first driver again: taken", "has a row for driver 5"},
+		"no answer": {func(i inspector, _ *model) {
+			i.fleet.Foreign, i.fleet.Instances[1].URL = true, "http://127.0.0.1:1"
+		}, "service", `a driver who comes too late gets no response: Post "http://127.0.0.1:1/orders/1/grab?wait=0": dial tcp 127.0.0.1:1: connect: connection refused. The service must answer every driver. ` +
+			"If this driver waits for a lock, the winner has not released it, for example because it used another connection of its pool",
+			"first driver of order 1: grabbed; second driver, too late: no answer; first driver again: taken", "has 1 row for the order"},
 		"no commit": {func(_ inspector, m *model) {
 			m.inserts = func(g order.Grab) order.Grab { g.Order = 99; return g }
 		}, "ledger-query" + "grabbed", "driver DRIVER won order 1, but the ledger has no row for it after 2s: query the table that stores the winners, or look for a missing COMMIT in the service" +

@@ -246,7 +246,8 @@ func (i inspector) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	switch {
 	case m.status == 0 && m.result == nil:
-		p.add("service", "a driver who comes too late gets no response: %s", m.text)
+		p.add("service", "a driver who comes too late gets no response: %s. The service must answer every driver. If this driver waits for a lock, "+
+			"the winner has not released it, for example because it used another connection of its pool", m.text)
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
 		p.add("taken", "the response to a driver who comes too late matches no rule: %s: set taken to a rule for such responses", m.text)
 	case m.outcome == grab.Grabbed && i.fleet.Shape.AssumesGrabbed && rows < 2:
