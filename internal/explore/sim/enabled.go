@@ -266,9 +266,9 @@ func (m *enabledSteps) actorFailures(a *actor) {
 		}); a == first {
 			m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
 		}
-		if !a.cancelled {
-			m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
-		}
+	}
+	if !a.cancelled && (m.x.gate.enabledLocked(a) || !a.granted) { // without a call, it waits for the lock
+		m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
 	}
 	dies := schedule.Step{Kind: schedule.Dies, Actor: a.name}
 	if slices.ContainsFunc(m.x.world.actors, func(b *actor) bool { return b != a && b.inst == a.inst && b.begun && !b.done }) {
