@@ -42,8 +42,8 @@ func newLuaHost(s *server.Server) *luaHost {
 	}
 	h.status = h.state.NewTable()
 	redis := h.state.NewTable()
-	redis.RawSetString("call", h.state.NewFunction(h.call))
-	redis.RawSetString("pcall", h.state.NewFunction(h.pcall))
+	redis.RawSetString("call", h.state.NewFunction(h.command(false)))
+	redis.RawSetString("pcall", h.state.NewFunction(h.command(true)))
 	h.state.SetGlobal("redis", redis)
 	h.protect()
 	return h
@@ -139,47 +139,38 @@ func (h *luaHost) set(name string, values []string) {
 	h.state.G.Global.RawSetString(name, t)
 }
 
-// call implements redis.call. An error reply ends the script.
-func (h *luaHost) call(l *lua.LState) int {
-	reply, err := h.run(l)
-	if err != nil {
-		l.Error(lua.LString(err.Error()), 0)
-	}
-	l.Push(h.luaOf(l, reply))
-	return 1
-}
-
-// pcall implements redis.pcall. It returns an error reply as a table.
-func (h *luaHost) pcall(l *lua.LState) int {
-	reply, err := h.run(l)
-	if err != nil {
-		failed := l.NewTable()
-		failed.RawSetString("err", lua.LString(err.Error()))
-		l.Push(failed)
-	} else {
-		l.Push(h.luaOf(l, reply))
-	}
-	return 1
-}
-
-// run executes the command that a script has passed to redis.call or redis.pcall.
-func (h *luaHost) run(l *lua.LState) (reply any, err error) {
-	args := make([]string, l.GetTop())
-	for i := range args {
-		arg := l.Get(i + 1)
-		if !lua.LVCanConvToString(arg) {
-			l.RaiseError("ERR Lua redis lib command arguments must be strings or integers")
+// command returns redis.call or redis.pcall. After an error reply, redis.call ends the script, and
+// redis.pcall returns the error as a table.
+func (h *luaHost) command(protected bool) lua.LGFunction {
+	return func(l *lua.LState) int {
+		args := make([]string, l.GetTop())
+		for i := range args {
+			arg := l.Get(i + 1)
+			if !lua.LVCanConvToString(arg) {
+				l.RaiseError("ERR Lua redis lib command arguments must be strings or integers")
+			}
+			args[i] = lua.LVAsString(arg)
 		}
-		args[i] = lua.LVAsString(arg)
+		if len(args) == 0 {
+			l.RaiseError("ERR Please specify at least one argument for this redis lib call")
+		}
+		h.reply.Reset()
+		h.server.Dispatch(h.calls, args)
+		h.calls.Flush()
+		h.reader.Reset(h.reply)
+		reply, err := server.ParseReply(h.reader)
+		switch {
+		case err == nil:
+			l.Push(h.luaOf(l, reply))
+		case protected:
+			failed := l.NewTable()
+			failed.RawSetString("err", lua.LString(err.Error()))
+			l.Push(failed)
+		default:
+			l.Error(lua.LString(err.Error()), 0)
+		}
+		return 1
 	}
-	if len(args) == 0 {
-		l.RaiseError("ERR Please specify at least one argument for this redis lib call")
-	}
-	h.reply.Reset()
-	h.server.Dispatch(h.calls, args)
-	h.calls.Flush()
-	h.reader.Reset(h.reply)
-	return server.ParseReply(h.reader)
 }
 
 func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
