@@ -1073,3 +1073,72 @@ func TestHooks(t *testing.T) {
 		}
 	})
 }
+
+// A caller that gives up leaves the place in the queue to the other callers of its process.
+func TestGivesUpForItselfOnly(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q, r := b.process(), b.process(), b.process()
+		lease := p.take()
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := q.AcquireWithin(b.Context(), key, time.Second/2)
+			gaveUp <- err
+		}()
+		synctest.Wait()
+		stays, behind := q.wait(), r.wait()
+		if err := <-gaveUp; !errors.Is(err, handoff.ErrBusy) {
+			b.Fatal(err)
+		}
+		b.release(lease)
+		lease = b.served(stays)
+		b.unserved(behind)
+		b.release(lease)
+		b.release(b.served(behind))
+		b.nothingLeft()
+	})
+}
+
+// A process that has lost its lease leaves it in Redis until it expires, although another process that
+// waits still sends it messages. The holder thus has time to notice the loss.
+func TestLostLeaseIsNotGivenBack(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		b.release(b.served(p.subscribed(q)))
+		began := time.Now()
+		lease := p.take()
+		waits := q.wait()
+		p.down.Store(true)
+		time.Sleep(ttl - ttl/100 + time.Millisecond)
+		if !isLost(lease) {
+			b.Fatal("the lease is not lost")
+		}
+		p.down.Store(false)
+		next := <-waits
+		if took := time.Since(began); took < ttl {
+			b.Errorf("another process has the lease after %v", took)
+		}
+		b.release(next)
+		b.nothingLeft()
+	})
+}
+
+// A process whose look finds that the lease of a dead holder is free learns that others wait, and lets
+// no later caller overtake them.
+func TestLookTellsThatOthersWait(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		dead, p, r := b.process(), b.process(), b.process()
+		dead.take()
+		first := p.wait()
+		time.Sleep(20 * time.Millisecond) // p is the first that looks after the end of the lease
+		behind := r.wait()
+		dead.end()
+		lease := <-first
+		late := p.wait()
+		b.release(lease)
+		lease = b.served(behind)
+		b.unserved(late)
+		b.release(lease)
+		b.release(b.served(late))
+		b.nothingLeft()
+	})
+}
