@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,6 +58,9 @@ func ReadProgress(path string, seed uint64, write func(path string, data []byte)
 	}
 	if err == nil && p.Schema != progressSchema {
 		err = fmt.Errorf("the file has version %d, but this program reads only version %d", p.Schema, progressSchema)
+	}
+	if err == nil && (p.Exercises == nil || slices.Contains(slices.Collect(maps.Values(p.Exercises)), nil)) {
+		err = errors.New("an exercise is null")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workshop: %s: %w: delete your progress with -reset, and start again", path, err)

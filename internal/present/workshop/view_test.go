@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -162,6 +163,28 @@ func TestViewAfterAnAnswer(t *testing.T) {
 		v, _ := viewed(t, again, e)
 		if want := again.Texts.Say("5.q1.deleted", nil); v.Questions[0].Said != want || v.Questions[0].Right || v.Questions[0].Given[0] != "8" {
 			t.Errorf("%s: %+v, want it to say %q", lang, v.Questions[0], want)
+		}
+	}
+}
+
+// TestProgressThatCannotBeRead reads files that someone has edited. The error says what to do.
+func TestProgressThatCannotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "workshop.json")
+	good := fmt.Sprintf(`{"schema":%d,"exercises":{"5":{}}}`, progressSchema)
+	for text, ok := range map[string]bool{
+		good:                                   true,
+		strings.Replace(good, "{}", "null", 1): false,
+		strings.Replace(good, `{"5":{}}`, "null", 1):   false,
+		strings.Replace(good, `{"5":{}}`, "[1]", 1):    false,
+		fmt.Sprintf(`{"schema":%d}`, progressSchema+1): false,
+		"": false,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadProgress(path, 1, nil)
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "-reset") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
