@@ -200,9 +200,13 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 	}
 }
 
-// TestCheckWins tries every combination of what makes wins doubtful: the user gave no rule for a win, no driver
-// lost, there were more wins than units of the orders that were tried, the probes were not told more, winners
-// of one order were told different things, and a probe that was told that it had won has no row.
+// TestCheckWins tries every combination of what makes wins doubtful:
+//   - The user gave no rule for a win.
+//   - No driver lost.
+//   - There were more wins than units of the orders that were tried.
+//   - The probes were not told more.
+//   - Winners of one order were told different things.
+//   - A probe that was told that it had won has no row.
 func TestCheckWins(t *testing.T) {
 	bools := []bool{false, true}
 	for n := range 3 * 4 * 4 * 2 * 16 {
