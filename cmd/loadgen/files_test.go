@@ -57,7 +57,7 @@ func TestFileLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := "16 MB"
-		if c.args == "report FILE" { // it is no regular file, so it must be a folder
+		if c.args == "report FILE" || c.args == "compare FILE FILE" { // it is no regular file, so it must be a folder
 			limit = "run.json"
 		}
 		refused(args, limit)

@@ -146,8 +146,10 @@ func TestMergeEqualsOneRun(t *testing.T) {
 		for outcome, k := range c.Outcomes {
 			sum[outcome] += k
 		}
+		plan := load.NewPlan([]string{""}, 1, orders, drivers, 5)
+		plan.Split(load.Share{Index: i, Count: n})
 		for _, r := range answers(t, dirs[i]) {
-			due := c.Shard.BeganAt.Add(time.Duration(i+n*int(r.Seq)) * time.Second / 400)
+			due := c.Shard.BeganAt.Add(plan.Due(load.Config{Rate: 400, Together: true}, r.Seq))
 			sent, scheduled = append(sent, r.Latency), append(scheduled, r.Timestamp.Add(r.Latency).Sub(due))
 		}
 	}

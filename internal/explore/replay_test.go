@@ -17,6 +17,9 @@ func TestReplayOfAnyStep(t *testing.T) {
 		for kind := schedule.Begins; kind <= schedule.NodeClock; kind++ {
 			for _, target := range []string{"redis", "redlock-2", "zookeeper", "etcd", schedule.DB, schedule.Locks} {
 				step := schedule.Step{Kind: kind, Actor: "A", Phase: "acquire", N: 1, Target: target, Instance: 1, Duration: time.Second}
+				if target != server && target != schedule.DB && !strings.Contains(step.String(), target) {
+					continue // the step has no target
+				}
 				begins := schedule.Step{Kind: schedule.Begins, Actor: "A"}
 				for _, steps := range [][]schedule.Step{{step}, {begins, step}} {
 					r, err := explore.Replay(t.Context(), bubbleOf(t), schedule.Schedule{

@@ -163,9 +163,12 @@ func (o *oracle) judgeLimits() {
 // The process has one TTL to recover.
 func (o *oracle) judgeProcesses() {
 	for _, inst := range o.cluster.instances[:Instances] {
+		o.world.gate.mu.Lock()
 		own := catalog.Filter(o.world.actors, func(a *actor) bool { return a.inst == inst && a.begun })
 		running := slices.ContainsFunc(own, func(a *actor) bool { return !a.done })
-		if running || !slices.ContainsFunc(own, func(a *actor) bool { return !a.granted }) || o.grabsOn(inst) {
+		lost := slices.ContainsFunc(own, func(a *actor) bool { return !a.granted })
+		o.world.gate.mu.Unlock()
+		if running || !lost || o.grabsOn(inst) {
 			continue
 		}
 		if time.Sleep(o.cluster.TTL); !o.grabsOn(inst) {
