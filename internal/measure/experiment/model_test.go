@@ -453,7 +453,7 @@ func TestCoursesOfAModel(t *testing.T) {
 				if len(wrong) == 0 {
 					return
 				}
-				if longest() < ttl/8 {
+				if longest() < ttl/20 {
 					t.Fatal(strings.Join(wrong, "\n"))
 				}
 			}
