@@ -458,6 +458,7 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1,http://h:2 -target-pid 7 -faults pause": "-target-pid 7: the number of process IDs differs from the number of targets; give one process ID for each target, in the same order",
 		"-targets http://h:1 -target-pid 7 -faults pause":            "-target-pid 7: a test with a fault needs two targets, because the fault stops one of them; add another URL to -targets",
 		"-targets http://h:1,http://h:2 -target-pid 7,7":             "7 is named twice",
+		"-targets http://h:1,http://h:2 -target-pid 7,07":            "7 is named twice",
 		"-targets http://h:1,http://h:2 -target-pid 7,x":             "-target-pid 7,x: \"x\" must be a process ID of 2 or more, such as pgrep prints",
 		"-targets http://h:1,http://h:2 -target-pid 7,1":             "-target-pid 7,1: \"1\" must be a process ID of 2 or more, such as pgrep prints",
 		"-targets http://h:1,http://h:2 -faults pause":               "-faults pause: loadgen does not know which processes to stop; give their process IDs with -target-pid, or use -faults none",
