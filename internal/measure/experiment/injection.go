@@ -110,10 +110,10 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
 	case errors.Is(err, errUntouched):
-		c.notApplicable(untouched(f.Name, s.Name) + w.cfg.unusedRedis(f))
+		c.skip(catalog.NA, untouched(f.Name, s.Name)+w.cfg.unusedRedis(f))
 		return
 	case errors.Is(err, errUnreachable):
-		c.notApplicable(err.Error())
+		c.skip(catalog.NA, err.Error())
 		return
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)

@@ -92,16 +92,15 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 
 func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := cfg.newCell(s.strategy, s.Fault)
-	c.Verdict, c.Reason = v, why
-	if v == catalog.NA {
-		c.notApplicable(why)
-	}
+	c.skip(v, why)
 	return &c
 }
 
-// notApplicable records that the fault cannot affect the strategy, so that no verdict is expected either.
-func (c *Cell) notApplicable(why string) {
-	c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, why, nil, nil
+// skip records why a test was not run. If the fault cannot affect the strategy, no verdict is expected either.
+func (c *Cell) skip(v catalog.Verdict, why string) {
+	if c.Verdict, c.Reason = v, why; v == catalog.NA {
+		c.Expected, c.ExpectedExclusive = nil, nil
+	}
 }
 
 func untouched(f catalog.Fault, strategy string) string {

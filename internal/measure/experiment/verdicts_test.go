@@ -405,7 +405,7 @@ type stubService struct {
 	answer  answer // nil: plain
 	serve   func(*testing.T, http.Handler) string
 	spec    target.Spec
-	query   string // "": from the answers
+	query   string // empty if only the answers decide
 	change  func(*Config)
 	verdict catalog.Verdict
 	words   string
