@@ -334,9 +334,10 @@ func (a api) readyz() gin.HandlerFunc {
 				r.Checks[name] = oneLine(err)
 			}
 		}
-		if changed := missing.Swap(!ready) == ready; changed && ready {
+		switch before := missing.Swap(!ready); {
+		case before && ready:
 			a.http.Log.Info("ready again")
-		} else if changed {
+		case !before && !ready:
 			a.http.Log.Warn("not ready", "checks", r.Checks)
 		}
 		status := http.StatusOK

@@ -61,9 +61,9 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 		st, err = find(j.Strategy)
 	}
 	if err == nil {
-		report := j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
+		observed := j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
 		fmt.Println() // the lock may have printed the start of a line
-		err = json.NewEncoder(os.Stdout).Encode(report)
+		err = json.NewEncoder(os.Stdout).Encode(observed)
 	}
 	if err != nil {
 		panic(err)
