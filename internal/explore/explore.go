@@ -190,8 +190,8 @@ type Failure struct {
 	Kind     string // the faults in the schedule, if failures are grouped by faults; otherwise empty
 	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed means that we do not expect this failure for the strategy. In a replay, or without
-	// an expectation, it is false.
+	// Unclaimed is true if the registry does not predict this failure for the strategy under the
+	// faults in its schedule. It is false in a replay, and where the registry makes no prediction.
 	Unclaimed bool
 }
 

@@ -89,8 +89,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a server cannot grant a free lock. Either it still stores a
-// released lock, or the strategy has never used it.
+// keepsReleased reports whether server n would not grant the lock although it is free: n still
+// stores a released lock, or no actor has ever contacted n.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
