@@ -168,7 +168,7 @@ func TestAdapterUnlockTwice(t *testing.T) {
 
 // The adapters that need another library are in a module of their own, which has its own tests.
 func TestAdapterExamples(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "./...")
 	cmd.Dir = filepath.Join("..", "..", "..", "examples", "handoff")
 	cmd.Env = append(os.Environ(), "REDIS="+conformtest.RedisServer(t), "GOWORK=off")
 	// The output may begin with the modules that go downloads.
