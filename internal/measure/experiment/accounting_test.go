@@ -19,7 +19,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// stub returns a service that knows the grab call alone.
+// stub returns a service whose only handler serves the grab request.
 func stub(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(handle)
@@ -27,7 +27,7 @@ func stub(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// fireAt attacks the servers and returns the accounting.
+// fireAt sends a load to the servers and returns its accounting.
 func fireAt(t *testing.T, ctx context.Context, orders int, size Load, servers ...*httptest.Server) (*accounting, error) {
 	t.Helper()
 	var urls []string
@@ -83,8 +83,9 @@ func TestDoubleGrabsByTheAnswers(t *testing.T) {
 	}
 }
 
-// A stall of the service must show in the latency from the schedule, even when
-// too few workers hide it from the latency from sending.
+// TestStallShowsInTheLatencyFromTheSchedule checks that a stall of the service increases the
+// latency that is measured from the schedule. With too few workers, the latency measured from
+// sending hides it.
 func TestStallShowsInTheLatencyFromTheSchedule(t *testing.T) {
 	for _, workers := range []int{1, 1000} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
@@ -111,8 +112,8 @@ func TestStallShowsInTheLatencyFromTheSchedule(t *testing.T) {
 	}
 }
 
-// untilHungUp returns when the client has gone, which a server notices only
-// once it has read the body.
+// untilHungUp waits until the client has closed the connection. It reads the body first, because a
+// server does not notice the closing before.
 func untilHungUp(r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
@@ -152,8 +153,8 @@ func TestFailuresByKind(t *testing.T) {
 	}
 }
 
-// TestCompletedRequests counts requests with every outcome. Those that no instance received, or whose
-// response the end of the load cut off, are not completed.
+// TestCompletedRequests checks which failed requests count as completed: all except those that no
+// instance received, or that the end of the load interrupted.
 func TestCompletedRequests(t *testing.T) {
 	for kind, completes := range map[string]bool{
 		load.Interrupted: false, load.Refused: false, load.Timeout: true, load.Reset: true, load.Other: true, "http 500": true,

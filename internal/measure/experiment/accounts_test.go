@@ -21,12 +21,13 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// driverReply is an answer of our instances to one driver, or the failure to get one.
+// driverReply is an instance's response to a driver, or the failure to get a response, together
+// with how the accounting must count it.
 type driverReply struct {
 	code    uint16
-	failure string // for code 0
+	failure string // kind of the failure if code is 0
 	outcome grab.Outcome
-	kind    string // empty if it is no error
+	kind    string // the kind of error; empty if it is not an error
 	unsure  bool
 }
 
@@ -41,7 +42,7 @@ var everyReply = []driverReply{
 	{failure: load.Interrupted, outcome: grab.Failed, kind: load.Interrupted, unsure: true},
 }
 
-// answered is a request with its answer.
+// answered is a request with its response.
 type answered struct {
 	load.Request
 	driverReply
@@ -50,8 +51,9 @@ type answered struct {
 	text           string
 }
 
-// TestAccountingByDefinition counts random answers of two instances to every driver of some orders, in a
-// random sequence. Half of the loads are interrupted. Each count must be the one that the list of answers has.
+// TestAccountingByDefinition counts random responses of two instances to the drivers of some
+// orders, in random order. Half of the loads are interrupted. Each count must equal the count in
+// the list of responses.
 func TestAccountingByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 1))
 	for n := range 120 {
@@ -101,7 +103,7 @@ func TestAccountingByDefinition(t *testing.T) {
 	}
 }
 
-// checkAccounting compares the accounting with the answers.
+// checkAccounting compares the accounting with counts that it computes from the list of responses.
 func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answered, drivers int) {
 	outcomes, errors, servedBy, hiding, samples := noOutcomes(), map[string]int{}, map[string]int{}, map[string]int{}, map[string]string{}
 	competed := map[string]bool{}
@@ -109,7 +111,7 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 	var lastEnd, lastDue time.Time
 	var lastSeq uint64
 	byOrder := map[int64][]answered{}
-	var complete []int64 // in the sequence of their last answers
+	var complete []int64 // orders with a response for each driver, in the order of their last responses
 	texts := 0
 	for _, x := range all {
 		pair := check.Pair{Order: x.Order, Driver: x.Driver}
@@ -176,7 +178,7 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 		"open": len(a.open) == 0, "first": (first == nil) == (len(complete) == 0),
 	} {
 		if !same {
-			t.Errorf("%s is not that of the answers: %+v", name, a)
+			t.Errorf("%s differs from the list of responses: %+v", name, a)
 		}
 	}
 	if first == nil || t.Failed() {
@@ -200,12 +202,12 @@ func checkAccounting(t *testing.T, a *accounting, first *orderState, all []answe
 	}
 }
 
-// TestCheckWins tries every combination of what makes wins doubtful:
+// TestCheckWins checks when wins are doubtful, in every combination of these conditions:
 //   - The user gave no rule for a win.
 //   - No driver lost.
 //   - There were more wins than units of the orders that were tried.
-//   - The probes were not told more.
-//   - Winners of one order were told different things.
+//   - No probe lost, or all winners got a text.
+//   - The winners of one order got different texts.
 //   - A probe that was told that it had won has no row.
 func TestCheckWins(t *testing.T) {
 	bools := []bool{false, true}
@@ -261,8 +263,8 @@ func TestCheckWins(t *testing.T) {
 	}
 }
 
-// TestExpectedOfEachSetting changes one setting at a time. The registry claims nothing for settings that its
-// claims are not about.
+// TestExpectedOfEachSetting changes one setting at a time. A verdict must be expected only with
+// settings to which the expectations of the registry apply.
 func TestExpectedOfEachSetting(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {
@@ -295,7 +297,8 @@ func TestExpectedOfEachSetting(t *testing.T) {
 	}
 }
 
-// TestOrdersWithoutWinner checks what a reason says about orders that are taken without a winner.
+// TestOrdersWithoutWinner checks the explanation for orders that are taken but have no winner in
+// the ledger.
 func TestOrdersWithoutWinner(t *testing.T) {
 	const advice = "If another table names the winner"
 	for _, foreign := range []bool{false, true} {

@@ -88,8 +88,8 @@ func FuzzParseAssert(f *testing.F) {
 	})
 }
 
-// assertRun has one cell where all was counted, one where nothing was, and one
-// that was not run.
+// assertRun returns a run with a cell for each case: fully counted, not counted, without an
+// expected verdict, not run, and counted only as a lower bound.
 func assertRun() *experiment.Run {
 	return &experiment.Run{Cells: []experiment.Cell{
 		{
@@ -113,7 +113,7 @@ func TestMisses(t *testing.T) {
 		"setnx:latency_ms.p99<42.5":          {"setnx:latency_ms.p99<42.5: setnx/none: latency_ms.p99 is 42.5"},
 		"setnx:latency_ms.p99<=42.5":         nil,
 		"setnx:errors.reset==2":              nil,
-		"setnx:errors.timeout==0":            nil, // none occurred
+		"setnx:errors.timeout==0":            nil, // no timeout occurred
 		"setnx:served_by.8004==6":            nil,
 		"setnx:served_by.127.0.0.1:9==4":     nil,
 		"setnx:outcomes.busy==0":             nil,
@@ -148,7 +148,7 @@ func TestMisses(t *testing.T) {
 	}
 }
 
-// Every number in a cell's JSON is a figure, and there are no others.
+// TestFigures checks that assertions know exactly the numbers in a cell's JSON.
 func TestFigures(t *testing.T) {
 	var cell any
 	text, err := json.Marshal(fullCell())
@@ -180,7 +180,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// fullCell returns a cell in which everything was counted.
+// fullCell returns a cell in which every figure is known.
 func fullCell() experiment.Cell {
 	n, x, latency := 1, 1.5, &load.Latency{}
 	c := experiment.Cell{
@@ -205,7 +205,7 @@ func fullCell() experiment.Cell {
 	return c
 }
 
-// An empty run proves nothing.
+// TestMissesOfNothing checks that no assertion holds for a run without cells.
 func TestMissesOfNothing(t *testing.T) {
 	for _, text := range []string{"expected", "double_grabs==0"} {
 		a, err := experiment.ParseAssert(text)
@@ -213,15 +213,15 @@ func TestMissesOfNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(a.Misses(&experiment.Run{})) == 0 {
-			t.Errorf("%q holds in a run without cells", text)
+			t.Errorf("%q holds for a run without cells", text)
 		}
 	}
 }
 
-// TestEveryFigureIsCompared checks every figure with every operator, below, at and above its value,
-// and that a figure that was not counted satisfies none.
+// TestEveryFigureIsCompared compares every figure with numbers below, at and above its value, using
+// every operator. An assertion about a figure that was not counted must fail.
 func TestEveryFigureIsCompared(t *testing.T) {
-	holds := map[string][3]bool{ // for a number below, at and above the figure
+	holds := map[string][3]bool{ // whether the assertion holds for a number below, at and above the figure
 		"==": {false, true, false}, "!=": {true, false, true}, "<": {false, false, true},
 		"<=": {false, true, true}, ">": {true, false, false}, ">=": {true, true, false},
 	}
@@ -251,14 +251,14 @@ func TestEveryFigureIsCompared(t *testing.T) {
 		}
 		value, ok := at.(float64)
 		if !ok {
-			t.Errorf("%s is %v", figure, at)
+			t.Errorf("%s is %v, want a number", figure, at)
 			continue
 		}
 		for op, want := range holds {
 			for i, number := range []float64{value - 0.5, value, value + 0.5} {
 				a := experiment.Assert{Figure: figure, Op: op, Number: number}
 				if misses := a.Misses(of(cell)); (len(misses) == 0) != want[i] {
-					t.Errorf("%v with the figure %v: %q", a, value, misses)
+					t.Errorf("%v, and the figure is %v: got misses %q, want none: %v", a, value, misses, want[i])
 				}
 				counted := name == "orders" || name == "requests"
 				if misses := a.Misses(of(empty)); len(misses) == 0 && !counted {

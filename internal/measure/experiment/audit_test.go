@@ -22,8 +22,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// checkTold says whether the cell was held against every property, and whether
-// it has a timeline exactly where it failed, with the events of its order.
+// checkTold checks that the cell has a result for every property, and that it has a timeline only
+// if it is not safe. The timeline must explain a double-grab, with the events of its order.
 func checkTold(t *testing.T, c Cell) {
 	t.Helper()
 	if n := len(catalog.PropertiesBy(catalog.Run)); len(c.Checks) != n {
@@ -44,7 +44,7 @@ func checkTold(t *testing.T, c Cell) {
 		t.Fatalf("a cell that is %s has no timeline", c.Verdict)
 	}
 	if s, _ := lock.Find(c.Strategy); !slices.Contains(s.Breaks, c.Timeline.Mode) {
-		t.Errorf("%s breaks by %s, and its timeline is of %q", c.Strategy, s.Breaks, c.Timeline.Mode)
+		t.Errorf("the timeline shows failure mode %q, but %s has only %s", c.Timeline.Mode, c.Strategy, s.Breaks)
 	}
 	last := c.Timeline.Steps[len(c.Timeline.Steps)-1]
 	if last.Believed != "has won the order" || !strings.Contains(last.True, " times: by driver ") {
@@ -55,7 +55,7 @@ func checkTold(t *testing.T, c Cell) {
 	}
 	for _, e := range c.Timeline.Events {
 		if e.Order != c.Timeline.Order {
-			t.Errorf("an event of order %d in the timeline of order %d", e.Order, c.Timeline.Order)
+			t.Errorf("the timeline of order %d contains an event of order %d", c.Timeline.Order, e.Order)
 		}
 	}
 	for _, op := range []string{history.Grab, history.Acquire, history.Read, history.Claim} {
@@ -66,7 +66,8 @@ func checkTold(t *testing.T, c Cell) {
 	}
 }
 
-// The timeline is about what the verdict is about, or else the lock.
+// TestWorst checks which order and property the timeline explains: those that decided the verdict,
+// or a failure of the lock if there are none.
 func TestWorst(t *testing.T) {
 	double := check.Evidence{Ledger: check.Rows([]check.Pair{{Order: 4, Driver: 1}, {Order: 5, Driver: 1}, {Order: 5, Driver: 2}}), Stuck: []int64{9, 8}}
 	overlap := check.Evidence{Record: &check.Record{Holds: []check.Hold{
@@ -106,8 +107,8 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestPointByDefinition compares the figures and the verdict of a point with their definitions, for random
-// orders of two points. Every order of a point counts, and no other one.
+// TestPointByDefinition compares the figures and the verdict of a point with their definitions, for
+// random orders at two points. Only the orders of the point must count.
 func TestPointByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 1))
 	for range 2000 {
@@ -162,7 +163,7 @@ func TestPointByDefinition(t *testing.T) {
 				verdict = catalog.Unknown
 			}
 			counted := e.LedgerErr == nil || want.double > 0
-			if units == 1 || !counted { // an order of one unit may stay open
+			if units == 1 || !counted { // an order of one unit is allowed to stay open
 				want.left = 0
 			}
 			if e.ProbeErr != nil {
@@ -175,7 +176,8 @@ func TestPointByDefinition(t *testing.T) {
 	}
 }
 
-// A point is not safe if the service has promised a grab of one of its orders, but has not written it.
+// TestPointsWithMissingRows checks that a point is not safe if the ledger lacks a promised grab of
+// one of its orders.
 func TestPointsWithMissingRows(t *testing.T) {
 	in := &injection{w: &worker{}, cell: &Cell{}}
 	told := []check.Pair{{Order: 1, Driver: 1}, {Order: 2, Driver: 1}}
@@ -190,7 +192,8 @@ func TestPointsWithMissingRows(t *testing.T) {
 	}
 }
 
-// An order has failed where it has more rows than units, whatever their number.
+// TestFailureOf checks how many double-grabs and unsold units an order has, and which property it
+// violates, for orders of one or two units.
 func TestFailureOf(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {
@@ -214,13 +217,13 @@ func TestFailureOf(t *testing.T) {
 		t.Errorf("of one unit: %d too many, want 1", n)
 	}
 	if n := unsoldOf(e, 4); n != 1 {
-		t.Errorf("of one unit that nobody has: %d left", n)
+		t.Errorf("of one unit without a row: %d left, want 1", n)
 	}
 }
 
-// TestRepeatedPromises checks that a service of others may tell a driver several times that it has won an
-// order. These promises are one, or as many as the driver may have units. Our own instances must promise
-// an order only once.
+// TestRepeatedPromises checks responses that tell a driver several times that it has won an order.
+// From the user's service, they count as one promise, or as one for each unit that the driver is
+// allowed to have. Our own instances must promise an order only once.
 func TestRepeatedPromises(t *testing.T) {
 	told := func(drivers ...int64) (all []check.Pair) {
 		for _, d := range drivers {
@@ -281,8 +284,9 @@ func TestRepeatedPromises(t *testing.T) {
 	}
 }
 
-// TestPointsByAnswers checks that a point is judged by what counts for its cell. If the ledger keeps only
-// the last winner, the answers show at which point two drivers won.
+// TestPointsByAnswers checks a cell whose double-grabs are counted from the responses, because the
+// ledger keeps only the last winner or cannot be read. The verdict of each point must then depend
+// on the responses too.
 func TestPointsByAnswers(t *testing.T) {
 	told := []check.Pair{{Order: 1, Driver: 4}, {Order: 1, Driver: 4}, {Order: 1, Driver: 5}, {Order: 2, Driver: 6}, {Order: 2, Driver: 6}}
 	for _, tt := range []struct {
@@ -319,8 +323,9 @@ func TestPointsByAnswers(t *testing.T) {
 	}
 }
 
-// TestWinnersThatDisappear compares the winners that a ledger has shown with its last rows. A winner that is missing
-// makes the verdict unknown, unless the ledger is ours, may lose rows, or cannot be read.
+// TestWinnersThatDisappear compares the winners that the ledger showed during the load with its
+// rows at the end. A missing winner makes the verdict unknown, unless the ledger is ours, may take
+// rows back, or cannot be read.
 func TestWinnersThatDisappear(t *testing.T) {
 	pairs := []check.Pair{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}, {Order: 2, Driver: 1}}
 	some := func(bits int) (all []check.Pair) {

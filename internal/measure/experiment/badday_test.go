@@ -14,7 +14,8 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// open starts what a run needs, and ends it with the test.
+// open starts the servers and instances of a run, and returns its first worker. It stops them when
+// the test ends.
 func open(t *testing.T, cfg Config) *worker {
 	t.Helper()
 	r := newRunner(cfg, func(*Run) error { return nil })
@@ -23,21 +24,21 @@ func open(t *testing.T, cfg Config) *worker {
 	return r.workers[0]
 }
 
-// A dependency that dies in the middle of a cell ends in errors by kind and a
-// verdict that does not pretend; the next cell is not measured, and says so.
+// TestServerThatDies kills a server in the middle of a cell. The cell must have errors, all its
+// requests, and the verdict unknown. The next cell must also be unknown, with the reason.
 func TestServerThatDies(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		server string
-		next   string // a strategy for the cell after
-		says   string // of the cell after
+		next   string // strategy of the next cell
+		says   string // part of the next cell's reason
 	}{
 		{"redis", "setnx", "connection refused"},
 		{"db", "none", "not measured"},
 	} {
 		t.Run(tc.server, func(t *testing.T) {
 			if tc.server == "db" && !proving {
-				t.Skip("GRABLAB_PROVE=1 kills it")
+				t.Skip("GRABLAB_PROVE is not 1: it takes a while")
 			}
 			cfg := small(t, stack.Local, "setnx", "none")
 			cfg.Timeout, cfg.TTL = 5*time.Second, 300*time.Millisecond
@@ -67,8 +68,9 @@ func TestServerThatDies(t *testing.T) {
 	}
 }
 
-// An instance that is stopped for a second shows in the latency from the
-// schedule, also when few workers hide it from the latency from sending.
+// TestStoppedInstanceShowsInTheLatency stops an instance for a second. This must increase the
+// latency that is measured from the schedule, even if too few workers hide it from the latency
+// measured from sending.
 func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 	t.Parallel()
 	all := []int{2}
@@ -93,16 +95,17 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 			t.Errorf("%d workers: p99 from the schedule is %.0f ms", workers, c.Latency.P99)
 		}
 		if workers == 2 && *c.LoadHeld {
-			t.Errorf("2 workers held the load: p99 %.0f ms from the schedule, %.0f ms from sending", c.Latency.P99, c.LatencySent.P99)
+			t.Errorf("the load counts as held with 2 workers: p99 %.0f ms from the schedule, %.0f ms from sending", c.Latency.P99, c.LatencySent.P99)
 		}
 	}
 }
 
-// An instance that has died is started again for the next cell.
+// TestInstanceThatDies checks that an instance that died during a cell is restarted for the next
+// cell.
 func TestInstanceThatDies(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
-	cfg.TTL = 3 * time.Second // for so long the dead one's orders are stuck
+	cfg.TTL = 3 * time.Second // how long the orders of the dead instance stay locked
 	l := open(t, cfg)
 	time.AfterFunc(500*time.Millisecond, func() { l.fleet.Instances[0].Signal(syscall.SIGKILL) })
 	c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load)

@@ -19,10 +19,10 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// BenchmarkStore has every driver win an order of his own: one read and one
-// claim. The store, whose statements are interpolated by the client, runs
-// against the same SQL over bare database/sql, and over gorm with its prepared
-// statements. All take turns in shuffled order, and a ratio is one of a round.
+// BenchmarkStore measures grabs in which every driver wins a different order with one read and one
+// claim. It compares the store with the same SQL through database/sql, and through gorm with
+// prepared statements. In each round, they run in shuffled order. Ratios are computed within a
+// round.
 //
 //	go test ./internal/measure/experiment -run '^$' -bench Store -benchtime 1x
 func BenchmarkStore(b *testing.B) {
@@ -47,7 +47,7 @@ func BenchmarkStore(b *testing.B) {
 
 	for b.Loop() {
 		rate := make([][]float64, len(ways))
-		for round := range rounds + 1 { // the first warms up
+		for round := range rounds + 1 { // round 0 warms up
 			for _, i := range rand.Perm(len(ways)) {
 				first, err := s.Create(b.Context(), grabs, 1)
 				if err != nil {
@@ -161,7 +161,7 @@ func bareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// grabAll lets workers grab all orders, and returns how long that took.
+// grabAll grabs all orders with several workers, and returns how long that took.
 func grabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup

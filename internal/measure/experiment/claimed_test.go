@@ -12,10 +12,11 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// A slowLedger is a ledger whose reads take a while. A read shows the rows that exist in the middle.
+// A slowLedger is a ledger whose reads take some time. A read returns the rows that exist halfway
+// through it.
 type slowLedger struct {
 	takes   time.Duration
-	written map[int64]time.Time // by driver
+	written map[int64]time.Time // when each driver's row appears
 }
 
 func (l slowLedger) Create(context.Context, int, int) (int64, error) { panic("not used") }
@@ -32,10 +33,10 @@ func (l slowLedger) Ledger(_ context.Context, first int64, _ int) (rows []order.
 	return rows, nil
 }
 
-// TestOpenUntilIsCertain lets the affected driver and a contender write at every moment around a slow
-// read of the ledger. What the test notes about the writes must be true: the affected driver had not
-// written by openUntil, it had written before its lease ended if endedInTime is set, and the
-// contender had passed if othersPassed is set.
+// TestOpenUntilIsCertain makes the affected driver and a contender write at various times around
+// slow reads of the ledger. Everything that the strike concludes about the writes must be true. By
+// openUntil, the affected driver had not written. If endedInTime is set, it wrote before its lease
+// ended. If othersPassed is set, the contender had written.
 func TestOpenUntilIsCertain(t *testing.T) {
 	const takes, reads, lease = 100 * time.Millisecond, 5, 340 * time.Millisecond
 	for affected := 5 * time.Millisecond; affected < reads*takes+takes; affected += 10 * time.Millisecond {
@@ -55,10 +56,10 @@ func TestOpenUntilIsCertain(t *testing.T) {
 					s.noteEarly(claimed)
 					wrote := ledger.written[1]
 					if claimed(c.affected) && wrote.After(time.Now()) || !claimed(c.affected) && wrote.Before(before) {
-						t.Errorf("written after %v: the read from %v on says %v", affected, before.Sub(began), claimed(c.affected))
+						t.Errorf("written after %v: for a read that began after %v, claimed is %v", affected, before.Sub(began), claimed(c.affected))
 					}
 					if c.openUntil.After(wrote) || wrote.After(time.Now()) && c.openUntil.Before(before) {
-						t.Errorf("written after %v: not written until %v, by the read from %v on", affected, c.openUntil.Sub(began), before.Sub(began))
+						t.Errorf("written after %v: for a read that began after %v, open until %v", affected, before.Sub(began), c.openUntil.Sub(began))
 					}
 					if c.endedInTime && affected >= lease || c.othersPassed && ledger.written[2].After(time.Now()) {
 						t.Errorf("written after %v and %v: in time %v, others passed %v", affected, contender, c.endedInTime, c.othersPassed)

@@ -15,11 +15,12 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A second grab that is taken back in time does not count, and one that is taken back too late does.
+// TestCompensation checks that a double-grab does not count if the service takes it back in time,
+// but counts if the service takes it back too late.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	for within, want := range map[time.Duration]catalog.Verdict{8 * time.Second: catalog.Safe, 100 * time.Millisecond: catalog.Unsafe} {
-		if want == catalog.Unsafe && !proving { // TestTakeBacksByDefinition takes rows back too late
+		if want == catalog.Unsafe && !proving { // TestTakeBacksByDefinition covers this case without servers
 			continue
 		}
 		cfg := ticketRun(t, "none takes-back", target.Spec{}, catalog.NoFault)
@@ -30,12 +31,14 @@ func TestCompensation(t *testing.T) {
 		}
 		// The longest time is an upper limit, which a busy machine raises.
 		if longest := value(c.LongestCompensationMS); want == catalog.Safe && (value(c.CompensatedOrders) == 0 || longest < 950 || longest > millis(within)) {
-			t.Errorf("%d orders, %v ms, want some, and about 1000 ms", value(c.CompensatedOrders), longest)
+			t.Errorf("%d orders were taken back within %v ms; want at least one, within about 1000 ms", value(c.CompensatedOrders), longest)
 		}
 	}
 }
 
-// The duration is known between two bounds, which readings that are missing widen.
+// TestTakeBacks checks orders whose surplus row was taken back. The ledger is read at intervals, so
+// the duration is known only between two bounds. If the bounds do not decide whether this was in
+// time, there must be an error.
 func TestTakeBacks(t *testing.T) {
 	row := func(driver int64) order.Grab { return order.Grab{Order: 1, Driver: driver} }
 	one, two := []order.Grab{row(7)}, []order.Grab{row(7), row(8)}
@@ -48,10 +51,10 @@ func TestTakeBacks(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name      string
-		readings  map[int][]order.Grab // by their time in ms; each takes 10 ms
-		counted   int                  // rows of the order
+		readings  map[int][]order.Grab // rows by the time in ms at which the reading begins; each reading takes 10 ms
+		counted   int                  // rows that must count
 		told      int
-		longest   float64 // in ms, from the request of the last reading before to the answer of the first after; 0 if nothing was taken back in time
+		longest   float64 // upper bound of the duration in ms; 0 if nothing was taken back in time
 		undecided bool
 	}{
 		{"in time", map[int][]order.Grab{0: one, 100: two, 200: two, 300: one}, 1, 1, 310, false},
@@ -89,12 +92,12 @@ func TestTakeBacks(t *testing.T) {
 	}
 }
 
-// TestTakeBacksByDefinition reads random ledgers of three orders, each of which may have too many rows
-// several times. An order counts as undone in time only if each of its surplus periods was short, and
-// the longest of them is reported.
+// TestTakeBacksByDefinition reads random ledgers of three orders, each of which can have too many
+// rows several times. An order counts as taken back in time only if each of its surplus periods was
+// short. The longest of these periods must be reported.
 func TestTakeBacksByDefinition(t *testing.T) {
 	const orders, within, takes = 3, 500 * time.Millisecond, 10 * time.Millisecond
-	type period struct{ shortest, longest time.Duration } // the bounds that the readings leave
+	type period struct{ shortest, longest time.Duration } // bounds of a surplus period, because it is seen only at readings
 	began := time.Unix(1000, 0)
 	r := rand.New(rand.NewPCG(10, 2))
 	for n := range 3000 {
@@ -138,7 +141,7 @@ func TestTakeBacksByDefinition(t *testing.T) {
 			switch {
 			case periods == 0:
 			case worst.shortest > within:
-				wantRows += 2 - rows[id][len(asked)-1] // the row of the second driver counts, even if it is gone
+				wantRows += 2 - rows[id][len(asked)-1] // the second driver's row counts, even if it was taken back
 			default:
 				compensated, longest = compensated+1, max(longest, worst.longest)
 				undecided = undecided || worst.longest > within

@@ -20,8 +20,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// stubCommand makes the test binary a service in a process of its own, whose
-// CPU time does not count.
+// stubCommand makes the test binary run as a service. It needs a separate process, because the CPU
+// time of the service must not count.
 const stubCommand = "stub"
 
 func serveStub(context.Context, []string, io.Writer, io.Writer) int {
@@ -31,7 +31,7 @@ func serveStub(context.Context, []string, io.Writer, io.Writer) int {
 	}
 	fmt.Println(l.Addr())
 	answer := []byte(`{"outcome":"taken","order_id":17,"driver_id":4,"instance":"8004","strategy":"setnx","token":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","waited_ms":1.204,"held_ms":0.611}`)
-	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // with its parent
+	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // exit if the parent process exits
 	panic(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
@@ -60,9 +60,9 @@ func startStub(b *testing.B) (url string) {
 	return "http://" + line[:len(line)-1]
 }
 
-// BenchmarkCPU compares the CPU time of a request, sent and counted by us, with
-// that of bare vegeta, which encodes its results and does no more. Both take
-// turns; a ratio is one of a round. The bound is 1.15.
+// BenchmarkCPU measures the CPU time of a request that our load sends and counts. It divides this
+// time by that of a bare vegeta attack, which only encodes its results. Both run once in each
+// round, and ratios are computed within a round. The limit is 1.15.
 //
 //	go test ./internal/measure/experiment -run '^$' -bench CPU -benchtime 1x
 func BenchmarkCPU(b *testing.B) {
@@ -91,7 +91,7 @@ func BenchmarkCPU(b *testing.B) {
 		enc := vegeta.NewEncoder(bufio.NewWriter(io.Discard))
 		pace := vegeta.ConstantPacer{Freq: rate, Per: time.Second}
 		for r := range vegeta.NewAttacker().Attack(target, pace, orders*drivers*time.Second/rate, "") {
-			requests++ // not all, if the machine was busy: vegeta stops when the time is over
+			requests++ // on a busy machine, vegeta sends fewer requests, because it stops when its time is over
 			if enc(r) != nil {
 				b.Error("a result could not be encoded")
 			}
@@ -108,7 +108,7 @@ func BenchmarkCPU(b *testing.B) {
 	}
 	for b.Loop() {
 		var a, v []float64
-		for round := range rounds + 1 { // the first warms up
+		for round := range rounds + 1 { // round 0 warms up
 			x, y := measure(ours), measure(bare)
 			if round > 0 {
 				a, v = append(a, x), append(v, y)
@@ -120,7 +120,7 @@ func BenchmarkCPU(b *testing.B) {
 		b.ReportMetric(ratio.Median, "ours/bare")
 		b.Logf("CPU time of a request, ours/bare vegeta: %v, median of %d rounds with its 95 %% interval", ratio, rounds)
 		if ratio.Low > 1.15 {
-			b.Errorf("more than 1.15 times bare vegeta")
+			b.Errorf("a request needs more than 1.15 times the CPU time of bare vegeta")
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each value that matters for a figure is named if it differs. Unknown values and those that
-// say nothing about the servers or the machine are not.
+// TestDifferences checks that each field of the environment that can affect figures is named if it
+// differs. Unknown values, the commit and the vegeta version must not be named.
 func TestDifferences(t *testing.T) {
 	same := map[string]bool{"Vegeta": true, "Commit": true}
 	kind := reflect.TypeFor[Environment]()
@@ -24,7 +24,7 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%s differs: got %q", name, got)
 		}
 		if d := append(before.Differences(before), before.Differences(unknown)...); len(d) > 0 {
-			t.Errorf("nothing differs: got %q", d)
+			t.Errorf("%s is equal or unknown: got %q", kind.Field(i).Name, d)
 		}
 	}
 }

@@ -18,27 +18,27 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/testbed/target"
 
-	_ "github.com/glebarez/go-sqlite" // registers itself
+	_ "github.com/glebarez/go-sqlite" // registers the SQL driver
 )
 
-// shop is a small service of another project, with a ledger in SQLite. If all its fields are
-// zero, it is correct: the first driver gets the order. The fields add faults and delays.
+// shop is a small service under test, with a ledger in SQLite. If all its fields are zero, it is
+// correct: the first driver gets the order. The fields add faults and delays.
 type shop struct {
-	racy    bool          // it looks and writes without a lock
-	work    time.Duration // between the two
-	capable chan struct{} // so many grabs at a time; nil: any number
-	each    time.Duration // that any grab takes
+	racy    bool          // whether it reads and writes without a lock
+	work    time.Duration // time between read and write
+	capable chan struct{} // its capacity limits the concurrent grabs; nil means no limit
+	each    time.Duration // additional duration of every grab
 	used    func(order int64) bool
 	before  func(w http.ResponseWriter, order, driver int64) (answered bool)
 	answer  func(w http.ResponseWriter, won bool)
-	repeats bool          // it tells a winner again that he has won
-	late    time.Duration // after which a win gets into the ledger
-	last    bool          // the ledger keeps the last writer alone
-	loses   bool          // no win gets there
+	repeats bool          // whether it tells a winner again that it has won
+	late    time.Duration // delay after which a win appears in the ledger
+	last    bool          // whether the ledger keeps only the last winner
+	loses   bool          // whether the ledger keeps no winner
 
 	db  *sql.DB
 	mu  sync.Mutex
-	won map[int64]int64 // driver by order
+	won map[int64]int64 // winner of each order
 }
 
 // open creates the ledger of the shop and returns its DSN.
@@ -155,7 +155,7 @@ func coded(w http.ResponseWriter, won bool) {
 	fmt.Fprintf(w, `{"code":%d,"msg":"said"}`, code)
 }
 
-// padded answers with a field that follows more text than the program reads.
+// padded sends a response in which the decisive field comes after more text than the program reads.
 func padded(w http.ResponseWriter, won bool) {
 	code := map[bool]int{true: 0, false: 1}[won]
 	fmt.Fprintf(w, `{"text":%q,"code":%d}`, strings.Repeat("x", target.MaxBody), code)
@@ -179,7 +179,7 @@ func resetsBehindItsWrite(w http.ResponseWriter, won bool) {
 	w.WriteHeader(http.StatusConflict)
 }
 
-// forgets returns a shop that has forgotten its winners by the time a probe comes.
+// forgets makes a shop forget the winner of an order when a probe asks for the order.
 func forgets(s *shop) *shop {
 	s.before = func(_ http.ResponseWriter, order, driver int64) bool {
 		if driver >= history.ProbeDriver {
@@ -192,8 +192,8 @@ func forgets(s *shop) *shop {
 	return s
 }
 
-// forgetsLater returns a shop that forgets a winner some time after the order's first grab, as a shop
-// does whose only protection is a key with a TTL.
+// forgetsLater returns a shop that forgets a winner some time after the order's first grab. A shop
+// behaves like this if its only protection is a key with a TTL.
 func forgetsLater(after time.Duration) *shop {
 	s, began := &shop{}, map[int64]time.Time{}
 	s.before = func(_ http.ResponseWriter, order, _ int64) bool {
@@ -210,7 +210,8 @@ func forgetsLater(after time.Duration) *shop {
 	return s
 }
 
-// reserves returns a shop whose first driver of an order reserves it, and then fails.
+// reserves returns a shop in which the first driver of the given order fails, but reserves it for
+// some time.
 func reserves(order int64, long time.Duration) *shop {
 	var mu sync.Mutex
 	var until time.Time
@@ -230,7 +231,7 @@ func reserves(order int64, long time.Duration) *shop {
 	}}
 }
 
-// knows makes a shop refuse drivers that it does not know.
+// knows makes a shop refuse drivers with an ID above 600.
 func knows(s *shop) *shop {
 	s.before = func(w http.ResponseWriter, _, driver int64) bool {
 		known := driver <= 600
@@ -244,7 +245,9 @@ func knows(s *shop) *shop {
 
 const wins = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// Whatever a service does, it is not called safe unless it is.
+// TestServicesOfOthers checks the verdicts on correct and faulty services. A service must not be
+// called safe unless it is correct and the evidence is sufficient, and the reason must say what is
+// wrong or unknown.
 func TestServicesOfOthers(t *testing.T) {
 	t.Parallel()
 	rules := target.Spec{Grabbed: "json:.code==0", Taken: "json:.code==1"}
@@ -252,7 +255,7 @@ func TestServicesOfOthers(t *testing.T) {
 		name    string
 		shop    *shop
 		spec    target.Spec
-		ledger  string // the query; "": there is none
+		ledger  string // the ledger query; empty if there is no ledger
 		change  func(*Config)
 		verdict catalog.Verdict
 		reasons []string
@@ -384,7 +387,7 @@ func TestServicesOfOthers(t *testing.T) {
 			run, err := execute(t, t.Context(), cfg)
 			if tc.verdict == "" {
 				if err == nil || !strings.Contains(err.Error(), "the query failed") {
-					t.Errorf("%v; want what is wrong with the query", err)
+					t.Errorf("got error %v, want one that says that the query failed", err)
 				}
 				return
 			}
@@ -396,25 +399,26 @@ func TestServicesOfOthers(t *testing.T) {
 				t.Errorf("%s: %q; want %s", c.Verdict, c.Reason, tc.verdict)
 			}
 			if strings.Contains(c.Reason, "every response was 200") && (c.Outcomes[grab.Grabbed] > 0 || value(c.PhantomGrabs) > 0) {
-				t.Errorf("answers that say nothing count as wins: %v, phantom grabs %d", c.Outcomes, value(c.PhantomGrabs))
+				t.Errorf("responses without information count as wins: %v, phantom grabs %d", c.Outcomes, value(c.PhantomGrabs))
 			}
 			for _, want := range tc.reasons {
 				if !strings.Contains(c.Reason, want) {
-					t.Errorf("%q says nothing of %q", c.Reason, want)
+					t.Errorf("the reason %q does not contain %q", c.Reason, want)
 				}
 			}
 			if err := run.Contradiction(); err != nil {
 				t.Error(err)
 			}
 			if c.RedisCommands != nil || c.DBStatementsPerRequest != nil || c.Overlaps != nil || c.WorkMS != nil || (tc.ledger == "") != (c.Grabs == nil) && c.CountedFrom == fromLedger {
-				t.Errorf("figures that nobody counted: %+v", c)
+				t.Errorf("the cell has figures that cannot be counted for this service: %+v", c)
 			}
 			t.Log(c.Reason)
 		})
 	}
 }
 
-// What warms up is sent to orders of its own, and counts in no figure.
+// TestWarmup checks that warm-up requests use different orders from the load, and count in no
+// figure.
 func TestWarmup(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[int64]int{}
@@ -448,20 +452,21 @@ func TestWarmup(t *testing.T) {
 		if id <= 104 {
 			warm += seen[id]
 		} else if n := seen[id]; n != 6 {
-			t.Errorf("order %d was asked for %d times, want 6", id, n)
+			t.Errorf("order %d got %d requests, want 6", id, n)
 		}
 	}
 	if warm == 0 {
-		t.Error("nothing was sent to warm up")
+		t.Error("no warm-up request was sent")
 	}
 }
 
-// Orders are opened by their owner's statements, in his database, before each load.
+// TestOpenOrdersBySQL checks that the user's SQL statements open the orders in the user's database
+// before each load, and change no other order.
 func TestOpenOrdersBySQL(t *testing.T) {
 	s := &shop{}
 	cfg := small(t, "")
 	cfg.Target.Database = target.Database{DSN: s.open(t), Query: wins}
-	if _, err := s.db.Exec("INSERT INTO wins VALUES (103, 7), (200, 7)"); err != nil { // of an earlier run
+	if _, err := s.db.Exec("INSERT INTO wins VALUES (103, 7), (200, 7)"); err != nil { // simulate rows of an earlier run
 		t.Fatal(err)
 	}
 	cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Target.FirstOrder = 5, 6, 0, 101
@@ -494,6 +499,6 @@ func TestOpenOrdersBySQL(t *testing.T) {
 	}
 	var others int
 	if err := s.db.QueryRow("SELECT COUNT(*) FROM wins WHERE order_id = 200").Scan(&others); err != nil || others != 1 {
-		t.Errorf("%d rows of another order, %v; want the 1 that was there", others, err)
+		t.Errorf("another order has %d rows, %v; want its 1 row from before", others, err)
 	}
 }

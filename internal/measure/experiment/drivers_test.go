@@ -23,7 +23,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// holding returns an instance that reports these stopped calls, by breakpoint, and removes breakpoints.
+// holding returns an instance that reports the calls in held, which lists stopped calls by
+// breakpoint. It appends the names of removed breakpoints to removed.
 func holding(held map[string][]control.Held, removed *[]string) *fleet.Instance {
 	return &fleet.Instance{URL: "http://instance", Client: func(_ context.Context, method, path string, _, answer any) error {
 		if method == "DELETE" && removed != nil {
@@ -37,8 +38,9 @@ func holding(held map[string][]control.Held, removed *[]string) *fleet.Instance 
 	}}
 }
 
-// TestOthersPassedByDefinition reads random ledgers. Enough other drivers have passed if they have a row for each unit.
-// Under late-release, the affected driver's second request counts, too. Once noted, this stays so.
+// TestOthersPassedByDefinition checks on random ledgers when enough other drivers have passed: they
+// must have a row for each unit. With the course Released, the affected driver's rows count too. A
+// later read must not reset the result.
 func TestOthersPassedByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(14, 1))
 	for range 500 {
@@ -78,8 +80,9 @@ func TestOthersPassedByDefinition(t *testing.T) {
 	}
 }
 
-// TestReleaseOfTheAffectedDriver lets the affected driver continue under each course. Its breakpoints go, and the fault
-// ends now. Only where the calls of the contenders could overtake its delayed call does the test wait.
+// TestReleaseOfTheAffectedDriver makes the affected driver continue under each course of a fault.
+// Its breakpoints must be removed, and the fault's period must end. Only with the course AtOnce, in
+// which the contenders' calls could overtake its delayed call, must the strike wait first.
 func TestReleaseOfTheAffectedDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for course := fault.AfterHeal; course <= fault.HungUp; course++ {
@@ -108,7 +111,8 @@ func TestReleaseOfTheAffectedDriver(t *testing.T) {
 	})
 }
 
-// TestPausedRequests lists the courses in which a request that writes after its response counts as unanswered while it is stopped.
+// TestPausedRequests checks when a stopped request counts as unanswered: only if it can write after
+// its response, and not if the fault kills the process, hangs, or closes the client's connection.
 func TestPausedRequests(t *testing.T) {
 	for course := fault.AfterHeal; course <= fault.HungUp; course++ {
 		for _, late := range []time.Duration{0, time.Second} {
@@ -123,8 +127,8 @@ func TestPausedRequests(t *testing.T) {
 	}
 }
 
-// TestFaultsThatOutlastALease lists the faults that delay a write until after the lease. A strategy without a lock has no
-// lease, but a service whose lock is unknown may have one.
+// TestFaultsThatOutlastALease checks which faults delay a write until after the lease. A strategy
+// without a lock has no lease, but a service whose lock is unknown may have one.
 func TestFaultsThatOutlastALease(t *testing.T) {
 	for _, f := range fault.Faults {
 		long := slices.Contains([]catalog.Fault{
@@ -141,8 +145,9 @@ func TestFaultsThatOutlastALease(t *testing.T) {
 	}
 }
 
-// TestContendersAreAwaited ends the wait for contenders in each state of an order. Until its time is over, it ends only if
-// the order has shown what it can. If an unknown lock refuses all drivers, others come.
+// TestContendersAreAwaited checks for each state of an order how long a strike waits for the
+// contenders. The wait must end before its time limit only if nothing more can happen to the order.
+// If the contenders were refused, but one could still win, fresh drivers must be sent.
 func TestContendersAreAwaited(t *testing.T) {
 	const lease, poll = time.Second, pollInterval
 	after := map[fault.Role][]control.Call{fault.Alone: {{Phase: "mysql INSERT wins", N: 1, Target: tap.DB}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}}
@@ -183,11 +188,11 @@ func TestContendersAreAwaited(t *testing.T) {
 			early := won || !pending && (wrote && !(unknown && changes) || !unknown && !long)
 			if early {
 				want = 0
-			} else if long { // from then on, a driver who still waits has competed long enough
+			} else if long { // a driver that still waits after this time has competed long enough
 				want = lease * 3 / 2
 			}
 			took := time.Since(began)
-			fresh := !early && !pending // sent because all others were refused
+			fresh := !early && !pending // fresh drivers must be sent, because all contenders were refused
 			if took < want || took > want+2*poll && !fresh || fresh != (in.bursts.Requests() > 0) {
 				t.Errorf("unknown lock %v, outlasts %v, affected wrote %v, changes more %v, contenders wait %v, one won %v: ended after %v, want %v; sent %d, want some: %v",
 					unknown, long, wrote, changes, pending, won, took, want, in.bursts.Requests(), fresh)
@@ -197,8 +202,9 @@ func TestContendersAreAwaited(t *testing.T) {
 	})
 }
 
-// TestContendersPassTheLock stops contenders before they write, before or after the affected driver has written. They have
-// certainly passed the lock first only if it had not. When it has written or is answered, they may continue.
+// TestContendersPassTheLock stops a contender before its write. It must continue when the affected
+// driver has written or has its response, or when a time limit is over. If the affected driver must
+// write first but did not, the strike must not count.
 func TestContendersPassTheLock(t *testing.T) {
 	const lease = time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +237,7 @@ func TestContendersPassTheLock(t *testing.T) {
 			var freed time.Duration
 			for range 100 {
 				claimed := s.claimed(t.Context())
-				time.Sleep(pollInterval) // so that a read is later than what it shows
+				time.Sleep(pollInterval) // each read of the ledger must begin after the events that it shows
 				if err := s.freeContenders(t.Context(), claimed); err != nil {
 					t.Fatal(err)
 				}
@@ -256,15 +262,16 @@ func TestContendersPassTheLock(t *testing.T) {
 				t.Errorf("wrote %v, answered %v, must be first %v, stops %v: counts %v (%s)", wrote, answered, first, stops, c.struck, c.missed)
 			}
 			if first && !c.struck && c.missed != "the affected driver did not write before the others, who waited 500ms for it: if its work takes longer, set a longer lease" {
-				t.Errorf("%s", c.missed)
+				t.Errorf("the strike missed because %q", c.missed)
 			}
 			time.Sleep(lease)
 		}
 	})
 }
 
-// TestOthersPassWhileStopped checks what a stopped contender shows. It has passed the lock before the affected driver only
-// if a later read of the ledger shows no row of that driver.
+// TestOthersPassWhileStopped checks what the stop of a contender before its write proves. It has
+// passed the lock before the affected driver only if a later read of the ledger shows no row of
+// that driver.
 func TestOthersPassWhileStopped(t *testing.T) {
 	for _, wrote := range []bool{false, true} {
 		held := map[string][]control.Held{"contender-7-of-2": {{State: control.Waiting}}}
@@ -292,8 +299,8 @@ func TestOthersPassWhileStopped(t *testing.T) {
 	}
 }
 
-// TestHolderMustHaveEnded stops a waiting driver at its point. The fault may hit it only once the driver who had the lock
-// before it has its response.
+// TestHolderMustHaveEnded stops a waiting driver at its strike point. The strike counts only if the
+// driver that held the lock before has its response.
 func TestHolderMustHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, holds := range []bool{false, true} {
@@ -316,7 +323,7 @@ func TestHolderMustHaveEnded(t *testing.T) {
 					}
 					want := stops && (!holds || answered)
 					if c.struck != want || (c.missed == "") != want {
-						t.Errorf("holder %v, answered %v, stops %v: hit %v (%s), want %v", holds, answered, stops, c.struck, c.missed, want)
+						t.Errorf("holder %v, answered %v, stops %v: struck %v (%s), want %v", holds, answered, stops, c.struck, c.missed, want)
 					}
 				}
 			}
@@ -324,7 +331,8 @@ func TestHolderMustHaveEnded(t *testing.T) {
 	})
 }
 
-// TestStoppedRequestsKeepTheirResponse marks a request as going on although it was not stopped. Its response must keep its time.
+// TestStoppedRequestsKeepTheirResponse checks the end of a request that is marked as continuing. If
+// it was stopped, it ends then. If it was never stopped, its response must keep its original time.
 func TestStoppedRequestsKeepTheirResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stopped := range []bool{false, true} {
@@ -345,7 +353,8 @@ func TestStoppedRequestsKeepTheirResponse(t *testing.T) {
 	})
 }
 
-// TestSettingsUnderAFault checks the settings of a cell under each kind of fault. A setting that the user chose stays.
+// TestSettingsUnderAFault checks the TTL, wait, work and timeout of a cell with a fault. Settings
+// that the user chose must not change.
 func TestSettingsUnderAFault(t *testing.T) {
 	service, err := fleet.ParseService("x {port} {ttl_ms}")
 	if err != nil {
@@ -361,7 +370,7 @@ func TestSettingsUnderAFault(t *testing.T) {
 		urls    []string
 		fault   fault.Fault
 		asked   Asked
-		want    string // TTL, wait, work, timeout
+		want    string // TTL, wait, work and timeout of the cell
 	}{
 		"ours":                     {fault: fault.Fault{TTL: 3 * s}, want: "3s 6s 5ms 18s"},
 		"ours, everything is set":  {fault: fault.Fault{TTL: 3 * s}, asked: Asked{true, true, true, true}, want: "7s 11s 13ms 39s"},
@@ -383,12 +392,13 @@ func TestSettingsUnderAFault(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 		if under.cfg.Load.Drivers != injectionDrivers+4 || under.cfg.Load.Rate != 0 || w.cfg.TTL != 7*s || w.cfg.Load.Drivers != 20 {
-			t.Errorf("%s: %+v, and the worker has %+v", name, under.cfg.Load, w.cfg.Load)
+			t.Errorf("%s: the load is %+v, and the worker's own load is %+v", name, under.cfg.Load, w.cfg.Load)
 		}
 	}
 }
 
-// TestOutageOfEveryLockServer lets a fault hit some kinds of servers. Drivers compete during an outage only if it affects all locks.
+// TestOutageOfEveryLockServer checks when drivers compete during an outage: only if the fault
+// affects all servers on which the lock depends.
 func TestOutageOfEveryLockServer(t *testing.T) {
 	p := pointAt(fault.Alone, tap.Read, true)
 	p.Part = fault.Work
@@ -403,8 +413,9 @@ func TestOutageOfEveryLockServer(t *testing.T) {
 	}
 }
 
-// TestFreshDriversTakeTurns lets a service refuse every driver at once. Further ones come after a twentieth of a lease
-// each, but not so soon that two of them count as simultaneous.
+// TestFreshDriversTakeTurns checks the intervals at which fresh drivers are sent: a twentieth of a
+// lease, but at least so long that no two of them count as simultaneous. Each must be a new driver
+// at the other instance.
 func TestFreshDriversTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, lease := range []time.Duration{time.Second, 2 * time.Second, 10 * time.Second} {

@@ -26,8 +26,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// TestPreparedAgain injects a fault that must be prepared again before each injection. Everything that was prepared
-// must be closed exactly once, before the next preparation, also if a step fails.
+// TestPreparedAgain injects a fault that must be prepared again before each injection. Each
+// preparation must be closed exactly once, before the next preparation, even if a step fails.
 func TestPreparedAgain(t *testing.T) {
 	for _, tt := range []struct{ fails, steps, reason string }{
 		{"", "prepare 1, strike 1, close 1, prepare 2, strike 2, close 2", ""},
@@ -80,9 +80,9 @@ func TestPreparedAgain(t *testing.T) {
 	}
 }
 
-// TestReasonOfMissingRows hides the rows of some winners while a fault is injected. Three reasons then fit: promised
-// grabs have no row, the ledger no longer names a winner, and an order without a fault seems to be open. The first one
-// counts, because it also tells what to do if the query does not read all rows.
+// TestReasonOfMissingRows hides the rows of some winners while a fault is injected. Of the reasons
+// that then apply, the verdict must give the one about promised grabs without a row, because it
+// also asks about the ledger query.
 func TestReasonOfMissingRows(t *testing.T) {
 	t.Parallel()
 	f, err := fault.Find(catalog.Pause)
@@ -103,8 +103,9 @@ func TestReasonOfMissingRows(t *testing.T) {
 	}
 }
 
-// TestFreshDrivers lets the first requests for an order without a fault fail, as on connections that a fault has cut.
-// At a service that must reconnect, further drivers ask one by one until one of them wins, but only so many.
+// TestFreshDrivers makes the first requests for an order without a fault fail, which simulates
+// connections that a fault has cut. If the service must reconnect, fresh drivers must be sent one
+// by one until one wins, up to a maximum.
 func TestFreshDrivers(t *testing.T) {
 	t.Parallel()
 	m := &model{ttl: 800 * time.Millisecond, wait: 1600 * time.Millisecond}
@@ -132,7 +133,7 @@ func TestFreshDrivers(t *testing.T) {
 				})
 				rows, _ := m.Ledger(ctx, c.order, 1)
 				if want := min(max(injectionDrivers, fail+1), most); asked != want || len(rows) != min(1, max(0, most-fail)) {
-					t.Errorf("reconnects %v, %d requests failed: %d drivers asked, want %d; rows %v", reconnects, fail, asked, want, rows)
+					t.Errorf("reconnects %v, %d requests failed: %d requests were sent, want %d; rows %v", reconnects, fail, asked, want, rows)
 				}
 			}
 		}
@@ -142,7 +143,7 @@ func TestFreshDrivers(t *testing.T) {
 	}
 }
 
-// failingLedger is a ledger that can be read only before the load.
+// failingLedger is a ledger that can be read only while err is nil.
 type failingLedger struct {
 	*model
 	err error
@@ -155,8 +156,9 @@ func (l *failingLedger) Ledger(ctx context.Context, first int64, count int) ([]o
 	return l.model.Ledger(ctx, first, count)
 }
 
-// TestFirstReasonCounts combines the reasons for which a load shows nothing. What ended the load comes first, and then
-// what could not be read. A doubt about the service's responses says more than the others, unless the run was interrupted.
+// TestFirstReasonCounts checks which reason is given if a load proves nothing for several reasons.
+// The error that ended the load comes before an unreadable ledger. A doubt about the service's
+// responses comes before both, unless the run was interrupted or the ledger could not be read.
 func TestFirstReasonCounts(t *testing.T) {
 	for bits := range 16 {
 		interrupted, broken, unread, doubted := bits&1 > 0, bits&2 > 0, bits&4 > 0, bits&8 > 0
@@ -206,9 +208,9 @@ func TestFirstReasonCounts(t *testing.T) {
 	}
 }
 
-// TestSettingsUnderFaults combines every fault with the settings that the user may choose. A driver must be able to wait
-// for the end of an earlier lease. A client must wait longer than all that an injection lasts, but if a request hangs, its
-// client must not wait much longer than the other drivers.
+// TestSettingsUnderFaults combines every fault with the settings that the user can choose. A driver
+// must be able to wait for the end of an earlier lease. A client's timeout must be longer than an
+// injection, but if the fault makes a request hang, not much longer than the other drivers need.
 func TestSettingsUnderFaults(t *testing.T) {
 	for _, f := range fault.Faults {
 		for bits := range 8 {
@@ -229,7 +231,7 @@ func TestSettingsUnderFaults(t *testing.T) {
 					if got.TTL != want.TTL || got.Wait != want.Wait || got.Work != want.Work || got.Drivers != injectionDrivers || w.cfg.TTL != cfg.TTL {
 						t.Errorf("%s: TTL %v, wait %v, work %v, %d drivers", name, got.TTL, got.Wait, got.Work, got.Drivers)
 					}
-					held := time.Duration(f.ContendFor * float64(got.TTL)) // while a driver is stopped, which then waits for the lock like any other
+					held := time.Duration(f.ContendFor * float64(got.TTL)) // how long a driver is stopped before it waits for the lock
 					least, most := max(timeout, held+2*got.TTL+got.Wait), max(timeout, 4*got.TTL+got.Wait)
 					if f.Course == fault.Never && !cfg.Asked.Timeout {
 						least = max(got.Wait, 2*got.TTL) + time.Second
@@ -244,8 +246,9 @@ func TestSettingsUnderFaults(t *testing.T) {
 	}
 }
 
-// TestEndOfTest compares when a test must end, and what its result says then, with the definition: the nearer budget
-// ends it, a failure still counts, and only the budget for the whole run leaves the test to a resumed run.
+// TestEndOfTest checks when a budget ends a test, and the result after that. The budget that ends
+// earlier counts. A failure that was already found must stay. Only the budget for the whole run
+// leaves the test to a resumed run.
 func TestEndOfTest(t *testing.T) {
 	now := time.Now()
 	for _, budget := range []time.Duration{time.Minute, time.Hour} {
@@ -282,8 +285,8 @@ func TestEndOfTest(t *testing.T) {
 	}
 }
 
-// TestSalesByDefinition answers the drivers of orders with several units in a random order. It compares the figures of the
-// sale with their definition, which knows when each driver asked and was answered.
+// TestSalesByDefinition counts random responses for orders with several units. It compares the
+// figures of the sale with figures computed from the complete list of requests.
 func TestSalesByDefinition(t *testing.T) {
 	shape := *target.Own
 	r := rand.New(rand.NewPCG(15, 2))
@@ -303,7 +306,7 @@ func TestSalesByDefinition(t *testing.T) {
 				all = append(all, asked{id, came, came + time.Duration(1+r.IntN(1000))*time.Millisecond, []uint16{200, 409, 423}[r.IntN(3)]})
 			}
 		}
-		for i, k := range r.Perm(len(all)) { // in whatever order the responses are counted
+		for i, k := range r.Perm(len(all)) { // the order in which responses are counted must not matter
 			x := all[k]
 			url := load.Request{Target: "http://a", Order: x.id, Driver: int64(i)}.URL([]byte("/"))
 			if err := a.add(&vegeta.Result{URL: url, Code: x.code, Timestamp: a.began.Add(x.came), Latency: x.told - x.came}, a.began); err != nil {
@@ -337,7 +340,7 @@ func TestSalesByDefinition(t *testing.T) {
 			}
 			slices.SortStableFunc(of, func(x, y asked) int { return cmp.Compare(x.came, y.came) })
 			came := catalog.Map(of, func(x asked) time.Duration { return x.came })
-			if len(slices.Compact(came)) == drivers { // otherwise, chance decides who came first
+			if len(slices.Compact(came)) == drivers { // if two came at the same time, the result depends on chance
 				for _, x := range of[:a.units] {
 					if x.code == 200 {
 						inOrder++
@@ -361,9 +364,10 @@ func TestSalesByDefinition(t *testing.T) {
 	}
 }
 
-// TestRunsByDefinition runs random tests of random lengths in virtual time, with several workers and a budget for the run.
-// Tests without a fault come first, one by one, and nothing starts when the budget is over. Only the first worker
-// has the slow servers. With a budget, the tests that should fail begin first. Each test has one result, in the order
+// TestRunsByDefinition runs random cells of random durations in virtual time, with several workers
+// and a budget for the run. Cells without a fault must come first, one by one. No cell may start
+// after the end of the budget. Only the first worker may run cells that need the slow servers. With
+// a budget, cells that should fail must start first. Each cell must have one result, in the order
 // of the table.
 func TestRunsByDefinition(t *testing.T) {
 	names := []string{"setnx", "redlock", "mysql-cas", "zookeeper", "etcd-fenced", "none"}
@@ -419,7 +423,7 @@ func TestRunsByDefinition(t *testing.T) {
 			for i, b := range log {
 				times[b.CellName]++
 				if cfg.BudgetTotal > 0 && b.at >= cfg.BudgetTotal {
-					t.Errorf("seed %d: %s begins after %v of %v", seed, b.CellName, b.at, cfg.BudgetTotal)
+					t.Errorf("seed %d: %s begins after %v, but the budget is %v", seed, b.CellName, b.at, cfg.BudgetTotal)
 				}
 				if b.worker > 0 && b.strategy.Needs&coordinators != 0 {
 					t.Errorf("seed %d: worker %d runs %s", seed, b.worker, b.CellName)
@@ -429,7 +433,7 @@ func TestRunsByDefinition(t *testing.T) {
 				}
 				before := log[i-1]
 				if b.Fault == catalog.NoFault && (before.Fault != catalog.NoFault || before.at == b.at) {
-					t.Errorf("seed %d: %s runs beside or after %s", seed, b.CellName, before.CellName)
+					t.Errorf("seed %d: %s runs together with or after %s", seed, b.CellName, before.CellName)
 				}
 				if cfg.BudgetTotal > 0 && cfg.Workers == 1 && before.Fault != catalog.NoFault {
 					if fails(b.cellSpec) && !fails(before.cellSpec) || fails(b.cellSpec) == fails(before.cellSpec) && catalog.KindsThatFail(b.Fault) > catalog.KindsThatFail(before.Fault) {
@@ -461,8 +465,9 @@ func TestRunsByDefinition(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfAModelAreTrue injects faults into services of every kind. Whatever the machine's speed, a service is not
-// called safe if it wrote two winners of an order, nor unsafe if it did not, and its surplus rows are counted.
+// TestVerdictsOfAModelAreTrue injects faults into model services of every kind. At any speed of the
+// machine, a service must not be called safe if it wrote two winners of an order, or unsafe if it
+// did not. Its double-grabs must be counted correctly.
 func TestVerdictsOfAModelAreTrue(t *testing.T) {
 	faults := []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.RedisRestart, catalog.Partition}
 	for bits := range 1 << 5 {
@@ -480,7 +485,7 @@ func TestVerdictsOfAModelAreTrue(t *testing.T) {
 				if !m.unread { // an impatient service may still write after its ledger was read
 					wrote = m.wrote[:m.read]
 				}
-				rows := slices.DeleteFunc(slices.Clone(wrote), func(g order.Grab) bool { // an order without a driver of the load only shows whether the service works
+				rows := slices.DeleteFunc(slices.Clone(wrote), func(g order.Grab) bool { // ignore orders that only probes asked for
 					return !slices.ContainsFunc(wrote, func(o order.Grab) bool { return o.Order == g.Order && o.Driver < history.ProbeDriver })
 				})
 				double = check.CountGrabs(rows, 1).DoubleGrabs
@@ -489,7 +494,7 @@ func TestVerdictsOfAModelAreTrue(t *testing.T) {
 				t.Errorf("%s (%s), but the service wrote %d winners too many", c.Verdict, c.Reason, double)
 			}
 			if c.CountedFrom == fromLedger && c.DoubleGrabs != nil && !m.keeps && *c.DoubleGrabs != double {
-				t.Errorf("%d double-grabs, but the service wrote %d winners too many", *c.DoubleGrabs, double)
+				t.Errorf("%d double-grabs were counted, but the service wrote %d winners too many", *c.DoubleGrabs, double)
 			}
 			t.Logf("%s (%s), %d winners too many", c.Verdict, c.Reason, double)
 		})

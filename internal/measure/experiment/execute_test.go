@@ -15,7 +15,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	_ "grablab/internal/grab/lock/peers" // as lock.Peers
+	_ "grablab/internal/grab/lock/peers" // registers the libraries in lock.Peers
 	"grablab/internal/service/instance"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		stacktest.Command{Name: ticketCommand, Run: serveTickets})
 }
 
-// small returns a run that is over in seconds.
+// small returns the configuration of a run that takes only seconds.
 func small(t *testing.T, kind string, strategies ...string) Config {
 	t.Helper()
 	exe, err := os.Executable()
@@ -66,12 +66,12 @@ func execute(t *testing.T, ctx context.Context, cfg Config) (*Run, error) {
 		return nil
 	})
 	if err == nil && !run.Complete {
-		t.Error("a run without an error is not complete")
+		t.Error("Execute returned no error, but the run is not complete")
 	}
 	return run, err
 }
 
-// decide executes until no verdict is unknown, at most three times, because a busy machine may be
+// decide executes a run until no verdict is unknown, but at most three times. A busy machine may be
 // too slow for the load.
 func decide(t *testing.T, cfg *Config) *Run {
 	t.Helper()
@@ -124,11 +124,11 @@ func testExecute(t *testing.T, kind string) {
 		})
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*")); len(left) > 0 {
-		t.Logf("other stacks at work: %v", left)
+		t.Logf("other stacks are running: %v", left)
 	}
 }
 
-// checkSums holds the figures of a cell against each other.
+// checkSums checks that the figures of a cell are consistent with each other.
 func checkSums(t *testing.T, c Cell) {
 	t.Helper()
 	var outcomes, served int
@@ -153,7 +153,8 @@ func checkSums(t *testing.T, c Cell) {
 	}
 }
 
-// checkRaw reads the raw results as vegeta does.
+// checkRaw checks that vegeta can read the raw results of a cell, and that there is one for each
+// request.
 func checkRaw(t *testing.T, dir string, c Cell) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, fmt.Sprintf("%s-%s.vegeta.bin", c.Strategy, c.Fault)))
@@ -177,11 +178,11 @@ func checkRaw(t *testing.T, dir string, c Cell) {
 func TestInterruptedRunKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx", "mutex")
-	cfg.Orders, cfg.Rate = 1000, 100 // minutes
+	cfg.Orders, cfg.Rate = 1000, 100 // the load would take minutes
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg.Log = writerFunc(func(line []byte) (int, error) {
-		if strings.Contains(string(line), " grabbed, ") { // some requests have their answers
+		if strings.Contains(string(line), " grabbed, ") { // some requests have their responses
 			cancel()
 		}
 		return len(line), nil

@@ -23,8 +23,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// TestServedRequests checks by when half of the requests were served. The times count from the start of the load, and
-// only for requests that got as far as the lock.
+// TestServedRequests checks the time by which half of the requests were served. Times are measured
+// from the start of the load, and only requests that reached the lock count.
 func TestServedRequests(t *testing.T) {
 	a := newAccounting(10, nil, target.Own)
 	for n := range 10 {
@@ -45,7 +45,7 @@ func TestServedRequests(t *testing.T) {
 	}
 	c := Cell{OfferedRPS: new(1.0), Latency: a.scheduled.Latency()}
 	if half, due, late := a.servedHalf(&c); late || due.Round(time.Millisecond) != 8875*time.Millisecond || (half-6250*time.Millisecond).Abs() > 10*time.Millisecond {
-		t.Errorf("half after %v, due %v, late %v", half, due, late)
+		t.Errorf("half were served after %v, and were due after %v; late is %v", half, due, late)
 	}
 	if l := a.sent.Latency(); math.Abs(l.Max-250) > 1 {
 		t.Errorf("longest latency %v ms", l.Max)
@@ -55,8 +55,8 @@ func TestServedRequests(t *testing.T) {
 	}
 }
 
-// TestTooSlowByDefinition serves half of the requests at various times after they were due. A load is too slow only if
-// the delay is longer than a hiccup and than two of the quickest responses.
+// TestTooSlowByDefinition serves requests at various times after they were due. The service is too
+// slow only if the delay is longer than 100 ms and longer than twice the quickest response.
 func TestTooSlowByDefinition(t *testing.T) {
 	for _, quickest := range []time.Duration{time.Millisecond, 40 * time.Millisecond, 80 * time.Millisecond} {
 		for _, delay := range []time.Duration{0, 90 * time.Millisecond, 110 * time.Millisecond, 150 * time.Millisecond, 170 * time.Millisecond, time.Second} {
@@ -80,8 +80,9 @@ func TestTooSlowByDefinition(t *testing.T) {
 	}
 }
 
-// TestCountersOfALoad subtracts the counters of the instances. A figure is unknown if a counter is missing, an instance
-// has restarted, or there were no requests.
+// TestCountersOfALoad checks the figures that are computed from the instances' counters before and
+// after a load. A figure must be unknown if a counter is missing, an instance has restarted, or
+// there were no requests.
 func TestCountersOfALoad(t *testing.T) {
 	nan := math.NaN()
 	for _, tt := range []struct {
@@ -107,7 +108,8 @@ func TestCountersOfALoad(t *testing.T) {
 	}
 }
 
-// TestCompletedRate leaves requests out of the rate that never reached a service.
+// TestCompletedRate checks that the rate of completed requests excludes refused and interrupted
+// ones.
 func TestCompletedRate(t *testing.T) {
 	a := newAccounting(10, nil, target.Own)
 	a.requests, a.errors = 100, map[string]int{load.Refused: 7, load.Interrupted: 11, load.Timeout: 13, "http 503": 17}
@@ -120,8 +122,8 @@ func TestCompletedRate(t *testing.T) {
 	}
 }
 
-// TestWhyMissedByDefinition explains random injections. The first one that missed for a known reason, and that was not
-// repeated, gives the reason.
+// TestWhyMissedByDefinition checks the reason for missed strikes, for random injections. It must be
+// that of the first injection that missed for a known reason and was not repeated.
 func TestWhyMissedByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(14, 3))
 	for range 1000 {
@@ -152,8 +154,8 @@ func TestWhyMissedByDefinition(t *testing.T) {
 	}
 }
 
-// TestDoubtOfEachFigure changes one figure of a service at a time. Each change that makes the verdict doubtful must have
-// its own reason.
+// TestDoubtOfEachFigure changes one measurement of a service at a time. Each change that makes the
+// verdict doubtful must produce its own reason.
 func TestDoubtOfEachFigure(t *testing.T) {
 	none := func(*auditor, *Cell, *measured) {}
 	noLedger := func(au *auditor, _ *Cell, _ *measured) { au.ledger = false }
@@ -161,7 +163,7 @@ func TestDoubtOfEachFigure(t *testing.T) {
 		name            string
 		drained, faulty bool
 		change, change2 func(*auditor, *Cell, *measured)
-		reason, vacuous string // their starts
+		reason, vacuous string // how the texts begin
 		note, counted   string
 		reasonEnds      string
 	}{
@@ -222,8 +224,8 @@ func TestDoubtOfEachFigure(t *testing.T) {
 	}
 }
 
-// TestPointsOfATrail lists the points of a grab. A renewal that serves several orders can be hit only before its call,
-// because its reply belongs to all of them.
+// TestPointsOfATrail checks which strike points a grab has. At a renewal that serves several
+// orders, there must be a point only before the call, because the reply belongs to all orders.
 func TestPointsOfATrail(t *testing.T) {
 	calls := map[fault.Role][]control.Call{
 		fault.Alone:   {{Phase: tap.Acquire, N: 1}, {Phase: tap.Acquire, N: 1}, {Phase: tap.Read, N: 1}, {Phase: tap.Renew, N: 1}, {Phase: tap.Claim, N: 1}},
@@ -252,7 +254,8 @@ func TestPointsOfATrail(t *testing.T) {
 	}
 }
 
-// TestLedgerIsHeld follows transactions. A transaction holds the ledger from its first write to that table until it ends.
+// TestLedgerIsHeld checks during which calls a transaction blocks the ledger: from its first write
+// to that table until it ends.
 func TestLedgerIsHeld(t *testing.T) {
 	tr := trail{ledger: "wins"}
 	for _, tt := range []struct {
@@ -278,8 +281,8 @@ func TestLedgerIsHeld(t *testing.T) {
 	}
 }
 
-// TestLongestTimeAfterAResponse finds out for how long a request may make calls after its response. The longest time of
-// all requests counts, in whichever sequence they come.
+// TestLongestTimeAfterAResponse checks for how long a request is assumed to make calls after its
+// response. This must be the longest time of all recorded requests, in any order.
 func TestLongestTimeAfterAResponse(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: tap.DB} }
 	late := func(d time.Duration) request {
@@ -293,7 +296,8 @@ func TestLongestTimeAfterAResponse(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreListedOnce drops renewals whose number depends on time. Calls that no background task makes all stay.
+// TestRenewalsAreListedOnce checks that only the first renewal is listed if a background task makes
+// the renewals, because their number depends on time. Other calls must all stay.
 func TestRenewalsAreListedOnce(t *testing.T) {
 	call := func(p tap.Phase, n int) control.Call { return control.Call{Phase: p, N: n} }
 	for _, renews := range []bool{false, true} {
@@ -314,8 +318,9 @@ func TestRenewalsAreListedOnce(t *testing.T) {
 	}
 }
 
-// TestPartsOfReads names the calls before the work of a service. A read there is a read, even after another call of the
-// lock, and a call to a lock server after the work is a last check of the lock.
+// TestPartsOfReads checks which part of a grab each call of a service is. A database call before
+// the write is a read, even after a further call to the lock server. A call to the lock server
+// between the work and the write counts as a renewal.
 func TestPartsOfReads(t *testing.T) {
 	var calls []control.Call
 	for _, name := range []string{"redis SET lock:*", "mysql SELECT drivers", "mysql SELECT orders", "redis GET lock:*", "mysql BEGIN", "mysql INSERT wins", "mysql COMMIT", "redis DEL lock:*"} {
@@ -331,7 +336,8 @@ func TestPartsOfReads(t *testing.T) {
 	}
 }
 
-// TestLocksInTheWrongUnit recognises a lock that lives a thousand times too long. Other locks that live too long get other advice.
+// TestLocksInTheWrongUnit checks the advice for a lock whose TTL is too long. If it is about a
+// thousand times too long, the service has probably read milliseconds as seconds.
 func TestLocksInTheWrongUnit(t *testing.T) {
 	const lease, advice = time.Second, "the service may read milliseconds as seconds"
 	for ttl, want := range map[time.Duration]bool{2 * lease: false, 890 * lease: false, 900 * lease: true, 1000 * lease: true, 1100 * lease: true, 1110 * lease: false} {
@@ -342,12 +348,13 @@ func TestLocksInTheWrongUnit(t *testing.T) {
 	}
 }
 
-// TestWinnerAsksAgain repeats a winner's request only if nothing else can show that the orders were new.
+// TestWinnerAsksAgain checks that a winner's request is repeated only if nothing else can show that
+// the orders were new.
 func TestWinnerAsksAgain(t *testing.T) {
 	t.Parallel()
 	for bits := range 1 << 5 {
 		has := func(n int) bool { return bits>>n&1 != 0 }
-		m, au, first := modelAuditor(t) // of an open order, each driver wins
+		m, au, first := modelAuditor(t) // in this model, each driver of an open order wins
 		a := newAccounting(1, nil, target.Own)
 		if au.ledger = has(0); has(1) {
 			au.cfg.Target.FirstOrder = 1

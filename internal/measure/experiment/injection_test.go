@@ -27,9 +27,10 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// sceneOf plays one cell and checks what holds for every cell. The verdict is as expected, and it
-// is the worst of the points and of the orders without a fault. According to the records of the
-// instances, the fault struck as often as the cell says and was healed.
+// sceneOf runs one cell with a fault and checks what must be true of every such cell. The verdict
+// must be as expected, and must be the worst verdict of all points and of the orders without a
+// fault. The instances must have recorded at least as many strikes as the cell reports, and the
+// fault must have been undone.
 func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell {
 	t.Helper()
 	s, err := lock.Find(strategy)
@@ -41,7 +42,7 @@ func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell 
 		t.Fatal(err)
 	}
 	c := l.inject(t.Context(), s, f)
-	for range 2 { // beside other tests, a driver may reach its step too late, or work for longer than its lease
+	for range 2 { // if other tests slow it down, a driver may reach its step too late, or work for longer than its lease
 		struck := !slices.ContainsFunc(c.Points, func(p Point) bool { return p.Struck == 0 })
 		if struck && c.Verdict != catalog.Unknown && c.AsExpected() {
 			break
@@ -66,33 +67,33 @@ func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell 
 			at = rest
 		}
 		if strikes[at] < p.Struck {
-			t.Errorf("%s: counted as struck %d times, and the instances recorded %d", p.Point, p.Struck, strikes[at])
+			t.Errorf("%s: the cell reports %d strikes, but the instances recorded %d", p.Point, p.Struck, strikes[at])
 		}
 		double += *p.DoubleGrabs
 		if p.Verdict == catalog.Unsafe || p.Verdict == catalog.Stuck && worst == catalog.Safe {
 			worst = p.Verdict
 		}
 	}
-	if *c.DoubleGrabs > double { // where no fault has struck
+	if *c.DoubleGrabs > double { // an order without a fault was grabbed twice
 		worst = catalog.Unsafe
 	}
 	if c.Verdict != worst || *c.DoubleGrabs < double {
-		t.Errorf("%s with %d double-grabs, and its points come to %s with %d", c.Verdict, *c.DoubleGrabs, worst, double)
+		t.Errorf("the cell is %s with %d double-grabs, but its points together are %s with %d", c.Verdict, *c.DoubleGrabs, worst, double)
 	}
 	if len(c.Points) == 0 {
 		t.Error("no point was struck")
 	}
 	if c.Latency.P50 < c.LatencySent.P50 {
-		t.Errorf("half were answered after %v ms, and within %v ms of being sent", c.Latency.P50, c.LatencySent.P50)
+		t.Errorf("the median latency from the schedule is %v ms, less than the %v ms from sending", c.Latency.P50, c.LatencySent.P50)
 	}
 	if l.dirty {
-		t.Error("not healed")
+		t.Error("the fault was not undone")
 	}
 	return c
 }
 
-// strikesOf counts how often the instances of a worker were struck at each point, by
-// what they recorded of its last cell.
+// strikesOf returns the number of orders that a fault struck at each point, according to the events
+// that the instances recorded in the worker's last cell.
 func strikesOf(t *testing.T, l *worker) map[string]int {
 	t.Helper()
 	f, err := os.Open(l.journal.path())
@@ -120,7 +121,8 @@ func strikesOf(t *testing.T, l *worker) map[string]int {
 	return counts
 }
 
-// openApart is like open, for tests that run at the same time: the instances take any ports.
+// openApart is like open, but the instances use any free ports, so that several tests can run at
+// the same time.
 func openApart(t *testing.T, cfg Config) *worker {
 	t.Helper()
 	l := open(t, cfg)
@@ -134,10 +136,10 @@ func openApart(t *testing.T, cfg Config) *worker {
 	return l
 }
 
-// proving is set for make prove, which has the time for all that a test may look at.
+// proving is true under make prove, which also runs the tests and cases that take long.
 var proving = os.Getenv("GRABLAB_PROVE") == "1"
 
-// long skips a test that takes long, unless the time is there.
+// long skips a test that takes long, unless proving is true.
 func long(t *testing.T) {
 	t.Helper()
 	if !proving {
@@ -145,17 +147,18 @@ func long(t *testing.T) {
 	}
 }
 
-// Every fault strikes and is healed: one cell each, of a strategy that it breaks, so
-// that one which does nothing fails here. Afterwards an ordinary cell goes well.
+// TestFaults checks that every fault strikes and is undone. Each fault is tested on a strategy that
+// it breaks, so that a fault without effect makes the test fail. After the faults, a cell without a
+// fault must be safe.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		needs      lock.Backend
-		cells, too []CellName // too: those that take longer, under GRABLAB_PROVE alone
+		cells, too []CellName // too contains further cells, which run only if proving is true
 	}{
 		{lock.Redis | lock.SQL, []CellName{
 			{"watchdog", catalog.Pause},
-			{"setnx-fenced", catalog.RedisRestart}, // its lock lets two in, its order is safe
+			{"setnx-fenced", catalog.RedisRestart}, // its lock has two holders, but the order stays safe
 			{"setnx-fence-write", catalog.PartitionDB},
 			{"setnx", catalog.NodeClock},
 			{"setnx-nottl-no-cleanup", catalog.ReplyLost},
@@ -176,10 +179,10 @@ func TestFaults(t *testing.T) {
 			{"setnx-del", catalog.Latency},
 		}},
 		{lock.Redis | lock.RedisTracking | lock.SQL, nil, []CellName{
-			{"redislock", catalog.Slow}, // which does not wait for a lock that is taken
+			{"redislock", catalog.Slow}, // does not wait for a lock that is taken
 			{"rueidislock-1", catalog.RedisRestart},
 			{"redsync", catalog.Pause},
-			{"rueidislock", catalog.ClientClock}, // as the library's own clock
+			{"rueidislock", catalog.ClientClock}, // moves the library's own clock
 		}},
 		{lock.RedisQuorum | lock.SQL | lock.SQLLocks, []CellName{
 			{"redlock", catalog.RedisRestartMost},
@@ -196,7 +199,7 @@ func TestFaults(t *testing.T) {
 				tt.cells = append(tt.cells, tt.too...)
 			}
 			if len(tt.cells) == 0 {
-				t.Skip("GRABLAB_PROVE=1 strikes these")
+				t.Skip("GRABLAB_PROVE is not 1: it takes long")
 			}
 			cfg := small(t, stack.Local, tt.cells[0].Strategy)
 			cfg.Stack.Needs = tt.needs
@@ -211,7 +214,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A Cluster and a master with Sentinels are struck and whole again.
+// TestFaultsOfTopologies checks a fault of a Redis Cluster, and one of a master with Sentinels.
+// After it, a cell without a fault must be safe.
 func TestFaultsOfTopologies(t *testing.T) {
 	t.Parallel()
 	for topology, cells := range map[catalog.Topology][]CellName{
@@ -233,7 +237,8 @@ func TestFaultsOfTopologies(t *testing.T) {
 	}
 }
 
-// The embedded stack shows the same of what it can.
+// TestFaultsOnTheEmbeddedStack checks that the embedded stack supports some of the faults, with the
+// same results.
 func TestFaultsOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
@@ -247,7 +252,7 @@ func TestFaultsOnTheEmbeddedStack(t *testing.T) {
 	}
 }
 
-// interrupted returns the faults whose scenes are interrupted.
+// interrupted returns the faults for TestInterruptedScene.
 func interrupted() []catalog.Fault {
 	if proving {
 		return []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.ClientClock, catalog.Latency}
@@ -255,8 +260,8 @@ func interrupted() []catalog.Fault {
 	return []catalog.Fault{catalog.RedisDown}
 }
 
-// A scene that is interrupted when its fault has struck leaves nothing of it:
-// the next cell of the worker goes well.
+// TestInterruptedScene interrupts a cell when its fault has struck. The fault must be undone, so
+// that the worker's next cell is safe.
 func TestInterruptedScene(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
@@ -274,7 +279,7 @@ func TestInterruptedScene(t *testing.T) {
 				strike := prepared.Strikes[0].Do
 				prepared.Strikes[0].Do = func(ctx context.Context, lease time.Duration) (heal stack.Heal, err error) {
 					defer interrupt(errors.New("Ctrl-C"))
-					if strike == nil { // it struck before
+					if strike == nil { // Prepare has already made the change
 						return nil, nil
 					}
 					return strike(ctx, lease)
@@ -292,7 +297,7 @@ func TestInterruptedScene(t *testing.T) {
 	}
 }
 
-// A point that no driver comes to has shown nothing.
+// TestFaultThatNeverStrikes checks that the verdict is unknown for a point that no driver reaches.
 func TestFaultThatNeverStrikes(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "mutex")
@@ -323,8 +328,8 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 	}
 }
 
-// TestFailedRecordingIsRepeated fails the dry run of a strategy twice. A failure must not be kept as an
-// empty list of calls, because no fault would then hit the strategy.
+// TestFailedRecordingIsRepeated makes the dry run of a strategy fail twice. A failure must not be
+// stored as an empty list of calls, because no fault could then strike the strategy.
 func TestFailedRecordingIsRepeated(t *testing.T) {
 	all, tries := new(trails), 0
 	for n := range 5 {
@@ -340,8 +345,9 @@ func TestFailedRecordingIsRepeated(t *testing.T) {
 	}
 }
 
-// TestCancelledStrikesAreNoHits cancels the injections of two orders in every sequence. The fault has hit
-// only the first order. The number of hits must be the number of orders that still count as hit.
+// TestCancelledStrikesAreNoHits cancels the strikes on two orders in every sequence. The fault has
+// struck only the first order. The cell's number of strikes must always be the number of orders
+// that still count as struck.
 func TestCancelledStrikesAreNoHits(t *testing.T) {
 	for sequence := range 1 << 4 {
 		hit, missed := &contest{struck: true}, &contest{}
@@ -353,15 +359,15 @@ func TestCancelledStrikesAreNoHits(t *testing.T) {
 				first = why
 			}
 			if left := len(catalog.Filter(s.contests, func(c *contest) bool { return c.struck })); *s.in.cell.Struck != left || hit.missed != first || missed.missed != "" {
-				t.Fatalf("%04b: %d hits, want %d; missed because of %q and %q, want %q", sequence, *s.in.cell.Struck, left, hit.missed, missed.missed, first)
+				t.Fatalf("%04b: %d strikes, want %d; missed because of %q and %q, want %q and none", sequence, *s.in.cell.Struck, left, hit.missed, missed.missed, first)
 			}
 		}
 	}
 }
 
-// TestStrikesOfAPoint injects a fault at a point in each usual way and in some variations. Some injections
-// miss at first and are repeated. The point counts each way once, and is safe only if the last try of each
-// way hit.
+// TestStrikesOfAPoint injects a fault at a point in several usual ways and in some variations. Some
+// injections miss and are repeated. The point must count each way once, and is safe only if the
+// last try in each way struck.
 func TestStrikesOfAPoint(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 7))
 	for range 500 {
@@ -391,13 +397,13 @@ func TestStrikesOfAPoint(t *testing.T) {
 		p := in.row(fault.Point{Moment: "here"}, check.Evidence{}, nil)
 		want := map[bool]catalog.Verdict{true: catalog.Safe, false: catalog.Unknown}[hits == ways]
 		if p.Strikes != ways || p.Struck != hits || p.Verdict != want {
-			t.Fatalf("%d injections: hit %d of %d, %s; want %d of %d, %s", len(in.contests), p.Struck, p.Strikes, p.Verdict, hits, ways, want)
+			t.Fatalf("%d injections: struck %d of %d, %s; want %d of %d, %s", len(in.contests), p.Struck, p.Strikes, p.Verdict, hits, ways, want)
 		}
 	}
 }
 
-// TestForwardedGrabs checks that the reason gives the advice about leaders only if the instance that the
-// fault should hit forwarded or refused the grab.
+// TestForwardedGrabs checks when the reason for a missed strike gives the advice about leaders:
+// only if the struck instance forwarded or refused the grab.
 func TestForwardedGrabs(t *testing.T) {
 	db := func(names ...tap.Phase) []control.Held {
 		return catalog.Map(names, func(n tap.Phase) control.Held { return control.Held{Call: control.Call{Phase: n, Target: tap.DB}} })
@@ -405,7 +411,7 @@ func TestForwardedGrabs(t *testing.T) {
 	redis := []control.Held{{Call: control.Call{Phase: "redis SET leader PX NX", Target: "redis"}}}
 	for name, tt := range map[string]struct {
 		calls   []control.Held
-		outcome grab.Outcome // empty: no response
+		outcome grab.Outcome // empty if there was no response
 		leads   bool
 	}{
 		"forwards":               {db("mysql SELECT leaders", "mysql COMMIT"), grab.Grabbed, true},
@@ -430,8 +436,9 @@ func TestForwardedGrabs(t *testing.T) {
 	}
 }
 
-// TestHealOfAFailedStep lets a step of a fault fail after it has changed something. The change must be
-// undone. If the step cannot be injected at all, the injection does not count, but the test goes on.
+// TestHealOfAFailedStep makes a step of a fault fail after it has changed something. The change
+// must be undone exactly once. If the error is ErrInUse, the strike does not count, but the test of
+// the strategy continues.
 func TestHealOfAFailedStep(t *testing.T) {
 	for _, failed := range []error{nil, stack.ErrInUse, errors.New("no answer")} {
 		for _, changes := range []bool{false, true} {
@@ -447,14 +454,15 @@ func TestHealOfAFailedStep(t *testing.T) {
 				t.Errorf("fails with %v: struck %v, %v", failed, s.contests[0].struck, err)
 			}
 			if err := errors.Join(s.heal(t.Context()), s.heal(t.Context())); err != nil || (healed == 1) != changes {
-				t.Errorf("fails with %v, changes something: %v; healed %d times, %v", failed, changes, healed, err)
+				t.Errorf("fails with %v, changes something: %v; undone %d times, %v", failed, changes, healed, err)
 			}
 		}
 	}
 }
 
-// TestAwaitsEveryDriver answers the drivers of two orders at random times, or never. A wait must end with the
-// last response that it is for, or with the timeout. It must not wait for a driver that hangs.
+// TestAwaitsEveryDriver answers the drivers of two orders at random times, or never. awaitOthers
+// must wait for all drivers except the last ones, and awaitAnswers for all. Both must stop at the
+// timeout, and must not wait for a driver that hangs.
 func TestAwaitsEveryDriver(t *testing.T) {
 	const timeout = 3 * time.Second
 	r := rand.New(rand.NewPCG(12, 7))
@@ -495,13 +503,13 @@ func TestAwaitsEveryDriver(t *testing.T) {
 					t.Fatalf("waited for %v, want %v: %v", took, wait.want, err)
 				}
 			}
-			time.Sleep(2 * timeout) // for the responses that were to come later
+			time.Sleep(2 * timeout) // until all timers have fired
 		}
 	})
 }
 
-// TestAwaitsFailedRelease lets an affected driver get its response during an outage. The outage goes on until
-// then only if the driver was stopped before its release, so that the release fails.
+// TestAwaitsFailedRelease checks when an outage lasts until the affected driver has its response:
+// only if the driver was stopped before its release, so that the release fails.
 func TestAwaitsFailedRelease(t *testing.T) {
 	const answered = time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -526,8 +534,9 @@ func TestAwaitsFailedRelease(t *testing.T) {
 	})
 }
 
-// TestAffectedDriverWritesFirst lets the affected driver write early, late or never. Where it must write
-// before the contenders to show a failure, the injection counts only if it has.
+// TestAffectedDriverWritesFirst makes the affected driver write, or get its response, early or
+// late. In the cases in which only a write before the contenders can show a failure, a late strike
+// must not count.
 func TestAffectedDriverWritesFirst(t *testing.T) {
 	const lease = 3 * time.Second
 	at := func(phase tap.Phase, after bool) fault.Point {
@@ -581,15 +590,16 @@ func TestAffectedDriverWritesFirst(t *testing.T) {
 	}
 }
 
-// TestAnsweredByDefinition stops a request, lets it continue and answers it at random times. It counts as
-// answered only if it has made no call for callsAfterAnswer, so that all its writes have arrived.
+// TestAnsweredByDefinition pauses, continues and answers a request at random times. It counts as
+// answered only when callsAfterAnswer has passed since its response and its last pause, because all
+// its writes have then arrived.
 func TestAnsweredByDefinition(t *testing.T) {
 	r, request := rand.New(rand.NewPCG(11, 12)), load.Request{Order: 1, Driver: 1}
 	synctest.Test(t, func(t *testing.T) {
 		for n := range 1000 {
 			rs := newResponses()
 			rs.callsAfterAnswer = time.Duration(r.IntN(3)) * 100 * time.Millisecond
-			var since time.Time // of its response, or of its last pause
+			var since time.Time // time of its response, or of the end of its last pause
 			answered, paused := false, false
 			for range 12 {
 				switch r.IntN(3) {
@@ -615,8 +625,9 @@ func TestAnsweredByDefinition(t *testing.T) {
 	})
 }
 
-// Faults strike orders of two units in the same way. The same cells break, and each that is not
-// safe shows one unit too many, or one that no one can have.
+// TestFaultsOfSeveralUnits injects faults with orders of two units. The verdicts must be as
+// expected. Each point that is not safe must have a failure mode, and the timeline of an unsafe
+// cell must end with a unit too many.
 func TestFaultsOfSeveralUnits(t *testing.T) {
 	t.Parallel()
 	cells := []CellName{{"mysql-cas", catalog.Pause}, {"redis-stock", catalog.RedisRestart}}
@@ -632,16 +643,16 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 		t.Run(cell.String(), func(t *testing.T) {
 			c := sceneOf(t, l, cell.Strategy, cell.Fault)
 			if c.Sale == nil || c.Sale.SoldOutMS != nil || c.Sale.InOrder != nil {
-				t.Fatalf("of the sale is known %+v", c.Sale)
+				t.Fatalf("the sale is %+v, want one without the time and order of the sales", c.Sale)
 			}
 			for _, p := range c.Points {
 				switch {
 				case p.Unsold == nil:
-					t.Errorf("%s: how many were left is not known", p.Point)
+					t.Errorf("%s: the number of unsold units is unknown", p.Point)
 				case p.Verdict == catalog.Safe && *p.Unsold > 0, p.Verdict == catalog.Stuck && *p.Unsold != *p.StuckOrders:
-					t.Errorf("%s is %s with %d left", p.Point, p.Verdict, *p.Unsold)
+					t.Errorf("%s is %s with %d unsold units", p.Point, p.Verdict, *p.Unsold)
 				case p.Verdict != catalog.Safe && p.FailureMode == "":
-					t.Errorf("%s is %s, and nothing explains it", p.Point, p.Verdict)
+					t.Errorf("%s is %s, but has no failure mode", p.Point, p.Verdict)
 				}
 			}
 			if c.Verdict == catalog.Safe {
@@ -649,7 +660,7 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 			}
 			switch story := c.Timeline; {
 			case story == nil || story.Units != 2:
-				t.Errorf("%s is explained by %+v", c.Verdict, story)
+				t.Errorf("the verdict is %s, but the timeline is %+v", c.Verdict, story)
 			case c.Verdict == catalog.Unsafe && !oversold.MatchString(story.Steps[len(story.Steps)-1].True):
 				t.Errorf("the timeline ends with %+v", story.Steps[len(story.Steps)-1])
 			}
@@ -657,8 +668,8 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 	}
 }
 
-// Where fewer drivers come than could buy a unit too many, no verdict is given; nor where a
-// unit is left that a fresh driver would get.
+// TestFewerDriversThanUnits checks that a point has no verdict if too few drivers came to buy a
+// unit too many, or if a unit is left that a new driver could get.
 func TestFewerDriversThanUnits(t *testing.T) {
 	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, responses: newResponses()}
 	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, affected: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
@@ -686,15 +697,15 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		}
 		p := in.row(c.point, e, map[int64]check.Timeline{1: {Mode: "F11"}})
 		if p.Verdict != tt.want {
-			t.Errorf("%d drivers came and %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
+			t.Errorf("%d drivers reached the lock, and there are %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
 		}
 		if explained := p.FailureMode != ""; explained != (tt.want == catalog.Stuck || tt.want == catalog.Unsafe) {
-			t.Errorf("a point that is %s is explained by %q", p.Verdict, p.FailureMode)
+			t.Errorf("a point that is %s has the failure mode %q", p.Verdict, p.FailureMode)
 		}
 	}
 }
 
-// The user learns of a TTL that the program chooses.
+// TestNoteOfATTL checks that a note tells the user when the program chooses the service's TTL.
 func TestNoteOfATTL(t *testing.T) {
 	for _, tt := range []struct {
 		command string
@@ -719,7 +730,8 @@ func TestNoteOfATTL(t *testing.T) {
 	}
 }
 
-// A pause does not explain two winners by the end of a lease if the service has no lease.
+// TestModeOfAServiceWithoutALease checks that two winners after a pause are explained by the end of
+// a lease, except for a service that has no lease.
 func TestModeOfAServiceWithoutALease(t *testing.T) {
 	e := check.Evidence{Ledger: []order.Grab{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}}}
 	for trail, want := range map[*serviceTrail]string{nil: "F11", {leased: true}: "F11", {}: ""} {
@@ -731,8 +743,8 @@ func TestModeOfAServiceWithoutALease(t *testing.T) {
 	}
 }
 
-// Who comes for an order: with one unit five drivers, some at the struck instance; with each
-// further one two more, and all but the affected driver at the other instance.
+// TestDriversOfAContest checks how many drivers try to grab an order, and at which instance. If
+// there are several units, all except the affected driver use the other instance.
 func TestDriversOfAContest(t *testing.T) {
 	struck, other := &fleet.Instance{URL: "http://struck"}, &fleet.Instance{URL: "http://other"}
 	alone, waiting := fault.Point{Point: fault.AfterRead}, fault.Point{Role: fault.Waiting, Point: fault.AfterRead}
@@ -742,7 +754,7 @@ func TestDriversOfAContest(t *testing.T) {
 		point             fault.Point
 		guard             order.Guard
 		course            fault.Course
-		contenders, atOne int // of them, at the struck instance
+		contenders, atOne int // number of contenders, and how many of them use the struck instance
 		last              int
 	}{
 		{"one unit", 1, alone, order.Naive, fault.AfterHeal, 3, 1, 0},
@@ -765,7 +777,7 @@ func TestDriversOfAContest(t *testing.T) {
 				if r.Target == struck.URL {
 					atStruck++
 				} else if r.Target != other.URL {
-					t.Errorf("driver %d goes to %s", r.Driver, r.Target)
+					t.Errorf("driver %d uses %s, which is neither the struck nor the other instance", r.Driver, r.Target)
 				}
 			}
 			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.affected.Target != struck.URL || c.lateDriver.Target != other.URL {
@@ -775,11 +787,11 @@ func TestDriversOfAContest(t *testing.T) {
 				seen[r.Driver] = true
 			}
 			want := in.w.cfg.strikeDrivers()
-			if tt.course == fault.Released { // one of them comes twice
+			if tt.course == fault.Released { // one driver sends two requests
 				want--
 			}
 			if len(c.all()) != in.w.cfg.strikeDrivers() || len(seen) != want {
-				t.Errorf("%d requests of %d drivers, want %d of %d", len(c.all()), len(seen), in.w.cfg.strikeDrivers(), want)
+				t.Errorf("%d requests by %d drivers, want %d by %d", len(c.all()), len(seen), in.w.cfg.strikeDrivers(), want)
 			}
 		})
 	}

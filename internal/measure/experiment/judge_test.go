@@ -22,7 +22,7 @@ func calmCell() (Cell, measured) {
 		}}
 }
 
-// struckCell returns a cell under a fault that struck at each point and did no harm.
+// struckCell returns a cell with a fault that struck at each point without causing a failure.
 func struckCell() (Cell, measured) {
 	c, m := calmCell()
 	c.Fault, c.Orders, m.tried = catalog.Pause, 4, 1
@@ -33,7 +33,8 @@ func struckCell() (Cell, measured) {
 	return c, m
 }
 
-// Each reason that there is, alone, and which of two comes first.
+// TestJudge checks the verdict and the reason for each single cause, and which cause counts if
+// there are several.
 func TestJudge(t *testing.T) {
 	type change = func(*Cell, *measured)
 	double := func(c *Cell, _ *measured) { c.DoubleGrabs, c.OrdersDoubleGrabbed = new(3), new(2) }
@@ -45,7 +46,7 @@ func TestJudge(t *testing.T) {
 	invalid := func(_ *Cell, m *measured) { m.invalid = "events were lost: 3 are missing" }
 	missed := func(c *Cell, _ *measured) { c.Points[0].Struck = 1 }
 	unclear := func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unknown }
-	units := func(left int) change { // two of each order, of which so many were left in all
+	units := func(left int) change { // each order had two units; left is how many of them were not sold in total
 		return func(c *Cell, _ *measured) {
 			c.Sale, c.Grabs = &Sale{Stock: 2, Undersold: &left}, new(2*c.Orders-left)
 			c.Points[0].Unsold, c.Points[1].Unsold = new(0), &left
@@ -120,7 +121,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The reason names one of the orders as the service does, so that its users can find the order.
+// TestReasonNamesAnOrder checks that the reason names a failed order by its ID in the service.
 func TestReasonNamesAnOrder(t *testing.T) {
 	shape, _, err := target.Spec{Path: "/tickets/{order_uuid}/grab"}.Compile()
 	if err != nil {
@@ -143,7 +144,8 @@ func TestReasonNamesAnOrder(t *testing.T) {
 	}
 }
 
-// An unknown verdict quotes the most frequent answer that matches no rule, unless its reason does already.
+// TestUnknownQuotesAnswers checks that the reason of an unknown verdict quotes a response that
+// matches no rule, unless it already does.
 func TestUnknownQuotesAnswers(t *testing.T) {
 	const reason = "an order that no fault hit was not grabbed"
 	for _, tt := range []struct {
@@ -164,7 +166,8 @@ func TestUnknownQuotesAnswers(t *testing.T) {
 	}
 }
 
-// The lock is judged by its holders, and not at all where a strike was missed.
+// TestJudgeLock checks the verdict on the lock itself. Two holders at once always decide it.
+// Otherwise, it is known only if the cell was tested completely.
 func TestJudgeLock(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -190,7 +193,8 @@ func TestJudgeLock(t *testing.T) {
 	}
 }
 
-// A verdict that is better than what is claimed is none that was expected.
+// TestAsExpected checks that only exactly the expected verdict is as expected. A better verdict is
+// not.
 func TestAsExpected(t *testing.T) {
 	for _, tt := range []struct {
 		verdict, expected catalog.Verdict
@@ -210,11 +214,11 @@ func TestAsExpected(t *testing.T) {
 	} {
 		c := Cell{Verdict: tt.verdict, Expected: &tt.expected, Exclusive: tt.exclusive, ExpectedExclusive: tt.claim}
 		if c.AsExpected() != tt.want {
-			t.Errorf("%s where %s is claimed: as expected is %v", c.Said(), c.Claimed(), !tt.want)
+			t.Errorf("%s, expected %s: AsExpected returned %v", c.Said(), c.Claimed(), !tt.want)
 		}
 	}
 	if !(Cell{Verdict: catalog.Unsafe}).AsExpected() {
-		t.Error("where nothing is claimed, a verdict was not expected")
+		t.Error("without an expected verdict, AsExpected returned false")
 	}
 }
 
@@ -241,7 +245,8 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// A cell must fit the header of its run.
+// TestContradictsTheHeader checks that a cell that contradicts the run's environment or settings is
+// reported.
 func TestContradictsTheHeader(t *testing.T) {
 	env := Environment{Go: "go1.26", OS: "linux", Arch: "amd64", CPUs: 2, Stack: "local", Redis: "Redis 8"}
 	run := func() *Run {
@@ -280,24 +285,25 @@ func TestMeasured(t *testing.T) {
 		{[]Cell{unknown, {Verdict: catalog.Stuck}}, true}, {[]Cell{{Verdict: catalog.NA}}, true},
 	} {
 		if got := (&Run{Cells: tt.cells}).Measured(); got != tt.want {
-			t.Errorf("%d cells: %v", len(tt.cells), got)
+			t.Errorf("%+v: Measured returned %v, want %v", tt.cells, got, tt.want)
 		}
 	}
 }
 
-// What the registry claims holds for its own guard and settings alone.
+// TestExpectedIsClaimedOfTheRegistrysSettings checks that no verdict is expected if a lost lease is
+// ignored, because the registry's expectations do not apply to this setting.
 func TestExpectedIsClaimedOfTheRegistrysSettings(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v, exclusive := (Config{OnLost: grab.Ignore}).expected(setnx, catalog.Pause); v != nil || exclusive != nil {
-		t.Error("a claim is made where a loss is ignored")
+		t.Error("a verdict is expected although a lost lease is ignored")
 	}
 }
 
-// TestNothingIsExpectedOfOneProcess checks that a lock within a process is compared with no claim
-// if there is only one instance.
+// TestNothingIsExpectedOfOneProcess checks that no verdict is expected of a lock within a process
+// if there is only one instance, because the registry's expectation is about several.
 func TestNothingIsExpectedOfOneProcess(t *testing.T) {
 	for instances, claimed := range map[int]bool{1: false, 2: true} {
 		cfg := Config{Instances: instances, TTL: time.Second, OnLost: grab.Abort}

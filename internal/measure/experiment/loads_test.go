@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// loaded returns a worker that tests a model without a fault.
+// loaded returns a worker that tests the model without a fault.
 func (m *model) loaded(t *testing.T) *worker {
 	cfg := Config{TTL: time.Second, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{Orders: 4, Drivers: 6, Timeout: 10 * time.Second, MaxWorkers: 1000}, Settle: 50 * time.Millisecond}
 	w := &worker{cfg: cfg, stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: new(trails)}
@@ -23,7 +23,8 @@ func (m *model) loaded(t *testing.T) *worker {
 	return w
 }
 
-// TestLoadsOfAModel sends a load to locks whose behaviour is known. All drivers of an order come at once.
+// TestLoadsOfAModel sends a load to model locks whose behaviour is known, with all drivers of an
+// order at once. The cell's verdict and figures must match this behaviour.
 func TestLoadsOfAModel(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -43,7 +44,7 @@ func TestLoadsOfAModel(t *testing.T) {
 			t.Parallel()
 			m := tt.lock
 			w := m.loaded(t)
-			m.work = 50 * time.Millisecond // so that all drivers of an order meet
+			m.work = 50 * time.Millisecond // long enough that all drivers of an order compete
 			if tt.change != nil {
 				tt.change(w, m)
 			}
@@ -70,7 +71,7 @@ func TestLoadsOfAModel(t *testing.T) {
 				t.Errorf("ledger: %s, want %s", got, want)
 			}
 			if c.Latency == nil || c.LatencySent == nil || c.DurationS == nil || *c.CompletedRPS != float64(requests)/(*c.DurationS) || c.Points != nil || c.Timeline != nil || len(c.Checks) == 0 {
-				t.Errorf("%s", textOf(c))
+				t.Errorf("the cell lacks latencies or checks, or has points or a timeline: %s", textOf(c))
 			}
 			if len(w.fleet.Instances) == 2 && (len(c.ServedBy) != 2 || c.ServedBy["8004"] != requests/2) {
 				t.Errorf("served by %v", c.ServedBy)
@@ -79,13 +80,14 @@ func TestLoadsOfAModel(t *testing.T) {
 	}
 }
 
-// TestInspectionOfAModel inspects services with different mistakes. The problem names the setting, and the driver.
+// TestInspectionOfAModel inspects model services with various mistakes. Each problem must name the
+// setting to change, and each request must be listed with the meaning of its response.
 func TestInspectionOfAModel(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change    func(inspector, *model)
-		key, text string // of the problem; empty if there is none
-		answers   string // the meanings, by driver
+		key, text string // the problem's setting and description; empty if there is no problem
+		answers   string // the meaning of each driver's response
 		ledger    string
 	}{
 		"correct": {nil, "", "", "first driver of order 1: grabbed; second driver, too late: taken; first driver again: taken", "has 1 row for the order"},

@@ -32,10 +32,11 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// model is a service with two instances, a lock and a ledger in the memory of this process. Its calls stop at
-// breakpoints like those of a real instance, so the whole engine of faults can be tested without servers.
+// model is a service with two instances, a lock and a ledger in the memory of this process. Its
+// calls stop at breakpoints like those of a real instance, so fault injection can be tested without
+// servers.
 type model struct {
-	ttl       time.Duration               // of the lock; 0: it does not expire
+	ttl       time.Duration               // TTL of the lock; 0 means that it does not expire
 	wait      time.Duration               // how long a driver waits for the lock
 	queues    bool                        // whether a driver waits for a message instead of polling
 	joins     time.Duration               // how long a driver waits before it queues
@@ -43,32 +44,32 @@ type model struct {
 	extends   bool                        // whether each try of a waiting driver extends the holder's lease
 	guarded   bool                        // whether only the first write succeeds
 	forwards  bool                        // whether the first instance makes all grabs
-	service   bool                        // whether it is a service of which only the calls' names are known, like those in serviceCalls
-	open      bool                        // whether a driver goes on if it cannot reach the lock
-	impatient bool                        // whether it gives up a request after 200 ms, but not the grab
+	service   bool                        // whether it acts like a user's service: its calls have only the names in serviceCalls
+	open      bool                        // whether a grab continues if it cannot reach the lock
+	impatient bool                        // whether it answers a request after 200 ms at the latest, although the grab continues
 	unknown   int64                       // the first driver that it does not know; 0 means none
 	inserts   func(order.Grab) order.Grab // changes a row before it is written; may be nil
-	skips     int64                       // if not 0, orders above it are read once more before the work
+	skips     int64                       // if not 0, grabs of later orders make another read before the work
 	keeps     bool                        // whether the ledger keeps only the last winner of an order
 	dead      map[int64]int               // how many more requests for an order fail, as on dead connections
 	unread    bool                        // whether its ledger cannot be read
-	hidden    int64                       // the ledger no longer shows the orders up to this one
+	hidden    int64                       // the ledger does not show the rows of the orders up to this one
 
-	lease  time.Duration // that the instances report
-	work   time.Duration // of a grab; 0 means injectionWork
+	lease  time.Duration // lease that the instances report
+	work   time.Duration // duration of the work in a grab; 0 means injectionWork
 	mu     sync.Mutex
-	quick  int64         // an order for which there is no work
-	frozen chan struct{} // if not nil, the second instance makes no calls until it is closed
-	down   bool          // whether no instance reaches the lock
-	last   int64
-	first  int64 // of the orders that do not exist yet
+	quick  int64         // an order whose grabs do no work
+	frozen chan struct{} // if not nil, the second instance makes no calls until this channel is closed
+	down   bool          // whether the instances cannot reach the lock
+	last   int64         // last token that was used
+	first  int64         // ID of the next order to be created
 	locks  map[int64]*modelLock
 	rows   []order.Grab
 	wrote  []order.Grab // every row that was ever written
-	read   int          // how many of them had been written when the ledger was last read
+	read   int          // length of wrote when the ledger was last read
 	asked  map[load.Request]int
 	told   map[grab.Outcome]int // responses to drivers of the load
-	calls  map[string]int       // by server
+	calls  map[string]int       // number of calls to each server
 	shown  []map[string]int     // the calls at each reading of the metrics
 }
 
@@ -83,19 +84,19 @@ grab_db_statements_total %d
 `
 
 type modelLock struct {
-	token   int64 // 0: free
+	token   int64 // token of the holder; 0 if the lock is free
 	until   time.Time
 	waiters int
 	freed   chan struct{}
 }
 
-// start serves two instances of the model.
+// start starts two instances of the model and returns their fleet.
 func (m *model) start(t *testing.T) *fleet.Fleet {
 	m.first, m.locks, m.asked = 1, map[int64]*modelLock{}, map[load.Request]int{}
 	m.told, m.calls, m.dead = map[grab.Outcome]int{}, map[string]int{}, map[int64]int{}
 	var urls []string
 	var leader *control.Server
-	m.lease = 50 * time.Millisecond // in a dry run, so that it does not wait long for a renewal
+	m.lease = 50 * time.Millisecond // short, so that a dry run does not wait long for a renewal
 	for n := range 2 {
 		name := strconv.Itoa(8004 + n)
 		holds := control.NewServer(name, 0, history.Discard)
@@ -105,7 +106,7 @@ func (m *model) start(t *testing.T) *fleet.Fleet {
 		mux := http.NewServeMux()
 		server := httptest.NewServer(holds.Handler(mux))
 		t.Cleanup(server.Close)
-		t.Cleanup(holds.Close) // before the server, which waits for its requests
+		t.Cleanup(holds.Close) // runs before server.Close, which waits for stopped requests
 		answer := func(text string) http.HandlerFunc {
 			return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
 		}
@@ -321,18 +322,18 @@ func (m *model) ended(holds *control.Holds, p tap.Phase, id, driver int64) {
 	}
 }
 
-// serviceCalls names the calls of a service as the proxies do.
+// serviceCalls contains the names that proxies would give to the model's calls.
 var serviceCalls = map[tap.Phase]tap.Phase{
 	tap.Acquire: "redis SET lock:* PX NX", tap.Read: "mysql SELECT orders", tap.Renew: "mysql SELECT drivers", tap.Claim: "mysql INSERT wins", tap.Release: "redis DEL lock:*",
 }
 
-// Create opens orders.
+// Create implements the store of orders.
 func (m *model) Create(_ context.Context, count, _ int) (first int64, err error) {
 	m.locked(func() { first = m.first; m.first += int64(count) })
 	return first, nil
 }
 
-// Ledger returns the rows of the orders.
+// Ledger implements the store of orders.
 func (m *model) Ledger(_ context.Context, first int64, count int) (rows []order.Grab, _ error) {
 	m.locked(func() {
 		m.read = len(m.wrote)
@@ -341,7 +342,7 @@ func (m *model) Ledger(_ context.Context, first int64, count int) (rows []order.
 	return rows, nil
 }
 
-// fall makes the lock unreachable until it is healed.
+// fall makes the lock unreachable until the returned function is called.
 func (m *model) fall(context.Context, time.Duration) (stack.Heal, error) {
 	m.locked(func() { m.down = true })
 	return func() error { m.locked(func() { m.down = false }); return nil }, nil
@@ -357,16 +358,17 @@ func (m *model) forget(context.Context, time.Duration) (stack.Heal, error) {
 	return nil, nil
 }
 
-// freeze stops the second instance until it is healed.
+// freeze stops the second instance until the returned function is called.
 func (m *model) freeze(context.Context, time.Duration) (stack.Heal, error) {
 	m.locked(func() { m.frozen = make(chan struct{}) })
 	return func() error { m.locked(func() { close(m.frozen); m.frozen = nil }); return nil }, nil
 }
 
-// modelTrails caches the calls of polling and queueing models.
+// modelTrails caches the calls of a grab for polling and for queueing models.
 var modelTrails trails
 
-// injection prepares the injection of a fault into the model, and records the calls of a grab.
+// injection returns the injection of a fault into the model. Before that, it records the calls of a
+// grab.
 func (m *model) injection(t *testing.T, f fault.Fault) *injection {
 	cfg := Config{TTL: m.ttl, Wait: m.wait, Asked: Asked{TTL: true, Wait: true}, Instances: 2, Seed: 7, Out: t.TempDir(), Load: Load{Drivers: injectionDrivers, Timeout: 3 * m.ttl, MaxWorkers: 1000}}
 	w := &worker{cfg: cfg, stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: &modelTrails}
@@ -382,12 +384,12 @@ func (m *model) injection(t *testing.T, f fault.Fault) *injection {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.fleet.Ours = true // from now on, because the dry run would read the events of our instances
+	w.fleet.Ours = true // not earlier, because the dry run would then read events, which the model does not record
 	return in
 }
 
-// inject tests the model under a fault, of which do is what happens to the lock. It returns the cell, the points,
-// and the first order.
+// inject tests the model under a fault. The parameter do is the step that changes the lock. inject
+// returns the cell, the points, and the first order.
 func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []fault.Point, int64) {
 	in := m.injection(t, f)
 	if err := in.choosePoints(); err != nil {
@@ -402,7 +404,8 @@ func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []faul
 		f.Prepare = func(context.Context, fault.Target) (fault.Prepared, error) { return prepared, nil }
 		return in.w.inject(t.Context(), in.strategy, f), in.points, first
 	}
-	// At the end of such a cell, the process of an instance is killed, but the model has none.
+	// worker.inject would end such a cell by killing an instance's process, but the model has no
+	// process.
 	in.prepared = prepared
 	_, _ = m.Create(t.Context(), 100, 1)
 	if _, err := in.sending(in.strikeAll)(t.Context(), first); err != nil {
@@ -413,8 +416,9 @@ func (m *model) inject(t *testing.T, f fault.Fault, do fault.Step) (Cell, []faul
 	return *in.cell, in.points, first
 }
 
-// TestCoursesOfAModel injects faults of each course into locks whose behaviour is known. Every fault must hit every
-// point, and each driver must ask exactly once. The verdicts and figures of the cell must be those of the lock.
+// TestCoursesOfAModel injects each kind of fault into model locks whose behaviour is known. Every
+// fault must strike at every point, and each driver must send exactly one request. The cell's
+// verdicts and figures must match the lock's behaviour.
 func TestCoursesOfAModel(t *testing.T) {
 	const ttl = 800 * time.Millisecond
 	inWork := func(p fault.Point) bool { // an expired lock lets a second driver in, but the ledger shows only writes
@@ -424,8 +428,8 @@ func TestCoursesOfAModel(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault  catalog.Fault
 		lock   *model
-		unsafe func(fault.Point) bool // whether the order is grabbed twice
-		mode   string                 // of such a failure
+		unsafe func(fault.Point) bool // whether the order of a point is grabbed twice
+		mode   string                 // failure mode of these points
 	}{
 		"stopped":                       {catalog.Pause, &model{}, inWork, "F11"},
 		"stopped, drivers queue":        {catalog.Pause, &model{queues: true}, inWork, "F11"},
@@ -462,8 +466,9 @@ func TestCoursesOfAModel(t *testing.T) {
 	}
 }
 
-// TestPausedServiceIsAnswered pauses a process of a user's service while its write is stopped. As from a real server,
-// the reply must arrive before the process continues, because its client may not wait any longer.
+// TestPausedServiceIsAnswered pauses a process of a user's service while its write is stopped. The
+// reply must arrive before the process continues, as from a real server. Otherwise, the process
+// might give up the call.
 func TestPausedServiceIsAnswered(t *testing.T) {
 	t.Parallel()
 	service, err := fleet.ParseService("x {port}")
@@ -497,12 +502,13 @@ func TestPausedServiceIsAnswered(t *testing.T) {
 	}
 }
 
-// again returns a new model of the same kind.
+// again returns a new model with the same behaviour.
 func (m *model) again(wait time.Duration) *model {
 	return &model{ttl: wait / 2, wait: wait, queues: m.queues, blind: m.blind, guarded: m.guarded, open: m.open, keeps: m.keeps, impatient: m.impatient, extends: m.extends}
 }
 
-// wrongUnder injects a fault at each step of a grab, and lists what is wrong in the cell. The model knows the truth.
+// wrongUnder injects a fault at each step of a grab. It returns the differences between the cell
+// and what happened in the model.
 func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point) bool, mode string) (wrong []string) {
 	c, at, first := m.inject(t, f, map[catalog.Fault]fault.Step{catalog.RedisDown: m.fall, catalog.RedisRestart: m.forget}[f.Name])
 	expect := func(what string, got, want any) {
@@ -537,7 +543,7 @@ func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point)
 	if n := len(twice); n > 0 {
 		reason = fmt.Sprintf("%d of %d orders were grabbed more than once: %s", n, len(at)+2, strings.Join(twice, "; "))
 	}
-	unknown := 0 // winners who hung up
+	unknown := 0 // number of winners that closed their connection before the response
 	if f.Course == fault.HungUp {
 		unknown = grabs.Rows - c.Outcomes[grab.Grabbed]
 	} else {
@@ -556,15 +562,16 @@ func (m *model) wrongUnder(t *testing.T, f fault.Fault, unsafe func(fault.Point)
 	return wrong
 }
 
-// TestServicesOfAModel injects faults into a service that the run would start, while a driver is at work. Each of them
-// comes twice: once so that this driver writes last, or while Redis fails, and once so that it writes first.
+// TestServicesOfAModel injects faults during the work of a driver, into model services like those
+// that a run starts. Each fault is injected twice: a pause so that this driver writes last and then
+// first, and an outage so that other drivers compete after it and then during it.
 func TestServicesOfAModel(t *testing.T) {
 	const at = ": after mysql SELECT orders 1"
 	for name, tt := range map[string]struct {
 		fault   catalog.Fault
 		lock    *model
 		verdict catalog.Verdict
-		double  int // orders that were grabbed twice
+		double  int // number of orders that are grabbed twice
 		reason  string
 		mode    string
 		from    string
@@ -595,7 +602,7 @@ func TestServicesOfAModel(t *testing.T) {
 						wrong = append(wrong, fmt.Sprintf("%s: %s, want %s", what, got, want))
 					}
 				}
-				rows, told := len(m.rows)-1, m.told[grab.Grabbed] // one row is of the order that shows whether the service works
+				rows, told := len(m.rows)-1, m.told[grab.Grabbed] // without the row of the order that only shows whether the service works
 				double := rows - c.Orders
 				if m.keeps {
 					double = tt.double
@@ -621,8 +628,9 @@ func TestServicesOfAModel(t *testing.T) {
 	}
 }
 
-// TestMissedInjectionsOfAModel tests a service that does not make a call for its first orders. The injection is repeated
-// with other orders, up to a limit. It counts only if it hits in the end.
+// TestMissedInjectionsOfAModel injects a fault at a call that a service does not make for its first
+// orders. The injection must be repeated with other orders, up to a limit, and must count only if
+// it strikes in the end.
 func TestMissedInjectionsOfAModel(t *testing.T) {
 	const at = "after mysql SELECT drivers 1"
 	for _, tt := range []struct {
@@ -632,7 +640,7 @@ func TestMissedInjectionsOfAModel(t *testing.T) {
 		verdict catalog.Verdict
 		reason  string
 	}{
-		{4, 7, 2, catalog.Safe, ""}, // the first injection hits order 3, and the next one order 5
+		{4, 7, 2, catalog.Safe, ""},
 		{1000, 13, 0, catalog.Unknown, "the fault could not be tested: " + at + ". The grab had ended after redis DEL lock:*"},
 	} {
 		t.Run(fmt.Sprint(tt.skips), func(t *testing.T) {
@@ -666,7 +674,8 @@ func sum[K comparable](counts map[K]int) (all int) {
 	return all
 }
 
-// injectService tests the model as a service under a fault that hits a driver at its work. prepare may be nil.
+// injectService tests the model as a user's service, with a fault that strikes during a driver's
+// work. If prepare is nil, the step of the fault comes from the model.
 func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.Context, fault.Target) (fault.Prepared, error)) Cell {
 	m.service = true
 	service, err := fleet.ParseService("x {port} {redis}")
@@ -687,7 +696,7 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 		cfg.Target.Database.Query = "SELECT"
 	}
 	w := &worker{cfg: cfg, stack: new(stack.Stack), fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(cfg)}, journal: &journal{dir: cfg.Out}, trails: new(trails)}
-	m.lease, w.fleet.Foreign = m.ttl, m.unread // such a service has no API for its ledger either
+	m.lease, w.fleet.Foreign = m.ttl, m.unread // then the program has no way to read the ledger
 	if _, err := w.trails.get("service", func() (trail, error) {
 		var calls []control.Call
 		for _, p := range phases {
@@ -712,8 +721,9 @@ func (m *model) injectService(t *testing.T, f fault.Fault, prepare func(context.
 	return w.inject(t.Context(), lock.Strategy{Name: "service", Excludes: catalog.NoExclusion}, f)
 }
 
-// TestMomentsOfAModel stops the process of a running service at eight moments of a grab. A request that ended before its
-// moment is tried again with another order, and counts as one without a fault.
+// TestMomentsOfAModel stops the process of a running service at eight moments of a grab. If a
+// request ends before its moment, the injection must be repeated with another order, and the
+// request must count as one without a fault.
 func TestMomentsOfAModel(t *testing.T) {
 	for name, guarded := range map[string]bool{"bare": false, "guarded": true} {
 		t.Run(name, func(t *testing.T) {
@@ -759,7 +769,7 @@ func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
 		var n, of int
 		var at, took float64
 		if _, err := fmt.Sscanf(p.Point, "moment %d of %d (%f of %f ms)", &n, &of, &at, &took); err != nil || n != i+1 || of != momentCount || math.Abs(at/took-(float64(i)+0.5)/momentCount) > 0.005 || took < 80 || !p.IsMoment() {
-			t.Errorf("moment %d: %s", i+1, p.Point) // however slow the machine is
+			t.Errorf("moment %d: %s", i+1, p.Point) // this does not depend on the machine's speed
 		}
 		moments = append(moments, p.Point)
 		expect(p.Point, p, Point{Point: p.Point, Strikes: 1, Struck: 1, Verdict: verdict, DoubleGrabs: &double, StuckOrders: new(0)}) // no known mode fits a crash
@@ -773,7 +783,7 @@ func (m *model) wrongAtMoments(t *testing.T) (wrong []string) {
 	return wrong
 }
 
-// textOf returns x in JSON.
+// textOf returns x as JSON.
 func textOf(x any) string {
 	b, err := json.Marshal(x)
 	if err != nil {
@@ -782,7 +792,8 @@ func textOf(x any) string {
 	return string(b)
 }
 
-// watchStalls returns a function that returns for how long the machine has stopped this test since then.
+// watchStalls returns a function that reports the longest time for which the machine stalled this
+// test since the call of watchStalls.
 func watchStalls(t *testing.T) (longest func() time.Duration) {
 	var most time.Duration
 	ctx, cancel := context.WithCancel(t.Context())
@@ -801,8 +812,9 @@ func watchStalls(t *testing.T) (longest func() time.Duration) {
 	}
 }
 
-// TestTrailOfAHandOver lets drivers queue for a lock a while after their first try. The dry run must wait until the
-// driver has queued. Otherwise, the holder would not wake it, and that call could not be tested.
+// TestTrailOfAHandOver checks the calls that a dry run records if a driver queues for the lock some
+// time after its first try. The dry run must wait until the driver has queued, because otherwise
+// the holder would make no call to wake it.
 func TestTrailOfAHandOver(t *testing.T) {
 	t.Parallel()
 	m := &model{ttl: dryTTL, wait: dryTTL, queues: true, joins: quietFor * 2 / 3}
@@ -825,8 +837,9 @@ func TestTrailOfAHandOver(t *testing.T) {
 	}
 }
 
-// TestCallsAfterTheResponse lets a service make calls for a while after its response. All of them must be listed, in
-// their order, if each follows the one before soon enough.
+// TestCallsAfterTheResponse checks the recorded calls of a service that makes calls after its
+// response. All of them must be listed in order, because each follows the previous call within
+// quietFor.
 func TestCallsAfterTheResponse(t *testing.T) {
 	t.Parallel()
 	holds := control.NewServer("8004", 0, history.Discard)
@@ -862,9 +875,10 @@ func TestCallsAfterTheResponse(t *testing.T) {
 	}
 }
 
-// TestRestartOfTheOtherInstance pauses a driver at one instance while the other one is killed and restarts. The second
-// instance makes the grabs itself, or forwards them to the first one. In that case, the instances must swap their roles.
-// The order is grabbed twice only if the start-up code of the killed instance removes the locks.
+// TestRestartOfTheOtherInstance pauses a driver at one instance while the other instance is killed
+// and restarts. If the second instance forwards its grabs to the first one, the instances must swap
+// roles. The order must be grabbed twice only if the start-up code of the killed instance removes
+// the locks.
 func TestRestartOfTheOtherInstance(t *testing.T) {
 	service, err := fleet.ParseService("x {port}")
 	if err != nil {

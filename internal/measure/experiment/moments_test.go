@@ -26,7 +26,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// startShop starts a service of that kind.
+// startShop starts a process of serveShop with the given behaviour.
 func startShop(t *testing.T, dir, kind string) (url string, cmd *exec.Cmd) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -52,7 +52,7 @@ func startShop(t *testing.T, dir, kind string) (url string, cmd *exec.Cmd) {
 	return "http://" + strings.TrimSpace(line), cmd
 }
 
-// shopRun returns a run against two shops.
+// shopRun starts two shops and returns the configuration of a run against them.
 func shopRun(t *testing.T, kind string, faults ...catalog.Fault) Config {
 	t.Helper()
 	cfg := small(t, "")
@@ -66,14 +66,15 @@ func shopRun(t *testing.T, kind string, faults ...catalog.Fault) Config {
 	return cfg
 }
 
-// A process that is stopped in the midst of a grab lets its lease run out: a lock without a
-// guard is unsafe then, and one with it is safe; where no grab was in flight nothing is known.
+// TestPauseByTime pauses a process in the middle of a grab, so that its lease expires. Without a
+// guard, the service must be unsafe, and with a guard, safe. If later grabs are too fast to be
+// paused, the verdict must be unknown.
 func TestPauseByTime(t *testing.T) {
 	for _, tc := range []struct {
 		kind    string
 		verdict catalog.Verdict
 		reason  string
-		atLeast int // moments
+		atLeast int // number of moments that must have this verdict
 	}{
 		{"bare", catalog.Unsafe, ": moment ", 6},
 		{"guarded", catalog.Safe, "", 8},
@@ -81,7 +82,7 @@ func TestPauseByTime(t *testing.T) {
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
 			if tc.verdict != catalog.Unsafe {
-				long(t) // TestMomentsOfAModel does the same
+				long(t) // TestMomentsOfAModel covers these cases faster
 			}
 			cfg := shopRun(t, tc.kind, catalog.NoFault, catalog.Pause, catalog.RedisRestart)
 			run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
@@ -109,14 +110,14 @@ func TestPauseByTime(t *testing.T) {
 			}
 			for _, pid := range cfg.Target.PIDs {
 				if stopped(t, pid) {
-					t.Errorf("process %d is left stopped", pid)
+					t.Errorf("process %d is still stopped after the run", pid)
 				}
 			}
 		})
 	}
 }
 
-// stopped says whether a process is.
+// stopped reports whether a process is stopped by a signal.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
@@ -126,7 +127,8 @@ func stopped(t *testing.T, pid int) bool {
 	return strings.HasPrefix(string(out), "T")
 }
 
-// A run that ends while a process is stopped has it go on.
+// TestPauseByTimeInterrupted interrupts a run while a process is stopped. The process must
+// continue.
 func TestPauseByTimeInterrupted(t *testing.T) {
 	cfg := shopRun(t, "bare", catalog.Pause)
 	cfg.Target.Lease = time.Minute
@@ -135,7 +137,7 @@ func TestPauseByTimeInterrupted(t *testing.T) {
 	go func() {
 		for ctx.Err() == nil {
 			if !t.Failed() && stopped(t, cfg.Target.PIDs[1]) {
-				time.AfterFunc(time.Second, interrupt) // beyond the look whether it serves
+				time.AfterFunc(time.Second, interrupt) // after the check whether the process serves requests
 				return
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -147,12 +149,13 @@ func TestPauseByTimeInterrupted(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	if stopped(t, cfg.Target.PIDs[1]) {
-		t.Error("it is left stopped")
+		t.Error("the process is still stopped after the run")
 	}
 }
 
-// A crash leaves a target dead permanently. The other target grabs what it has left open, by the
-// ledger. Only one strategy can be struck in this way.
+// TestCrashByTime kills a running target, which stays dead. According to the ledger, the other
+// target must still grab the orders that were left open. A run with several strategies must be
+// refused, because it can kill a target only once.
 func TestCrashByTime(t *testing.T) {
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	stacktest.Check(t, err)
@@ -189,7 +192,8 @@ func TestCrashByTime(t *testing.T) {
 	}
 }
 
-// needing returns the URL of a service that needs the given shop for each grab, but not to refuse a GET.
+// needing returns the URL of a service that forwards each grab to the given shop, but answers GET
+// itself.
 func needing(t *testing.T, shop string) string {
 	u, err := url.Parse(shop)
 	if err != nil {
@@ -207,7 +211,8 @@ func needing(t *testing.T, shop string) string {
 	return s.URL
 }
 
-// What cannot be struck as it is asked for is refused, with what to do.
+// TestTargetPIDsThatCannotBeUsed checks the error, or the reason of the verdict, if the fault
+// cannot be injected into the processes that the user named.
 func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	gone := exec.Command("true")
@@ -242,10 +247,10 @@ func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 			}
 		})
 	}
-	if os.Getuid() == 0 { // to whom every process is open
+	if os.Getuid() == 0 { // root is allowed to signal every process
 		return
 	}
 	if _, err := proc.Find(1); err != proc.ErrForeign {
-		t.Errorf("process 1: %v", err)
+		t.Errorf("process 1: got error %v, want %v", err, proc.ErrForeign)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// If every driver of the first order is told that it is taken, the message depends on who opened it.
+// TestFirstOrderIsNotOpen checks the message if all drivers of the first order are told that it is
+// taken. It depends on who opened the order. There must be no message if a driver won.
 func TestFirstOrderIsNotOpen(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
@@ -37,11 +38,11 @@ func TestFirstOrderIsNotOpen(t *testing.T) {
 			a := newAccounting(3, nil, at.Shape)
 			a.first = &orderState{id: 7, taken: 3}
 			if got := a.notOpen(f); !strings.Contains(got, tt.want) {
-				t.Errorf("got %q, want %q in it", got, tt.want)
+				t.Errorf("got %q, want a message with %q", got, tt.want)
 			}
 			a.first.grabbed = 1
 			if got := a.notOpen(f); got != "" {
-				t.Errorf("a driver won, and still: %q", got)
+				t.Errorf("a driver won: got %q, want no message", got)
 			}
 		})
 	}

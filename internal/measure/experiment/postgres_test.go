@@ -12,7 +12,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// A service on PostgreSQL is struck at each of its statements, and its verdicts are right.
+// TestPostgresService checks that faults strike the PostgreSQL example at every point, and that
+// each of its strategies gets the expected verdict.
 func TestPostgresService(t *testing.T) {
 	t.Parallel()
 	exe := filepath.Join(t.TempDir(), "go-postgres")
@@ -52,7 +53,7 @@ func TestPostgresService(t *testing.T) {
 		case c.Strategy == "none":
 			want = catalog.Unsafe
 		case c.Strategy == "advisory-pooled":
-			continue // depends on which session the pool gives away
+			continue // the verdict depends on which session the pool returns
 		}
 		if c.Verdict != want {
 			t.Errorf("%s, %s: %s (%s), want %s", c.Strategy, c.Fault, c.Verdict, c.Reason, want)

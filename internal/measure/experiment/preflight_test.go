@@ -23,7 +23,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// A few grabs show the calls of a grab, what they are for, and where faults can strike.
+// TestInspect checks what an inspection shows of a correct service: the calls of a grab with their
+// purposes, the responses with their meanings, the ledger, and the calls at which each fault can
+// strike.
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
@@ -66,7 +68,8 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// A ledger that is a column keeps only the last winner, and the line about the ledger says so.
+// TestInspectLedgerColumn checks the hint for a ledger that is a column of the order, because such
+// a ledger keeps only the last winner.
 func TestInspectLedgerColumn(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "in-column", target.Spec{}, catalog.NoFault)
@@ -80,7 +83,9 @@ func TestInspectLedgerColumn(t *testing.T) {
 	}
 }
 
-// A poller of the service is no renewal, and an error after the write is no mistake of the user.
+// TestInspectGoesOn checks that calls of a polling task do not count as renewals. It also checks
+// that an error response after the write is no problem for the inspection, because the ledger
+// counts.
 func TestInspectGoesOn(t *testing.T) {
 	t.Parallel()
 	for kind, ledger := range map[string]string{"polls": "has 1 row for the order", "fails-late": "has 1 row for the order, although the service answered that driver with HTTP 500. The ledger counts, not the response"} {
@@ -99,7 +104,8 @@ func TestInspectGoesOn(t *testing.T) {
 	}
 }
 
-// A query on a table that does not exist leads to the hint that nothing has created it.
+// TestMissingTable checks the problem if the ledger's table does not exist: it must suggest the
+// setting migrate.
 func TestMissingTable(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
@@ -110,7 +116,8 @@ func TestMissingTable(t *testing.T) {
 	}
 }
 
-// Ctrl-C while the service starts is an interruption, not a mistake in the target file.
+// TestInterruptedStart interrupts the start of a service. The error must be the interruption, and
+// not a problem in the target file.
 func TestInterruptedStart(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
@@ -134,7 +141,8 @@ func TestInterruptedStart(t *testing.T) {
 	}
 }
 
-// A ready path that does not exist is the line to correct.
+// TestWrongReadyPath checks that the problem names the setting ready if the ready path does not
+// exist.
 func TestWrongReadyPath(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
@@ -145,8 +153,9 @@ func TestWrongReadyPath(t *testing.T) {
 	}
 }
 
-// A lock that lives for longer than the lease that the user named makes a pause look harmless,
-// because the other drivers come too early. check names the setting, and a run says unknown.
+// TestLeaseIsTooShort tests a lock that lives longer than the lease that the user named. A pause
+// would then look harmless, because the other drivers come too early. So the inspection must report
+// the setting lease, and the verdict of a run must be unknown.
 func TestLeaseIsTooShort(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.Pause)
@@ -157,7 +166,7 @@ func TestLeaseIsTooShort(t *testing.T) {
 	if err := Inspect(t.Context(), cfg, func(shown Preflight) { p = shown }); err != nil {
 		t.Fatal(err)
 	}
-	// The advice covers the TTL of the lock, also if a busy machine reads it late.
+	// The advised lease must be at least the lock's TTL, even if a busy machine reads the TTL late.
 	advises := func(text string) bool {
 		found := regexp.MustCompile(`expires after (\S+), but lease is 1s: set lease: (\S+),`).FindStringSubmatch(text)
 		if found == nil || found[1] != found[2] {
@@ -178,8 +187,8 @@ func TestLeaseIsTooShort(t *testing.T) {
 	}
 }
 
-// The advice is the usual round TTL if one lies between the bounds, and a bit more than the upper
-// bound otherwise.
+// TestCheckLease checks the advised lease. If a round number lies between the bounds of the lock's
+// TTL, it is this number. Otherwise, it is slightly above the upper bound.
 func TestCheckLease(t *testing.T) {
 	for _, tt := range []struct {
 		atLeast, atMost time.Duration
@@ -198,7 +207,8 @@ func TestCheckLease(t *testing.T) {
 	}
 }
 
-// Requests that differ only after their answers are told apart by what follows the answer.
+// TestDiffers checks the explanation of the difference between two grabs, if they differ before or
+// only after their responses.
 func TestDiffers(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1} }
 	read, update, insert := call("mysql SELECT orders"), call("mysql UPDATE jobs"), call("mysql INSERT wins")
@@ -217,7 +227,8 @@ func TestDiffers(t *testing.T) {
 	}
 }
 
-// A renewal names the order of the grab, or the instance does not send it without the grab.
+// TestWithoutOthers checks which calls count as renewals: those that name the grab's order, and
+// those that the instance does not send without a grab.
 func TestWithoutOthers(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: "redis"} }
 	renewals := []control.Call{call("redis PEXPIRE lock:*"), call("redis PEXPIRE lock:7"), call("redis LPOP jobs"), call("redis EVALSHA 1 leases")}
@@ -227,7 +238,8 @@ func TestWithoutOthers(t *testing.T) {
 	}
 }
 
-// A number that differs between the keys of two grabs is found, unless the calls differ in another way.
+// TestChangingKeys checks that keys are found that differ only in a number between two grabs. If
+// the calls also differ in another way, none may be found.
 func TestChangingKeys(t *testing.T) {
 	redis := func(phases ...tap.Phase) (calls []control.Call) {
 		for _, p := range phases {
@@ -253,7 +265,8 @@ func TestChangingKeys(t *testing.T) {
 	}
 }
 
-// A fault of Redis without an effect leads to the hint that the service may use another Redis.
+// TestUnusedRedis checks when a fault without effect leads to the hint that the service may use
+// another Redis.
 func TestUnusedRedis(t *testing.T) {
 	for _, tt := range []struct {
 		command string
@@ -280,9 +293,9 @@ func TestUnusedRedis(t *testing.T) {
 	}
 }
 
-// TestFirstDriverThatLoses answers the first driver of an order in every way but a win. Each problem quotes the
-// response first, and names the setting to correct. Only if the service may not know the driver does the
-// problem say so at its end.
+// TestFirstDriverThatLoses answers the first driver of an order with every status and outcome
+// except a win. Each problem must begin with the response and name the setting to correct. It must
+// end with a hint if the service may not know the driver.
 func TestFirstDriverThatLoses(t *testing.T) {
 	const says, known = "the first driver of a fresh order was answered with HTTP 7", ". It may not know this driver"
 	keys := map[int]string{404: "path", 405: "method", 401: "header", 403: "header", 202: "later"}
@@ -310,7 +323,8 @@ func TestFirstDriverThatLoses(t *testing.T) {
 	}
 }
 
-// Each mistake in the description of a service is found, and names the setting to correct.
+// TestInspectFindsMistakes checks that each mistake in the description of a service is found, and
+// that the problem names the setting to correct.
 func TestInspectFindsMistakes(t *testing.T) {
 	t.Parallel()
 	for kind, mistakes := range map[string][]struct {
@@ -388,8 +402,9 @@ func TestInspectFindsMistakes(t *testing.T) {
 	}
 }
 
-// TestLedgerOfTheFirstGrab inspects ledgers with up to two rows of the winner and of another driver. The program
-// must find out how many drivers have a row, which repeated rows do not change.
+// TestLedgerOfTheFirstGrab inspects ledgers with up to two rows of the winner and of another
+// driver. inspectLedger must return how many drivers have a row. Repeated rows must not change
+// that.
 func TestLedgerOfTheFirstGrab(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for winners := range 3 {

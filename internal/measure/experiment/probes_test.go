@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// modelAuditor returns an auditor of a model whose orders are in different states: one is open, one is sold, and one
-// is locked forever.
+// modelAuditor returns an auditor of a model with three orders: one is open, one is sold, and one
+// is locked permanently.
 func modelAuditor(t *testing.T) (*model, *auditor, int64) {
 	m := &model{}
 	au := &auditor{cfg: Config{TTL: 20 * time.Millisecond, Settle: time.Millisecond}, fleet: m.start(t), orders: m, ledger: true, progress: &workerProgress{progress: newProgress(Config{})}}
@@ -27,7 +27,7 @@ func modelAuditor(t *testing.T) (*model, *auditor, int64) {
 	return m, au, first
 }
 
-// TestProbesOfEachState probes orders of every state alone. Each answer must be counted as what it is.
+// TestProbesOfEachState probes an order in each state. Each response must be counted correctly.
 func TestProbesOfEachState(t *testing.T) {
 	t.Parallel()
 	m, au, first := modelAuditor(t)
@@ -65,12 +65,13 @@ func TestProbesAreInterrupted(t *testing.T) {
 	}
 }
 
-// TestLateProbe probes a sold order once more after the ledger has settled. It must be the first order whose units are
-// all sold and whose probe was refused, and a driver who has not asked before.
+// TestLateProbe checks the later probe of a sold order, which finds services that forget their
+// winners. It must go to the first order whose units are all sold and whose probe was refused, and
+// must come from a new driver.
 func TestLateProbe(t *testing.T) {
 	t.Parallel()
 	for units := 1; units <= 2; units++ {
-		for sold := range 3 { // rows of the second order; the first one has none, and the third one has two
+		for sold := range 3 { // number of rows of the second order; the first order has none, and the third has two
 			m, au, first := modelAuditor(t)
 			au.cfg.Stock = units
 			var rows []order.Grab
@@ -82,7 +83,7 @@ func TestLateProbe(t *testing.T) {
 			for n := range int64(3) {
 				p.refused = append(p.refused, check.Pair{Order: first + n, Driver: 100 + n})
 			}
-			m.rows, m.of(first+2).token = nil, 0 // so that the service forgets its winners
+			m.rows, m.of(first+2).token = nil, 0 // the service has forgotten its winners
 			want := check.Pair{Order: first + 2, Driver: 102 + 3}
 			if sold >= units {
 				want = check.Pair{Order: first + 1, Driver: 101 + 3}
@@ -91,7 +92,7 @@ func TestLateProbe(t *testing.T) {
 			if err != nil || !slices.Equal(p.won, []check.Pair{want}) || !slices.Equal(check.Pairs(after), p.won) {
 				t.Errorf("%d units, %d sold: %v, want %v; rows %v, %v", units, sold, p.won, want, after, err)
 			}
-			m.rows = rows // now it knows them again
+			m.rows = rows // the service knows its winners
 			p.won = nil
 			if _, err := au.probeLater(t.Context(), &Cell{Orders: 3}, first, rows, &p); err != nil || p.won != nil {
 				t.Errorf("%d units, %d sold, and the service knows its winners: %v, %v", units, sold, p.won, err)
@@ -100,9 +101,9 @@ func TestLateProbe(t *testing.T) {
 	}
 }
 
-// TestLedgerIsTrusted audits the same load under each condition. One unchanged read of the ledger is enough only for a
-// grabsvc whose requests have all ended. If the ledger must settle, a sold order is probed later, unless its rows are
-// watched anyway.
+// TestLedgerIsTrusted checks when one read of the ledger is enough: only for a grabsvc whose
+// requests have all ended. Otherwise, the audit must wait until the ledger has settled, and then
+// probe a sold order again. It must not do so if it watches for rows that are taken back.
 func TestLedgerIsTrusted(t *testing.T) {
 	t.Parallel()
 	for bits := range 1 << 4 {
@@ -156,10 +157,10 @@ func (l changing) Ledger(context.Context, int64, int) (rows []order.Grab, _ erro
 	return rows, nil
 }
 
-// TestSettleLimit changes the ledger every 300 ms until various times. If it still changes when the time to settle and
-// the limit are over, no row counts. Otherwise, the last change must have been seen.
+// TestSettleLimit changes the ledger every 300 ms, up to various times. If it still changes after
+// the limit, there must be an error. Otherwise, the audit must have seen the last change.
 func TestSettleLimit(t *testing.T) {
-	const every, quiet, limit, late = 300 * time.Millisecond, time.Second, 2 * time.Second, 100 * time.Millisecond // a change is seen that late
+	const every, quiet, limit, late = 300 * time.Millisecond, time.Second, 2 * time.Second, 100 * time.Millisecond // late is the maximum delay until a change is seen
 	synctest.Test(t, func(t *testing.T) {
 		for changes := range 16 {
 			l := changing{began: time.Now()}
@@ -181,7 +182,7 @@ func TestSettleLimit(t *testing.T) {
 	})
 }
 
-// TestTimeToSettle checks how long the ledger must stay unchanged.
+// TestTimeToSettle checks for how long the ledger must stay unchanged, depending on the settings.
 func TestTimeToSettle(t *testing.T) {
 	for _, tt := range []struct {
 		settle, ttl, lease, compensation, want time.Duration

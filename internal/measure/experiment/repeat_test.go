@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// played returns a cell in which n of 10 orders were grabbed, each once, and all took ms.
+// played returns a cell in which n of 10 orders were grabbed once each, with latencies of about ms.
 func played(n int, ms float64) Cell {
 	l := &load.Latency{Min: ms / 2, Mean: ms, P50: ms, P90: ms, P99: ms, P999: ms, Max: 2 * ms}
 	return Cell{
@@ -51,7 +51,7 @@ func TestRepetitionsMakeACell(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	if c.Overlaps != nil {
-		t.Errorf("%d overlaps, though one repetition could not count them", *c.Overlaps)
+		t.Errorf("%d overlaps, although one repetition could not count them", *c.Overlaps)
 	}
 	if l := c.Latency; l.P50 != 2 || l.P99 != 2 || l.Min != 0.5 || l.Max != 600 || *c.CompletedRPS != 20 || *c.RedisCommandsPerRequest != 2 {
 		t.Errorf("%+v, %v, %v", l, *c.CompletedRPS, *c.RedisCommandsPerRequest)
@@ -62,25 +62,25 @@ func TestRepetitionsMakeACell(t *testing.T) {
 	if err := c.contradiction(); err != nil {
 		t.Error(err)
 	}
-	// An interrupted repetition adds only a failure.
+	// An interrupted repetition counts only if it has failed.
 	cut.Verdict, cut.Reason, cut.DoubleGrabs = catalog.Unsafe, "2 of 10", new(2)
 	if c := played(10, 1).first().merge(cut); c.Verdict != catalog.Unsafe || c.Reason != "in repetition 2: 2 of 10" || len(c.Repetitions) != 1 || *c.DoubleGrabs != 0 {
 		t.Errorf("%s, %q, %d repetitions, %d double-grabs", c.Verdict, c.Reason, len(c.Repetitions), *c.DoubleGrabs)
 	}
 	cut.Verdict = catalog.Unknown
 	if c := played(10, 1).first().merge(cut); c.Verdict != catalog.Safe {
-		t.Errorf("unknown when it was interrupted: %s", c.Verdict)
+		t.Errorf("merged with an interrupted repetition whose verdict is unknown: %s, want safe", c.Verdict)
 	}
-	// That the lock was exclusive is known of all repetitions, or not.
+	// Exclusive is unknown if it is unknown for any repetition.
 	unseen := played(9, 1)
 	unseen.Exclusive = nil
 	if c := played(9, 1).first().merge(unseen); c.Exclusive != nil {
-		t.Errorf("exclusive %s", *c.Exclusive)
+		t.Errorf("exclusive is %s, want unknown", *c.Exclusive)
 	}
 }
 
-// Cells without a fault are run in rounds, and one under a fault once. A run that was
-// interrupted goes on with the repetitions that it lacks.
+// TestRepeat checks that cells without a fault are repeated in rounds, and cells with a fault run
+// once. A resumed run must run only the missing repetitions.
 func TestRepeat(t *testing.T) {
 	var began []string
 	play := func(w *worker, _ context.Context, s *cellSpec) Cell {
@@ -103,12 +103,12 @@ func TestRepeat(t *testing.T) {
 			stop()
 		}
 		if run.Complete {
-			t.Error("complete, before all repetitions")
+			t.Error("the run is complete before all repetitions")
 		}
 		return nil
 	}
 	if err := r.fill(t, ctx); err == nil {
-		t.Fatal("it was not interrupted")
+		t.Fatal("the run was not interrupted")
 	}
 	resumed := matrix(t, "none,mutex,setnx", "none,pause", func(_ *worker, _ context.Context, s *cellSpec) Cell {
 		if s.Fault == catalog.NoFault {
@@ -123,7 +123,7 @@ func TestRepeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !resumed.run.Complete {
-		t.Error("not complete")
+		t.Error("the resumed run is not complete")
 	}
 	for _, c := range resumed.run.Cells {
 		want := 4
@@ -141,12 +141,13 @@ func TestRepeat(t *testing.T) {
 	for round := range slices.Chunk(began[:6], 3) {
 		orders[round[0]+round[1]+round[2]] = true
 		if slices.Sort(round); !slices.Equal(round, []string{"mutex", "none", "setnx"}) {
-			t.Errorf("a round of %v", round)
+			t.Errorf("a round has the strategies %v, want each one once", round)
 		}
 	}
 }
 
-// Two real repetitions, each with a file of its own.
+// TestRepeatedCell runs two repetitions of a cell. Each must have figures and its own file of
+// responses.
 func TestRepeatedCell(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Repeat = 2
@@ -170,11 +171,11 @@ func TestRepeatedCell(t *testing.T) {
 	}
 }
 
-// kept lists the fields of a cell that every repetition shares, or that only the first one fills.
+// kept lists the fields of a merged cell that come from its first repetition only.
 var kept = []string{
 	"Strategy", "Fault", "Expected", "ExpectedExclusive", "Interrupted", "Environment", "Guard", "OnLost",
 	"TTLMS", "LeaseMS", "WorkMS", "WaitMS", "OfferedRPS", "OverTime",
-	"Points", "Struck", "Strikes", // only cells with a fault have them, and these are run once
+	"Points", "Struck", "Strikes", // only cells with a fault have these fields, and they run once
 	"Peak", "Shard", "Merged", // the scenario peak and a shard run once
 }
 
@@ -186,14 +187,14 @@ func twoCells() (a, b Cell) {
 	a.Exclusive, b.Exclusive = new(Yes), new(No)
 	a.LoadHeld, b.LoadHeld = new(true), new(false)
 	b.CountedFrom, b.Interrupted = fromAnswers, false
-	b.Sale.Stock, b.Sale.OverTime = a.Sale.Stock, a.Sale.OverTime // one size for all, and a curve of the first
+	b.Sale.Stock, b.Sale.OverTime = a.Sale.Stock, a.Sale.OverTime // the stock is the same in all repetitions, and the curve comes from the first one
 	a.Checks[0] = check.Verdict{Property: catalog.OneWinner, Result: check.Pass}
 	b.Checks[0] = check.Verdict{Property: catalog.OneWinner, Result: check.Fail}
 	return a, b
 }
 
-// TestEveryFieldIsMerged requires that each field of a cell depends on all repetitions, or is in
-// kept.
+// TestEveryFieldIsMerged checks that merging changes every field of a cell except those in kept, so
+// that no new field is forgotten.
 func TestEveryFieldIsMerged(t *testing.T) {
 	a, b := twoCells()
 	a = a.first()
@@ -207,8 +208,8 @@ func TestEveryFieldIsMerged(t *testing.T) {
 	}
 }
 
-// TestRepetitionsInEitherOrder merges two different cells in both orders, and then three of which one is
-// different. Only what names a repetition may depend on the order.
+// TestRepetitionsInEitherOrder merges two different cells, and then three, in every order. Only
+// fields that name a repetition, or that come from the first one, may depend on the order.
 func TestRepetitionsInEitherOrder(t *testing.T) {
 	a, b := twoCells()
 	merged := func(first Cell, others ...Cell) reflect.Value {
@@ -237,7 +238,7 @@ func TestRepetitionsInEitherOrder(t *testing.T) {
 	}
 }
 
-// knownOfSome lists the figures that a merged cell has if at least one repetition has them.
+// knownOfSome lists the figures that a merged cell reports if at least one repetition reports them.
 var knownOfSome = []string{
 	"Latency", "LatencySent", "CompletedRPS", "RedisCommandsPerRequest", "DBStatementsPerRequest", "BeliefGapMS", "LongestCompensationMS",
 }
@@ -265,7 +266,7 @@ func TestFigureThatARepetitionLacks(t *testing.T) {
 		}
 	}
 	for i := range reflect.TypeFor[Sale]().NumField() {
-		if f := reflect.TypeFor[Sale]().Field(i); f.Type.Kind() == reflect.Pointer && f.Name != "OverTime" { // it is the curve of the first
+		if f := reflect.TypeFor[Sale]().Field(i); f.Type.Kind() == reflect.Pointer && f.Name != "OverTime" { // the curve comes from the first repetition
 			test(f.Name, func(c *Cell) reflect.Value { return reflect.ValueOf(c.Sale).Elem().Field(i) })
 		}
 	}
@@ -305,8 +306,8 @@ func fill(v reflect.Value, n int) {
 	}
 }
 
-// TestFiguresOfAnIncompleteMerge merges shards of which one is lost, or whose clocks differ. A figure that depends on
-// them must disappear, and every other figure must stay.
+// TestFiguresOfAnIncompleteMerge checks which figures a merge withholds if a shard is lost, or if
+// the shards' clocks differ too much: only the figures that depend on all shards or on the clocks.
 func TestFiguresOfAnIncompleteMerge(t *testing.T) {
 	const ofAll, ofClocks, ofBoth = "UnacknowledgedGrabs Checks", "Latency LatencySent LoadHeld OverTime CompletedRPS DurationS ContendedOrders", "Undersold SoldOutMS InOrder OverTime"
 	for bits := range 1 << 3 {

@@ -19,8 +19,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// matrix returns a run of these strategies under these faults, in which play stands
-// in for the cells.
+// matrix returns a runner for these strategies and faults. It calls play instead of running a cell.
 func matrix(t *testing.T, strategies, faults string, play func(*worker, context.Context, *cellSpec) Cell) *runner {
 	t.Helper()
 	cfg := small(t, stack.Embedded, strings.Split(strategies, ",")...)
@@ -38,7 +37,7 @@ func matrix(t *testing.T, strategies, faults string, play func(*worker, context.
 	return r
 }
 
-// fill runs the matrix to its end.
+// fill opens the runner and runs all its cells.
 func (r *runner) fill(t *testing.T, ctx context.Context) error {
 	t.Helper()
 	stacktest.Check(t, r.open(ctx))
@@ -62,9 +61,9 @@ const (
 	calm  = "none/none setnx/none"
 )
 
-// Cells without a fault run first and alone; those with one side by side, each
-// by a worker of its own; and whenever the run is saved its cells stand in the
-// order of the table.
+// TestMatrix checks that cells without a fault run first and one at a time, and that cells with a
+// fault run at the same time on different workers. Whenever the run is saved, its cells must be in
+// the order of the table.
 func TestMatrix(t *testing.T) {
 	var (
 		mu      sync.Mutex
@@ -76,15 +75,15 @@ func TestMatrix(t *testing.T) {
 	r := matrix(t, "none,setnx", "none,pause,crash", func(l *worker, _ context.Context, s *cellSpec) Cell {
 		mu.Lock()
 		if other, ok := running[l]; ok {
-			t.Errorf("%v begins where %s is at work", s, other)
+			t.Errorf("%v begins on a worker that still runs %s", s, other)
 		}
 		if s.Fault == catalog.NoFault && len(running) > 0 {
-			t.Errorf("%v begins beside %v", s, running)
+			t.Errorf("%v begins while %v run", s, running)
 		}
 		running[l] = s.String()
 		began = append(began, s.String())
 		if s.Fault != catalog.NoFault {
-			if faulty++; faulty == 3 { // no worker goes on before all are at work
+			if faulty++; faulty == 3 { // no worker continues before all three run a cell
 				close(met)
 			}
 		}
@@ -110,7 +109,7 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("the run has %s, complete %v", got, r.run.Complete)
 	}
 	if got := strings.Join(began[:2], " "); got != calm {
-		t.Errorf("it began with %s", got)
+		t.Errorf("the run began with %s, want %s", got, calm)
 	}
 }
 
@@ -123,7 +122,7 @@ func subsequence(part, whole []string) bool {
 	return len(part) == 0
 }
 
-// Only the named cells are run, also where none of them is without a fault.
+// TestMatrixOnly checks that only the named cells run, even if all of them have a fault.
 func TestMatrixOnly(t *testing.T) {
 	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
 	r.cfg.Only = []CellName{{"setnx", catalog.Crash}, {"none", catalog.Pause}}
@@ -135,8 +134,8 @@ func TestMatrixOnly(t *testing.T) {
 	}
 }
 
-// An interrupted run says which cells it has no more than a part of. Resumed,
-// it runs these and the missing ones, and comes to the same table.
+// TestMatrixResumed checks that an interrupted run is resumed with its unfinished and missing cells
+// only, and that the resumed run has all cells of the table.
 func TestMatrixResumed(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, ctx context.Context, s *cellSpec) Cell {
@@ -144,7 +143,7 @@ func TestMatrixResumed(t *testing.T) {
 			interrupt()
 		}
 		if s.Fault == catalog.Pause {
-			<-ctx.Done() // so does a worker whose cell has not ended
+			<-ctx.Done() // keep the other worker's cell unfinished too
 		}
 		return blankCell(s)
 	})
@@ -174,11 +173,11 @@ func TestMatrixResumed(t *testing.T) {
 	}
 	for _, name := range again {
 		if first.finished(parseName(name)) != nil {
-			t.Errorf("%s was run once more", name)
+			t.Errorf("%s was finished, but ran again", name)
 		}
 	}
 	if !slices.Contains(again, "setnx/pause") || !slices.Contains(again, "none/pause") {
-		t.Errorf("run again were only %v", again)
+		t.Errorf("only %v ran again, want none/pause and setnx/pause too", again)
 	}
 }
 
@@ -187,8 +186,8 @@ func parseName(text string) CellName {
 	return CellName{strategy, catalog.Fault(fault)}
 }
 
-// Cells that a fault cannot touch, or that this stack cannot show, stand in the
-// table with the reason, and are not run.
+// TestMatrixExcuses checks cells whose fault does not affect the strategy, or that this stack does
+// not support. They must be in the table with the reason, without having run.
 func TestMatrixExcuses(t *testing.T) {
 	r := matrix(t, "mutex,setnx", "slow,redis-restart,failover", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
 	if err := r.fill(t, t.Context()); err != nil {
@@ -207,7 +206,8 @@ func TestMatrixExcuses(t *testing.T) {
 	}
 }
 
-// A cell that does not end within its budget is unknown, and says so, even if the run has more time.
+// TestBudget checks that a cell that exceeds its budget has the verdict unknown, with the reason,
+// even if the run has time left.
 func TestBudget(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Budget = time.Nanosecond
@@ -221,8 +221,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetTotal ends a run during its third cell. The cells with the highest risk come first.
-// The remaining ones are unknown, and a resumed run has still to run them.
+// TestBudgetTotal ends a run's budget during its fourth cell. The cells that are most likely to
+// fail must come first. The remaining cells must be unknown, and must be left to a resumed run.
 func TestBudgetTotal(t *testing.T) {
 	var began []string
 	var r *runner
@@ -254,7 +254,8 @@ func TestBudgetTotal(t *testing.T) {
 	}
 }
 
-// TestErrorIsNoBudget ends a run by an error. The cells that were not run must not blame a budget.
+// TestErrorIsNoBudget ends a run with an error. The cells that did not run must not give a budget
+// as the reason.
 func TestErrorIsNoBudget(t *testing.T) {
 	r := matrix(t, "setnx", "cancel,pause,hang", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
 	r.workers = r.workers[:1]
@@ -270,7 +271,7 @@ func TestErrorIsNoBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetTotalEndsCell ends a cell with a fault at the end of the run's budget.
+// TestBudgetTotalEndsCell checks that the run's budget also ends a running cell, with this reason.
 func TestBudgetTotalEndsCell(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Budget, cfg.BudgetTotal = time.Hour, time.Nanosecond
@@ -280,8 +281,7 @@ func TestBudgetTotalEndsCell(t *testing.T) {
 	}
 }
 
-// A worker whose servers a fault has left otherwise than it found them runs no
-// other cell.
+// TestDirtyWorker checks that a worker is replaced if a fault could not be undone on its servers.
 func TestDirtyWorker(t *testing.T) {
 	var workers []*worker
 	r := matrix(t, "setnx", "pause,crash", func(l *worker, _ context.Context, s *cellSpec) Cell {
@@ -294,14 +294,15 @@ func TestDirtyWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(workers) != 2 || workers[0] == workers[1] {
-		t.Errorf("ran in %v", workers)
+		t.Errorf("the cells ran on the workers %v, want two different ones", workers)
 	}
 	if _, err := os.Stat(workers[0].stack.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of the first is still there: %v", err)
+		t.Errorf("the folder of the first worker still exists: %v", err)
 	}
 }
 
-// A result that cannot be written ends the run, with all workers.
+// TestUnsavable checks that a run ends with the error, on all workers, if its result cannot be
+// saved.
 func TestUnsavable(t *testing.T) {
 	full := errors.New("disk full")
 	r := matrix(t, "none,setnx", "pause,crash", func(_ *worker, ctx context.Context, s *cellSpec) Cell {
@@ -316,8 +317,8 @@ func TestUnsavable(t *testing.T) {
 	}
 }
 
-// Only the first worker has the servers that take long to start, and it begins
-// with the cells that need them.
+// TestQueue checks that a worker gets only cells whose servers it has. The worker with the slow
+// servers must begin with the cells that need them.
 func TestQueue(t *testing.T) {
 	find := func(name string) *cellSpec {
 		s, err := lock.Find(name)
@@ -340,13 +341,13 @@ func TestQueue(t *testing.T) {
 			got = s.Strategy
 		}
 		if got != take.want {
-			t.Errorf("a worker with %b took %q, want %q", take.serves, got, take.want)
+			t.Errorf("a worker with the servers %b took %q, want %q", take.serves, got, take.want)
 		}
 	}
 }
 
-// TestFilesOfResponses checks that each repetition of each test has a file of its own. The name of the first one
-// has no suffix, because a merge looks for this name.
+// TestFilesOfResponses checks that each repetition of each cell has its own file. The name of the
+// first file has no suffix, because a merge looks for this name.
 func TestFilesOfResponses(t *testing.T) {
 	names := map[string]bool{}
 	for _, strategy := range []string{"setnx", "setnx-2", "a/b"} {
@@ -364,8 +365,8 @@ func TestFilesOfResponses(t *testing.T) {
 	}
 }
 
-// In events.jsonl the events of a cell follow the one that names it, and a run
-// that is resumed goes on there.
+// TestJournal checks that the events of a cell follow the event that names the cell, and that a
+// resumed run removes an incomplete line and appends to the file.
 func TestJournal(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "events-8004.jsonl")
@@ -381,9 +382,9 @@ func TestJournal(t *testing.T) {
 			}
 		}
 		if cut, err := j.open(part > 0); err != nil || cut != int64(part*len(`{"t":17,"ki`)) {
-			t.Fatalf("cut off are %d bytes, %v", cut, err)
+			t.Fatalf("%d bytes were cut off, %v", cut, err)
 		}
-		if err := os.RemoveAll(own); err != nil { // it goes with the stack
+		if err := os.RemoveAll(own); err != nil { // the file of an earlier stack does not exist any more
 			t.Fatal(err)
 		}
 		var events fleet.Events
@@ -391,7 +392,7 @@ func TestJournal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range faults { // one cell after the other, of a process that lives on
+		for _, f := range faults { // one process runs these cells one after the other
 			for range 3 {
 				file.Record(history.Event{Kind: history.OK, Op: history.Grab, Strategy: "setnx", Note: string(f)})
 			}
@@ -424,9 +425,10 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestCompareWithoutFault checks that no order can be safe under a fault if the strategy fails without one.
+// TestCompareWithoutFault checks that a cell with a fault cannot be safe if the strategy fails
+// without a fault. If the strategy is unsafe without a fault, the points must have no failure mode.
 func TestCompareWithoutFault(t *testing.T) {
-	usuals := []catalog.Verdict{"", catalog.Safe, catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.NA} // empty: it was not tested
+	usuals := []catalog.Verdict{"", catalog.Safe, catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.NA} // empty if the strategy was not tested without a fault
 	for _, usual := range usuals {
 		for _, under := range usuals[1:] {
 			r := &runner{specs: []*cellSpec{

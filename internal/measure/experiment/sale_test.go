@@ -20,8 +20,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// saleAt lets 20 drivers buy of a stub one after the other, and returns the accounting of
-// that order of 5 units.
+// saleAt makes 20 drivers buy an order of 5 units from a stub service, one after the other, and
+// returns the accounting. The function answer returns the response to the nth driver.
 func saleAt(t *testing.T, answer func(n int) (status int, body string)) *accounting {
 	t.Helper()
 	var mu sync.Mutex
@@ -53,7 +53,7 @@ func TestAccountsOfASale(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		answer  func(n int) (int, string)
-		refused bool // after the last sale
+		refused bool // whether drivers were refused after the last sale
 		soldOut bool
 		inOrder int
 	}{
@@ -76,15 +76,15 @@ func TestAccountsOfASale(t *testing.T) {
 				t.Errorf("refused after the last sale: %v, sold out: %d, in order: %d; want %v, %v, %d", got, a.soldOut, a.inOrder, tt.refused, tt.soldOut, tt.inOrder)
 			}
 			if a.soldOutBy.After(a.lastEnd) || a.soldOut == 1 && a.soldOutBy.Before(a.began) {
-				t.Errorf("sold out by %v, of %v to %v", a.soldOutBy, a.began, a.lastEnd)
+				t.Errorf("sold out by %v, which is not between %v and %v", a.soldOutBy, a.began, a.lastEnd)
 			}
 		})
 	}
 }
 
-// TestAnswersAfterTheLastSale gives the last driver each answer, after the last sale and before it. Only
-// an answer after it can show that the service refused a driver although units were left. A driver that
-// may ask again, or that was not served at all, was not refused.
+// TestAnswersAfterTheLastSale gives a driver each kind of response, before and after the last sale.
+// Only a response after it can show that the service refused a driver although units were left. A
+// driver that may try again, or that was not served at all, was not refused.
 func TestAnswersAfterTheLastSale(t *testing.T) {
 	for _, tt := range []struct {
 		meaning target.Meaning
@@ -115,7 +115,8 @@ func TestAnswersAfterTheLastSale(t *testing.T) {
 	}
 }
 
-// TestOneUnitOnly checks that a guard for orders of one unit is not run with several.
+// TestOneUnitOnly checks that a strategy that works only with orders of one unit is not run with
+// several units.
 func TestOneUnitOnly(t *testing.T) {
 	unique, err := lock.Find("mysql-unique")
 	if err != nil {
@@ -132,15 +133,15 @@ func TestOneUnitOnly(t *testing.T) {
 	}
 }
 
-// A sale over two instances: without a lock, and with one that does not reach from one to
-// the other, it sells too much and loses updates. A lock or a conditional update sells
-// what there is, one to a driver.
+// TestSale sells orders of several units from two instances. Without a lock, or with a lock that
+// works only within an instance, they oversell and lose updates. With a shared lock or a
+// conditional update, they sell exactly the stock.
 func TestSale(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) {
 			if kind == stack.Embedded && !proving {
-				t.Skip("GRABLAB_PROVE=1 sells there")
+				t.Skip("GRABLAB_PROVE is not 1: it takes long")
 			}
 			cfg := small(t, kind, "none", "mutex", "setnx", "mysql-cas")
 			cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Stock, cfg.Wait = 2, 100, 0, 20, 10*time.Second
@@ -149,7 +150,7 @@ func TestSale(t *testing.T) {
 				t.Fatal(err)
 			}
 			if run.Config.Stock != 20 || run.Config.PerDriver != 0 {
-				t.Errorf("written down are %d units, %d to a driver", run.Config.Stock, run.Config.PerDriver)
+				t.Errorf("the run's settings are %d units, %d for each driver; want 20 and 0", run.Config.Stock, run.Config.PerDriver)
 			}
 			for _, c := range run.Cells {
 				if !c.AsExpected() || c.Sale == nil || c.Sale.LostUpdates == nil || c.Sale.Undersold == nil || c.Sale.SoldOutMS == nil || c.Sale.InOrder == nil || c.Sale.OverTime == nil {
@@ -157,7 +158,7 @@ func TestSale(t *testing.T) {
 					continue
 				}
 				if c.Environment == nil || *c.Environment != run.Environment {
-					t.Errorf("%s: it ran on %+v, and the run on %+v", c.Strategy, c.Environment, run.Environment)
+					t.Errorf("%s: the cell has the environment %+v, but the run has %+v", c.Strategy, c.Environment, run.Environment)
 				}
 				too := c.Verdict == catalog.Unsafe
 				if *c.Grabs != 40+*c.DoubleGrabs || (*c.DoubleGrabs > 0) != too || (*c.Sale.LostUpdates > 0) != too || *c.Sale.Undersold != 0 || *c.Sale.OverLimit != 0 {
@@ -168,14 +169,15 @@ func TestSale(t *testing.T) {
 					told += n
 				}
 				if last := float64(len(c.Sale.OverTime.Sold)) * c.Sale.OverTime.SliceMS; told != c.Outcomes[grab.Grabbed] || last <= *c.Sale.SoldOutMS {
-					t.Errorf("%s: %d answers that one has a unit, in %g ms; want %d, until %g ms", c.Strategy, told, last, c.Outcomes[grab.Grabbed], *c.Sale.SoldOutMS)
+					t.Errorf("%s: the curve has %d sales in %g ms; want %d, beyond %g ms", c.Strategy, told, last, c.Outcomes[grab.Grabbed], *c.Sale.SoldOutMS)
 				}
 				if ms := *c.Sale.SoldOutMS; ms <= 0 || ms > 1000**c.DurationS {
-					t.Errorf("%s: sold out after %g ms, of %g s", c.Strategy, ms, *c.DurationS)
+					t.Errorf("%s: sold out after %g ms, but the load lasted %g s", c.Strategy, ms, *c.DurationS)
 				}
-				// A probe that wins a unit of a sold-out order counts as a double-grab. There is one for each order.
+				// A probe that wins a unit of a sold-out order counts as a double-grab. Each order
+				// has one probe.
 				if byProbes := *c.Grabs - c.Outcomes[grab.Grabbed]; byProbes < 0 || byProbes > 0 && !too || byProbes > cfg.Orders {
-					t.Errorf("%s: %v, and %d rows", c.Strategy, c.Outcomes, *c.Grabs)
+					t.Errorf("%s: the probes got %d units: outcomes %v, %d rows", c.Strategy, byProbes, c.Outcomes, *c.Grabs)
 				}
 				for _, k := range c.Checks {
 					if k.Result == check.Fail && !too {
@@ -187,15 +189,16 @@ func TestSale(t *testing.T) {
 	}
 }
 
-// Units are counted in slices of a length that suits the last of them.
+// TestSoldOverTime checks the curve of sales: the number of units sold in each time slice. The
+// length of a slice depends on the time of the last sale.
 func TestSoldOverTime(t *testing.T) {
 	if o := soldOverTime(nil); o != nil {
-		t.Errorf("of none: %+v", o)
+		t.Errorf("without sales: %+v, want nil", o)
 	}
 	for _, tt := range []struct {
 		ms    []int
 		slice float64
-		want  map[int]int // units by slice; none in the others
+		want  map[int]int // units by slice; slices without units are omitted
 		n     int
 	}{
 		{[]int{0}, 1, map[int]int{0: 1}, 1},
@@ -220,7 +223,7 @@ func TestSoldOverTime(t *testing.T) {
 	}
 }
 
-// emptyStore has no orders.
+// emptyStore returns a store without orders. It closes the store when the test ends.
 func emptyStore(t *testing.T) *order.SQL {
 	t.Helper()
 	store, err := order.Connect(t.Context(), "sqlite:"+t.TempDir()+"/orders.db", order.Options{})
@@ -234,17 +237,18 @@ func emptyStore(t *testing.T) *order.SQL {
 	return store
 }
 
-// The ledger and the counters describe orders of 3 units. A unit is undersold only if drivers were
-// refused finally. One order does not compensate for another.
+// TestReadSale checks the figures of a sale that come from the ledger and the orders' counters, for
+// orders of 3 units. A unit counts as undersold only if drivers were refused after the last sale.
+// An oversold order must not compensate for another order with units left.
 func TestReadSale(t *testing.T) {
 	store := emptyStore(t)
 	for _, tt := range []struct {
 		name            string
 		guard           order.Guard
-		drivers         [][]int64 // of each order, as they write: all have read that 3 are left
+		drivers         [][]int64 // drivers that write to each order, after all have read that 3 units are left
 		refused         []int     // orders that refused drivers after their last sale
 		perDriver       int
-		left, over, too int // undersold, over the limit, lost updates
+		left, over, too int // expected number of undersold units, units over the limit, and lost updates
 	}{
 		{"sold out", order.Decrement, [][]int64{{1, 2, 3}}, []int{0}, 0, 0, 0, 0},
 		{"some are left", order.Decrement, [][]int64{{1}, {1, 2}}, nil, 0, 0, 0, 0},
@@ -289,8 +293,9 @@ func TestReadSale(t *testing.T) {
 	}
 }
 
-// An order is stuck if its probe is refused and the ledger has fewer rows than units. A driver of
-// a service of others who was told that he has won makes up for one row.
+// TestWithoutWinner checks which orders are stuck: those whose probe was refused although the
+// ledger has fewer rows than units. For a user's service, a driver that was told that it had won,
+// but has no row, counts as a row.
 func TestWithoutWinner(t *testing.T) {
 	rows := []order.Grab{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}, {Order: 2, Driver: 1}}
 	p := probes{refused: []check.Pair{{Order: 4}, {Order: 3}, {Order: 2}, {Order: 1}}}

@@ -60,7 +60,7 @@ func outcomes() map[grab.Outcome]int {
 	return m
 }
 
-// schemaRun has a cell in which all was counted, and one in which nothing was.
+// schemaRun returns a run with a cell in which every figure is known, and a cell in which none is.
 func schemaRun() experiment.Run {
 	lat := &load.Latency{Min: 1, Mean: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1}
 	full := experiment.Cell{
@@ -113,8 +113,9 @@ func TestSchemaTakesRuns(t *testing.T) {
 	}
 }
 
-// Every field of the Go types stands in the schema: demanded unless it is left
-// out when empty, and null where, and only where, it is a pointer.
+// TestSchemaIsTheTypes checks that the schema has exactly the fields of the Go types. A field must
+// be required unless it has omitempty, and nullable if and only if it is a pointer without
+// omitempty.
 func TestSchemaIsTheTypes(t *testing.T) {
 	s := runSchema(t)
 	b, err := json.Marshal(schemaRun())
@@ -148,7 +149,8 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[check.Row](), []any{"cells", 0, "story", "rows", 0}},
 		{reflect.TypeFor[experiment.PeakStep](), []any{"cells", 0, "peak", "steps", 0}},
 	} {
-		// with changes one member of the part and asks the schema.
+		// with applies change to this part of the run, and returns an error if the result violates
+		// the schema.
 		with := func(change func(map[string]any)) error {
 			var doc any
 			if err := json.Unmarshal(b, &doc); err != nil {
@@ -171,7 +173,7 @@ func TestSchemaIsTheTypes(t *testing.T) {
 			return fits(t, s, changed)
 		}
 		if err := with(func(m map[string]any) { m["of_no_type"] = 1 }); err == nil {
-			t.Errorf("%v takes a field that no type has", part.typ)
+			t.Errorf("%v: the schema accepts an unknown field", part.typ)
 		}
 		for _, f := range reflect.VisibleFields(part.typ) {
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -179,17 +181,18 @@ func TestSchemaIsTheTypes(t *testing.T) {
 				continue
 			}
 			if err := with(func(m map[string]any) { delete(m, name) }); (err == nil) != (options == "omitempty") {
-				t.Errorf("%v without %s: %v", part.typ, name, err)
+				t.Errorf("%v without %s: got error %v, but the field has the options %q", part.typ, name, err, options)
 			}
 			nullable := f.Type.Kind() == reflect.Pointer && options != "omitempty"
 			if err := with(func(m map[string]any) { m[name] = nil }); (err == nil) != nullable {
-				t.Errorf("%v with %s null: %v", part.typ, name, err)
+				t.Errorf("%v with %s null: got error %v, want nullable: %v", part.typ, name, err, nullable)
 			}
 		}
 	}
 }
 
-// Every run that is committed fits the schema, and its sums agree.
+// TestCommittedRuns checks that every committed run fits the schema and that its figures are
+// consistent.
 func TestCommittedRuns(t *testing.T) {
 	s := runSchema(t)
 	err := filepath.WalkDir("../../../results", func(path string, d fs.DirEntry, err error) error {
@@ -246,9 +249,8 @@ func TestDisagreements(t *testing.T) {
 	}
 }
 
-// disagreements says which sums of the cell do not come out, one sentence
-// each. What could not be counted is not summed. A cell that has any is a
-// mistake of the harness.
+// disagreements returns a sentence for each pair of figures in a cell that contradict each other.
+// It ignores unknown figures. A disagreement means that the harness has a bug.
 func disagreements(c experiment.Cell, units int) []string {
 	var wrong []string
 	answered := 0
@@ -267,7 +269,7 @@ func disagreements(c experiment.Cell, units int) []string {
 	}
 	if c.Grabs != nil && c.OrdersGrabbed != nil && c.DoubleGrabs != nil {
 		if sold := *c.Grabs - *c.DoubleGrabs; sold < *c.OrdersGrabbed || sold > *c.OrdersGrabbed*units {
-			wrong = append(wrong, fmt.Sprintf("%d ledger rows but for %d double-grabs are not those of %d orders grabbed, of %d units each",
+			wrong = append(wrong, fmt.Sprintf("%d ledger rows with %d double-grabs do not fit %d grabbed orders of %d units each",
 				*c.Grabs, *c.DoubleGrabs, *c.OrdersGrabbed, units))
 		}
 	}

@@ -11,8 +11,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// A service that asks a Sentinel for its Redis is struck like one that knows the address. Here our
-// own instance stands in for a foreign service, with go-redis's failover client.
+// TestSentinelService checks that faults work for a service that finds its Redis through Sentinel.
+// The service is our own instance with the failover client of go-redis, started like a user's
+// service.
 func TestSentinelService(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
@@ -37,16 +38,16 @@ func TestSentinelService(t *testing.T) {
 	checkSentinelCells(t, cfg)
 }
 
-// So is one in Python, with redis-py's Sentinel.
+// TestPythonSentinel checks the same for a service in Python, with the Sentinel client of redis-py.
 func TestPythonSentinel(t *testing.T) {
 	if !proving {
-		t.Skip("GRABLAB_PROVE is not 1: TestSentinelService does the same in Go")
+		t.Skip("GRABLAB_PROVE is not 1: TestSentinelService covers this in Go")
 	}
 	checkSentinelCells(t, pythonRun(t, "--sentinel {sentinel}", []string{"setnx"}, catalog.NoFault, catalog.Failover))
 }
 
-// checkSentinelCells runs a lock that is not renewed calmly, and under faults that let a
-// second driver in before the write.
+// checkSentinelCells runs a lock that is never renewed. It must be safe without a fault, and unsafe
+// with faults that strike before the write, because a second driver then gets the lock.
 func checkSentinelCells(t *testing.T, cfg Config) {
 	t.Helper()
 	at, err := fault.ParsePoint("before mysql UPDATE orders 1")

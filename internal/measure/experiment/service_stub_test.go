@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// shopCommand makes the test binary a service of others, in a process of its own: it keeps
-// locks and winners in a folder that it shares with its like.
+// shopCommand makes the test binary run as an instance of a user's service. The instances keep
+// their locks and winners as files in a shared folder.
 const shopCommand = "shop"
 
 const shopLease = 300 * time.Millisecond
 
-// serveShop reads an order, works, and writes the winner, under a lock that is never renewed. The
-// arguments are the folder, and the behaviour of the service.
+// serveShop serves grabs. Each grab reads the order, works, and writes the winner, with a lock that
+// is never renewed. The arguments are the folder and the behaviour of the service.
 func serveShop(_ context.Context, args []string, _, _ io.Writer) int {
 	dir, kind := args[0], args[1]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func serveShop(_ context.Context, args []string, _, _ io.Writer) int {
 		panic(err)
 	}
 	fmt.Println(l.Addr())
-	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // with its parent
+	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // exit if the parent process exits
 	var served atomic.Int64
 	panic(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/grab") {
@@ -49,7 +49,7 @@ func shopGrab(order, kind string, work time.Duration) int {
 		if time.Since(taken.ModTime()) < shopLease {
 			return http.StatusLocked
 		}
-		_ = os.Remove(order + ".lock") // it has run out
+		_ = os.Remove(order + ".lock") // the lock has expired
 	}
 	held, err := os.OpenFile(order+".lock", os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -62,7 +62,7 @@ func shopGrab(order, kind string, work time.Duration) int {
 	}
 	time.Sleep(work)
 	flags := os.O_CREATE
-	if kind == "guarded" { // the write looks again
+	if kind == "guarded" { // the write fails if there is already a winner
 		flags |= os.O_EXCL
 	}
 	won, err := os.OpenFile(order+".won", flags, 0o600)

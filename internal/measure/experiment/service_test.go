@@ -24,8 +24,8 @@ import (
 
 const pythonExample = "../../../examples/python/"
 
-// python returns an interpreter with the packages that the example needs. It installs each version
-// of them only once. It skips the test if that is impossible.
+// python returns a Python interpreter with the packages that the example needs. It installs each
+// version of them only once, and skips the test if that fails.
 func python(t *testing.T) string {
 	t.Helper()
 	requirements, err := os.ReadFile(pythonExample + "requirements.txt")
@@ -55,8 +55,8 @@ func python(t *testing.T) string {
 	return exe
 }
 
-// pythonRun returns a run against the example, which loadgen starts. redis says how the example
-// finds its Redis.
+// pythonRun returns the configuration of a run that starts the example in Python. The parameter
+// redis contains the flags with which the example finds its Redis.
 func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalog.Fault) Config {
 	t.Helper()
 	exe := python(t)
@@ -70,11 +70,12 @@ func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalo
 	cfg.Service, cfg.Faults, cfg.Workers = &s, faults, 2
 	cfg.Target.Strategies = strategies
 	cfg.Target.Database.Query = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
-	cfg.Stack.Logs, cfg.Budget = cfg.Out, 10*time.Minute // one point after the other
+	cfg.Stack.Logs, cfg.Budget = cfg.Out, 10*time.Minute // long enough, because the points are tested one after the other
 	return cfg
 }
 
-// A service in another language is started, driven and stopped as our own instances are.
+// TestPythonService checks that a service in another language is started, tested and stopped in the
+// same way as our own instances.
 func TestPythonService(t *testing.T) {
 	for _, port := range []string{"8004", "8005"} { // tests of other packages may use these ports later, so this one must not
 		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
@@ -84,7 +85,7 @@ func TestPythonService(t *testing.T) {
 	t.Parallel()
 	strategies := []string{"none", "setnx"}
 	if proving {
-		strategies = nil // all four
+		strategies = nil // test all four strategies of the example
 	}
 	cfg := pythonRun(t, "--redis {redis}", strategies, catalog.NoFault)
 	cfg.Rate, cfg.Together = 0, true
@@ -115,9 +116,9 @@ func TestPythonService(t *testing.T) {
 	}
 }
 
-// Faults strike a service at every request of a grab: a lock without a fence is unsafe from
-// the read to the write if its process is paused, and only there; a crash and a lost reply
-// do no harm to it. What cannot be done to it is said.
+// TestPythonFaults checks that faults strike a service at every call of a grab. With a lock without
+// a fencing token, a pause must be unsafe exactly at the points from the read to the commit. A
+// crash and a lost reply must be safe. Faults that cannot be injected must be n/a.
 func TestPythonFaults(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -162,7 +163,9 @@ func TestPythonFaults(t *testing.T) {
 	}
 }
 
-// What requests are for is inferred from their order.
+// TestTrailOf checks what is inferred from the sequence of a service's calls: the part of the grab
+// that each call belongs to, the write, the release, the work, the ledger's table, and the servers
+// of the lock.
 func TestTrailOf(t *testing.T) {
 	calls := func(names ...string) (all []control.Call) {
 		for _, name := range names {
@@ -205,7 +208,7 @@ func TestTrailOf(t *testing.T) {
 			calls("postgres BEGIN", "postgres SELECT orders FOR UPDATE", "postgres DO BLOCK", "postgres COMMIT"),
 			"read work claim claim", "before postgres DO BLOCK 1", "", "after postgres SELECT orders FOR UPDATE 1", "BLOCK", lock.SQLLocks,
 		},
-		{ // a lease in a table is taken before the claim, and given back after it
+		{ // a lease in a table is acquired before the claim and released after it
 			calls("postgres INSERT leases", "postgres SELECT orders", "postgres BEGIN", "postgres UPDATE orders", "postgres INSERT wins", "postgres COMMIT", "postgres UPDATE leases"),
 			"acquire work read claim claim claim release", "before postgres UPDATE orders 1", "before postgres UPDATE leases 1", "after postgres SELECT orders 1", "wins", lock.SQLLocks,
 		},
@@ -244,14 +247,14 @@ func TestTrailOf(t *testing.T) {
 		}
 		for _, p := range got.points() {
 			if read, err := fault.ParsePoint(p.String()); err != nil || read.Point != p.Point {
-				t.Errorf("%q is read as %q, %v", p, read, err)
+				t.Errorf("%q is parsed as %q, %v", p, read, err)
 			}
 		}
 	}
 }
 
-// TestChangesAfter checks at which points of a grab a request has nothing left to do but to release
-// its lock.
+// TestChangesAfter checks whether a request still changes something after a point of its grab,
+// besides releasing its lock.
 func TestChangesAfter(t *testing.T) {
 	calls := func(names ...string) trail {
 		t := trail{calls: map[fault.Role][]control.Call{}}
@@ -288,7 +291,9 @@ func TestChangesAfter(t *testing.T) {
 	}
 }
 
-// A request may write after its response, or shortly before it if the two race with each other.
+// TestFindTrail checks requests that write after their response, or sometimes just before it,
+// because the write races with the response. The trail must contain the write. If almost all
+// requests let another instance write, there must be an error.
 func TestFindTrail(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: tap.DB} }
 	read, update, insert := call("mysql SELECT orders"), call("mysql UPDATE orders"), call("mysql INSERT wins")
@@ -297,7 +302,7 @@ func TestFindTrail(t *testing.T) {
 	elsewhere := request{calls: []control.Call{read, update}, listened: minSettle} // another instance wrote
 	for name, tt := range map[string]struct {
 		requests [dryRuns]request
-		long     time.Duration // how long a request may make calls after its response; -1: the trail is unknown
+		long     time.Duration // how long a request may make calls after its response; -1 if the trail is unknown
 	}{
 		"always before":        {[dryRuns]request{before, before}, 0},
 		"always after":         {[dryRuns]request{after, after}, minSettle},
@@ -321,7 +326,8 @@ func TestFindTrail(t *testing.T) {
 	}
 }
 
-// A worker that waits for its next job after a grab does so for another grab.
+// TestTrailEndsBeforeTheNextJob checks that calls with which a worker waits for its next job are
+// not part of the grab.
 func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 	var calls []control.Call
 	for _, name := range []string{"redis BLPOP turn:*", "mysql BEGIN", "mysql UPDATE orders", "mysql INSERT wins", "redis BLPOP jobs", "mysql COMMIT", "redis SET result:* EX", "redis XREADGROUP jobs"} {
@@ -337,7 +343,8 @@ func TestTrailEndsBeforeTheNextJob(t *testing.T) {
 	}
 }
 
-// A trail without a write to the database shows that the service writes where no proxy sees it.
+// TestTrailWithoutWrite checks that a trail without a write to the database is refused, because the
+// service then writes where no proxy sees it.
 func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false} {
 		r := recorder{fleet: &fleet.Fleet{}}
@@ -347,7 +354,7 @@ func TestTrailWithoutWrite(t *testing.T) {
 	}
 }
 
-// The error for two grabs that cannot be matched names the calls that differ.
+// TestDifference checks that the explanation for two grabs that differ names the calls that differ.
 func TestDifference(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1} }
 	got := difference([]control.Call{call("redis SET a"), call("redis GET b7x")}, []control.Call{call("redis SET a"), call("redis GET c8x")})
@@ -364,7 +371,8 @@ func named(p *control.Point) string {
 	return p.String()
 }
 
-// A fault that finds no call to strike does not apply to the service.
+// TestFaultWithoutPoint checks that a fault without any point at which it can strike does not apply
+// to the service.
 func TestFaultWithoutPoint(t *testing.T) {
 	for name, want := range map[catalog.Fault]error{catalog.Cancel: errUnreachable, catalog.RedisRestart: nil, catalog.NodeClock: nil} {
 		f, err := fault.Find(name)
@@ -379,8 +387,9 @@ func TestFaultWithoutPoint(t *testing.T) {
 	}
 }
 
-// No fault can lock a table that the transaction of the grab has written to, or, in MySQL, has read
-// for an update.
+// TestSlowDBReachesNoOpenTransaction checks that the fault slow-db does not strike while the grab's
+// transaction has written to the table, or, in MySQL, has read it for an update. The fault could
+// then not lock the table.
 func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 	f, err := fault.Find(catalog.SlowDB)
 	if err != nil {
@@ -401,8 +410,8 @@ func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
 	}
 }
 
-// TestServiceThatOnlyUpdates checks which calls show that a grab only changes a row of the table of winners, so
-// that a second winner would overwrite the first.
+// TestServiceThatOnlyUpdates checks which calls show that a grab only updates a row of the table of
+// winners, so that a second winner would overwrite the first one.
 func TestServiceThatOnlyUpdates(t *testing.T) {
 	for statements, want := range map[string]bool{
 		"": false, "UPDATE wins": true, "UPDATE Wins": true, "UPDATE orders": false, "SELECT wins": false, "INSERT wins": false,
@@ -424,7 +433,8 @@ func TestServiceThatOnlyUpdates(t *testing.T) {
 	}
 }
 
-// TestReachableCalls compares the calls that check lists for each fault with the points that the fault reaches.
+// TestReachableCalls compares the calls that loadgen check lists for each fault with the points
+// that the fault reaches.
 func TestReachableCalls(t *testing.T) {
 	service, err := fleet.ParseService("x {port} {redis}")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// readings is a ledger that changes after each read, until the last state.
+// readings is a ledger that advances to its next state after each read, and stays in the last one.
 type readings struct {
 	states [][]order.Grab
 	next   int
@@ -28,8 +28,8 @@ func (r *readings) Ledger(context.Context, int64, int) ([]order.Grab, error) {
 	return now, nil
 }
 
-// TestSettleForgetsNoDeletion changes the ledger after the load in every sequence of up to four
-// changes. If any of them deletes rows, the ledger is incomplete, whatever the other changes are.
+// TestSettleForgetsNoDeletion applies every sequence of up to four changes to the ledger after the
+// load. If any change deletes rows, the error must report how many, whatever the other changes are.
 func TestSettleForgetsNoDeletion(t *testing.T) {
 	row := func(driver int) order.Grab { return order.Grab{Order: 1, Driver: int64(driver)} }
 	type change struct {
@@ -72,11 +72,11 @@ func TestSettleForgetsNoDeletion(t *testing.T) {
 	})
 }
 
-// TestSettleAwaitsPromisedRows lets the row of a driver appear at various times after the load. If the driver was
-// told that it won, the ledger must be read until promisedRows. Otherwise, it must be read until it has not
-// changed for the time to settle.
+// TestSettleAwaitsPromisedRows makes a driver's row appear at various times after the load. If the
+// driver was told that it won, the ledger must be read until the row appears, for at most
+// promisedRows. Otherwise, it must be read until it has been unchanged for the settle time.
 func TestSettleAwaitsPromisedRows(t *testing.T) {
-	const settle, atOnce = time.Second, 100 * time.Millisecond // a read comes at the latest atOnce after the one before
+	const settle, atOnce = time.Second, 100 * time.Millisecond // atOnce is the longest time between two reads
 	synctest.Test(t, func(t *testing.T) {
 		for _, promised := range []bool{false, true} {
 			for after := time.Duration(0); after < promisedRows+time.Second; after += atOnce {

@@ -19,8 +19,8 @@ const (
 	springBuild   = "mvn -q -f " + springExample + "pom.xml package"
 )
 
-// spring returns a run against the example in Java. It skips the test if the example cannot run.
-// Only make prove builds it, because Maven is slow.
+// spring returns the configuration of a run against the example in Java. It skips the test if the
+// example cannot run. Only make prove builds the example, because Maven is slow.
 func spring(t *testing.T) Config {
 	t.Helper()
 	t.Chdir("../../..")
@@ -58,8 +58,9 @@ func spring(t *testing.T) Config {
 	return cfg
 }
 
-// A service in Java: without a lock, and with one of the process alone, orders are grabbed
-// twice; Redisson's lock keeps drivers apart, until its process is paused before the write.
+// TestSpringService checks the verdicts on the example in Java. Without a lock, or with a lock that
+// works only within a process, it must be unsafe. With Redisson's lock, it must be safe without a
+// fault, but unsafe if the process is paused before the write.
 func TestSpringService(t *testing.T) {
 	cfg := spring(t)
 	cfg.Target.Strategies = []string{"none", "synchronized", "rlock"}

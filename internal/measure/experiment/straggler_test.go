@@ -15,11 +15,12 @@ import (
 	"grablab/internal/order"
 )
 
-// lateService is two instances that write every grab only after its client has gone.
+// lateService is a service with two instances, which write every grab only after its client has
+// closed the connection.
 type lateService struct {
 	mu       sync.Mutex
 	inFlight int
-	grabs    map[string][]order.Grab // by order
+	grabs    map[string][]order.Grab // rows by order
 }
 
 func (s *lateService) instance(name string) http.Handler {
@@ -72,7 +73,8 @@ func (s *lateService) count(by int) {
 	s.inFlight += by
 }
 
-// What lands in the ledger after its client's time-out is waited for, and counted.
+// TestStragglersAreCounted checks that the audit waits for grabs whose clients timed out, and
+// counts their rows.
 func TestStragglersAreCounted(t *testing.T) {
 	const orders, drivers = 2, 4
 	service := &lateService{grabs: map[string][]order.Grab{}}

@@ -24,13 +24,13 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// pointAt returns a point of a driver at a phase.
+// pointAt returns the point before or after a phase of a driver with the given role.
 func pointAt(role fault.Role, phase tap.Phase, after bool) fault.Point {
 	return fault.Point{Role: role, Point: control.Point{Phase: phase, N: 1, After: after}}
 }
 
-// TestExtraInjections lists the faults that are injected once more in each variation. All of these injections
-// need a service whose driver is stopped at its work.
+// TestExtraInjections checks which faults are injected once more in each variation. All of these
+// injections need a service whose driver is stopped at its work.
 func TestExtraInjections(t *testing.T) {
 	service, err := fleet.ParseService("x {port} {work_ms}")
 	if err != nil {
@@ -80,8 +80,8 @@ func TestExtraInjections(t *testing.T) {
 	}
 }
 
-// TestBreakpointsOfAnOrder lists the breakpoints of different injections: the instance, the kind, the drivers and
-// the place.
+// TestBreakpointsOfAnOrder checks which breakpoints various injections set: at which instance, of
+// which kind, for which drivers, and at which point.
 func TestBreakpointsOfAnOrder(t *testing.T) {
 	struck, other := &fleet.Instance{ID: "struck", URL: "http://struck"}, &fleet.Instance{ID: "other", URL: "http://other"}
 	background := pointAt(fault.Alone, tap.Renew, false)
@@ -152,7 +152,8 @@ func placeOf(h hold) string {
 	return h.At.String()
 }
 
-// TestBreakpointsAreRemoved ends an injection under each course. Only calls of a process that hangs stay stopped.
+// TestBreakpointsAreRemoved checks that the end of an injection removes all breakpoints. Only in
+// the course Never, the calls of the affected instance must stay stopped.
 func TestBreakpointsAreRemoved(t *testing.T) {
 	for course := fault.AfterHeal; course <= fault.HungUp; course++ {
 		removed := map[string]int{}
@@ -173,8 +174,9 @@ func TestBreakpointsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestStepsWaitForDrivers lets the drivers of two orders write, release and get their responses at random times.
-// Each step must end as soon as it has seen what it waits for, or when its time is over.
+// TestStepsWaitForDrivers makes the drivers of an order write, release and get their responses at
+// random times. Each step of a strike must end as soon as the event for which it waits has
+// happened, or at its timeout.
 func TestStepsWaitForDrivers(t *testing.T) {
 	const lease, never = 2 * time.Second, time.Hour
 	r := rand.New(rand.NewPCG(12, 244))
@@ -255,8 +257,9 @@ func TestStepsWaitForDrivers(t *testing.T) {
 	})
 }
 
-// TestContendersMayWrite checks when stopped contenders may continue. Usually, they wait for the affected driver.
-// If a late release was injected, they wait for the drivers that came after the second one.
+// TestContendersMayWrite checks when stopped contenders are allowed to continue. Usually, they wait
+// for the affected driver. With a late release, they wait for the drivers that came after the
+// second one.
 func TestContendersMayWrite(t *testing.T) {
 	for units := 1; units <= 2; units++ {
 		for bits := range 1 << 4 {
@@ -273,7 +276,7 @@ func TestContendersMayWrite(t *testing.T) {
 				}
 				s.in.responses.add(c.affected, response{})
 				if got := s.mayFreeContenders(c, wrote); got != (want || course != fault.Released) {
-					t.Errorf("%d units, course %d, drivers %04b wrote, and the affected one is answered: %v", units, course, bits, got)
+					t.Errorf("%d units, course %d, drivers %04b wrote, and the affected one has its response: %v", units, course, bits, got)
 				}
 			}
 		}
@@ -305,8 +308,8 @@ func TestContendersCompeteLongEnough(t *testing.T) {
 	}
 }
 
-// TestStepsAreInterrupted interrupts steps while they wait for the affected driver, which may have its response
-// already. Each step that still waits must return the cause.
+// TestStepsAreInterrupted interrupts steps of a strike while they wait. Each step that still waits
+// must return the cause of the interruption.
 func TestStepsAreInterrupted(t *testing.T) {
 	const after = 50 * time.Millisecond
 	cause := errors.New("Ctrl-C")
@@ -341,15 +344,16 @@ func TestStepsAreInterrupted(t *testing.T) {
 	})
 }
 
-// ledgerFunc is a ledger that a test makes up.
+// ledgerFunc is a ledger whose rows come from a function.
 type ledgerFunc func() ([]order.Grab, error)
 
 func (f ledgerFunc) Create(context.Context, int, int) (int64, error) { panic("not used") }
 
 func (f ledgerFunc) Ledger(context.Context, int64, int) ([]order.Grab, error) { return f() }
 
-// TestNotesOfWritesStay reads a ledger that fails at times, or shows a row only for a while. What the test has noted
-// about the writes must stay, and a failed read must note nothing.
+// TestNotesOfWritesStay reads a ledger that sometimes fails, or shows a row only temporarily. A
+// strike must keep what it has concluded about the writes, and must conclude nothing from a failed
+// read.
 func TestNotesOfWritesStay(t *testing.T) {
 	const kinds, reads = 4, 5
 	synctest.Test(t, func(t *testing.T) {
@@ -383,8 +387,9 @@ func TestNotesOfWritesStay(t *testing.T) {
 	})
 }
 
-// TestAbandonedCalls stops up to two calls of the affected driver. The injection counts if at least one of them can
-// still be sent late. At the proxies of a service, a call can no longer be sent once its client has given up.
+// TestAbandonedCalls checks whether a strike counts that has stopped up to two calls of the
+// affected driver. At least one of them must still be able to arrive late. A proxy cannot send a
+// call whose client has given up.
 func TestAbandonedCalls(t *testing.T) {
 	states := []control.State{control.Waiting, control.Replied, control.Released, control.Expired}
 	for bits := range 1 << 9 {
@@ -411,10 +416,10 @@ func TestAbandonedCalls(t *testing.T) {
 	}
 }
 
-// TestTooLateForContenders lets a service reconnect at different times after its driver was stopped. Contenders may
-// start only if they, and longer work, end before nine tenths of the lease, or before the lease of our own strategies
-// ends. Otherwise, the order is given up: no
-// contender starts, and the driver continues.
+// TestTooLateForContenders checks whether contenders start if a service reconnects late after its
+// driver was stopped. They start only if they can finish before nine tenths of the service's lease
+// have passed, or before the end of the lease of our own strategies. Otherwise, the strike must not
+// count, and the driver must continue.
 func TestTooLateForContenders(t *testing.T) {
 	const lease = 10 * time.Second
 	service, err := fleet.ParseService("x {port} {ttl_ms}")
@@ -472,8 +477,9 @@ func TestTooLateForContenders(t *testing.T) {
 	})
 }
 
-// TestStopAtAMoment answers a request before, while or after its process is stopped or killed. A killed process has
-// hit a request that failed. A stopped one has hit only a request without a response.
+// TestStopAtAMoment answers a request before, while or after its process is stopped or killed.
+// A kill counts as a strike on a request without a response, or with a failure. A stop counts as a
+// strike only on a request without a response.
 func TestStopAtAMoment(t *testing.T) {
 	const at = 10 * time.Millisecond
 	ended := errors.New("the test ends here")
@@ -495,7 +501,7 @@ func TestStopAtAMoment(t *testing.T) {
 					early := answered && after < at
 					hit := !answered || !early && course == fault.Killed && !reached(outcome)
 					if c.struck != hit || *in.cell.Struck != map[bool]int{true: 1}[hit] || done != (hit || course == fault.Killed && !early) || early != !errors.Is(err, ended) {
-						t.Errorf("course %d, %q after %v: hit %v, want %v; done %v, %v", course, outcome, after, c.struck, hit, done, err)
+						t.Errorf("course %d, %q after %v: struck %v, want %v; done %v, %v", course, outcome, after, c.struck, hit, done, err)
 					}
 					time.Sleep(time.Second)
 				}

@@ -27,11 +27,11 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// foreign is a service in whatever language that answers the grab call alone.
+// foreign is a user's service that serves only the grab request.
 type foreign struct {
 	mu    sync.Mutex
 	taken map[string]bool
-	// decide answers a grab of an order that is taken, or not. nil: rightly.
+	// decide returns the status for a grab. If it is nil, the service answers correctly.
 	decide func(r *http.Request, taken bool) int
 }
 
@@ -40,7 +40,7 @@ func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	time.Sleep(2 * time.Millisecond) // so that attempts meet
+	time.Sleep(2 * time.Millisecond) // make attempts overlap
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	status := http.StatusOK
@@ -63,7 +63,7 @@ func always(status int) func(*http.Request, bool) int {
 func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 	t.Parallel()
 	var failingPort string
-	grabbed200 := func(c *Config) { // the user has said that status 200 means a win
+	grabbed200 := func(c *Config) { // the user's rules say that status 200 means a win
 		var err error
 		if c.Target.Shape, _, err = (target.Spec{Grabbed: "200"}).Compile(); err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				s := httptest.NewServer(service)
 				t.Cleanup(s.Close)
 				cfg.Target.URLs = append(cfg.Target.URLs, s.URL)
-				failingPort = s.URL[strings.LastIndex(s.URL, ":"):] // the last one, where any is to fail
+				failingPort = s.URL[strings.LastIndex(s.URL, ":"):] // only the last target fails, if any
 			}
 			if tc.change != nil {
 				tc.change(&cfg)
@@ -140,18 +140,19 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				t.Errorf("%s: %q; want %s: %q", c.Verdict, c.Reason, tc.verdict, tc.reason)
 			}
 			if c.CountedFrom != fromAnswers || c.Grabs != nil || c.PhantomGrabs != nil || c.Overlaps != nil || c.RedisCommands != nil {
-				t.Errorf("counted from %s; figures that could not be counted: %v %v %v %v",
+				t.Errorf("counted from %s, want from the answers, without the figures %v %v %v %v",
 					c.CountedFrom, c.Grabs, c.PhantomGrabs, c.Overlaps, c.RedisCommands)
 			}
 			if c.Expected != nil {
-				t.Errorf("expected %v of a lock that is not known", *c.Expected)
+				t.Errorf("the verdict %v is expected, although the lock is unknown", *c.Expected)
 			}
 		})
 	}
 }
 
-// Who served is told by URL and address, whatever names stand in the answers: one service is
-// never two instances, and two are never one.
+// TestNamesInAnswersDoNotCount checks that instances are distinguished by their URLs and addresses,
+// and not by the names in their responses. One service must never count as two instances, and two
+// must never count as one.
 func TestNamesInAnswersDoNotCount(t *testing.T) {
 	t.Parallel()
 	names := map[string]func(n int, r *http.Request) string{
@@ -231,8 +232,9 @@ func TestTargetsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Our own instances, started elsewhere: all that they have is run, by their ledger, as the
-// registry expects of the orders; what their events would tell of the lock is not known.
+// TestTargetsOfOurs tests our own instances as running targets. All named strategies must run and
+// have the expected verdicts, counted from the ledger. Whether the lock was exclusive must stay
+// unknown, because it depends on the events.
 func TestTargetsOfOurs(t *testing.T) {
 	t.Parallel()
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
@@ -259,8 +261,8 @@ func TestTargetsOfOurs(t *testing.T) {
 	}
 }
 
-// TestTargetDatabase checks that -db is enough to read the ledger of instances of ours, and
-// that it is refused for another service unless a query or statements go with it.
+// TestTargetDatabase checks that -db is enough to read the ledger of our own instances. For another
+// service, it must be refused without a ledger query or statements.
 func TestTargetDatabase(t *testing.T) {
 	own := small(t, stack.Embedded, "mysql-cas")
 	w, err := openWorker(t.Context(), own, 0, newProgress(own), &journal{dir: own.Out})
@@ -306,7 +308,8 @@ func TestTargetDatabase(t *testing.T) {
 	}
 }
 
-// A fault does not explain why a service of the user fails if it also fails without the fault.
+// TestModeOfAServiceThatNeedsNoFault checks that a failure under a fault has no failure mode if the
+// user's service also fails without the fault.
 func TestModeOfAServiceThatNeedsNoFault(t *testing.T) {
 	for without, want := range map[catalog.Verdict]string{catalog.Unsafe: "", catalog.Safe: "F11"} {
 		r := newRunner(Config{Target: target.Target{URLs: []string{"http://h:1"}}}, func(*Run) error { return nil })
@@ -316,12 +319,13 @@ func TestModeOfAServiceThatNeedsNoFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := pause.cell.Points[0].FailureMode; got != want {
-			t.Errorf("%s without a fault: explained by %q, want %q", without, got, want)
+			t.Errorf("%s without a fault: the failure mode is %q, want %q", without, got, want)
 		}
 	}
 }
 
-// A fault that is impossible for running targets leads to advice that helps.
+// TestFaultsOfRunningTargets checks the advice for a fault that cannot be injected into running
+// targets.
 func TestFaultsOfRunningTargets(t *testing.T) {
 	cfg := Config{Target: target.Target{URLs: []string{"http://h:1", "http://h:2"}}, Faults: []catalog.Fault{catalog.SlowDB}}
 	f, err := fault.Find(catalog.SlowDB)
@@ -329,15 +333,16 @@ func TestFaultsOfRunningTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if why := cfg.subject().excuse(f); !strings.Contains(why, "start the service with -service") {
-		t.Errorf("the targets cannot have %s: %q", f.Name, why)
+		t.Errorf("%s for running targets: got the reason %q, want one that names -service", f.Name, why)
 	}
 	cfg.Target.PIDs = []int{4711, 4712}
 	if err := cfg.checkMoments(&fleet.Fleet{Foreign: true}); err == nil || !strings.Contains(err.Error(), "let loadgen start the service with -service") {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want one that names -service", err)
 	}
 }
 
-// If a run tests several strategies, a problem that stops it names the strategy that has it.
+// TestProblemNamesItsStrategy checks that a problem that stops a run names the strategy, if the run
+// tests several.
 func TestProblemNamesItsStrategy(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ strategies, says string }{
@@ -365,8 +370,9 @@ func TestProblemNamesItsStrategy(t *testing.T) {
 	}
 }
 
-// TestLoadIsRepeatedMoreSlowly serves half of the requests after different times. A load that was too fast is repeated
-// at half of the rate that the service has reached, if the program has more orders and nothing else is wrong.
+// TestLoadIsRepeatedMoreSlowly checks the rate at which a load that was too fast is repeated: half
+// of the rate that the service reached. It must not be repeated if there are no further orders, or
+// if the verdict is unknown for another reason.
 func TestLoadIsRepeatedMoreSlowly(t *testing.T) {
 	for _, requests := range []int{10, 200} {
 		for _, half := range []time.Duration{hiccup / 2, time.Second, 4 * time.Second} {

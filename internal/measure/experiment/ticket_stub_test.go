@@ -16,56 +16,57 @@ import (
 	"sync"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql" // registers itself
+	_ "github.com/go-sql-driver/mysql" // registers the SQL driver
 	"github.com/redis/go-redis/v9"
 )
 
-// ticketCommand makes the test binary a service of others, with a lock in Redis and its winners in
-// MySQL. Its kind is a list of words:
+// ticketCommand makes the test binary run as an instance of a user's service, with a lock in Redis
+// and its winners in MySQL. Its kind is a list of words:
 //
-//	none        no lock
-//	guarded     the write looks again
-//	text-ids    POST /tickets opens one order, whose id is a text in the header Location
-//	id-lists    POST /tickets opens many orders, whose ids are texts in the answer
-//	later       answers 202, and decides afterwards; GET of the Location tells the result
-//	looks-up    reads Redis and the table of winners before it tells a later result
-//	behind      answers once it has the lock, and writes 100 ms later
+//	none        uses no lock
+//	guarded     checks again in the write that the ticket is free
+//	text-ids    POST /tickets opens one order, whose ID is a string in the header Location
+//	id-lists    POST /tickets opens many orders, whose IDs are strings in the response
+//	later       answers 202 and decides afterwards; GET of the Location returns the result
+//	looks-up    reads Redis and the table of winners before it returns a later result
+//	behind      answers when it has the lock, and writes 100 ms later
 //	retries     writes the winner twice
-//	takes-back  deletes the row of a driver who is not the first of the order, after a second
-//	striped     uses the same lock for all tickets whose numbers divided by 100 leave the same rest
-//	del         releases the lock with DEL, whoever has it
-//	no-expiry   sets no expiry
-//	exits       ends the process if the lock cannot be released
+//	takes-back  deletes a driver's row after a second if another driver was first
+//	striped     uses the same lock for all tickets whose numbers are equal modulo 100
+//	del         releases the lock with DEL, even if another driver has it
+//	no-expiry   sets no expiry on the lock
+//	exits       exits if the lock cannot be released
 //	repeats     repeats a failed call to Redis after two seconds
 //	insistent   repeats a failed call to Redis after three seconds
-//	renews-on   does not stop to renew a lock that it had for a third of a second, unless its work takes longer
+//	hasty       waits only 300 ms for a reply of Redis
+//	renews-on   continues to renew a lock that it held for 300 ms, unless its work takes longer
 //	cancelled   uses the context of the request for the lock
-//	polls       looks for jobs in Redis all the time
+//	polls       polls Redis for jobs all the time
 //	fails-late  answers 500 although it has written the winner
-//	guesses     does not read a ticket whose number divided by 4 leaves 2 or 3
-//	flaky       does not wait for the lock, and fails the first grab of a ticket whose number divided by 4
-//	            leaves 0 or 1, if it has refused another driver
-//	fenced      the write requires a larger fencing token, but no free ticket
+//	guesses     does not read a ticket whose number modulo 4 is 2 or 3
+//	flaky       does not wait for the lock, and fails the first grab of a ticket whose number modulo 4 is
+//	            0 or 1, if it has refused another driver
+//	fenced      checks in the write only that the fencing token is larger, not that the ticket is free
 //	insists     repeats a write that failed
-//	no-wait     refuses a driver at once if another one has the lock
+//	no-wait     refuses a driver at once if another driver has the lock
 //	two-steps   records the winner, and then closes the ticket with another statement
 //	in-redis    keeps the status of a ticket in Redis, and sets it after it has recorded the winner
-//	resets      reopens tickets of another status in the database, from time to time
-//	slow        takes 150 ms for a grab
+//	resets      runs a background task that updates the table of tickets every 250 ms, but changes no row
+//	slow        waits 150 ms at the start of each grab
 //	swept       sets no expiry; a background task removes old locks from time to time
 //	creates     creates its tables, in a way that fails if two instances do it at once
 //	clears      deletes all locks when it starts
 //	boots-late  needs two seconds to start
-//	pool-lock   takes a lock of a database session, and returns the session to the pool at once
-//	lock-session  holds a lock of a database session, and reads and writes in other sessions, of which
-//	            it checks only those that were idle for 500 ms, as HikariCP does
-//	split       as pool-lock, but releases the lock in a session that does not have it
-//	patient     waits a minute for that lock
+//	pool-lock   acquires a lock of a database session, and returns the session to the pool at once
+//	lock-session  holds a lock of a database session, but reads and writes in another session, which it
+//	            replaces by a working session if it was idle for 500 ms, as HikariCP does
+//	split       like pool-lock, but releases the lock in a session that does not hold it
+//	patient     waits a minute for the lock of pool-lock or split
 //	fails-open  grabs without the lock if Redis fails
 //	one-writer  puts grabs into a queue in Redis, from which only the other instance takes them
 //	queued      puts grabs into a queue in Redis, which only instance 1 reads, and waits for the result
 //	gives-up    waits only 300 ms for a response of the database
-//	times-out   answers 503 to a grab that takes longer than half a second, and goes on with it
+//	times-out   answers 503 to a grab that takes longer than half a second, but continues it
 //	in-column   records the winner in a column of the ticket, and then closes the ticket
 const ticketCommand = "ticket"
 
@@ -80,7 +81,7 @@ type ticketOffice struct {
 	port string
 
 	mu      sync.Mutex
-	results map[string]string // by the path of a grab that is decided later
+	results map[string]string // later results by their paths
 }
 
 func (o *ticketOffice) is(word string) bool { return strings.Contains(o.kind, word) }
@@ -181,7 +182,7 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	return 1
 }
 
-// lead takes grabs from the queue, unless this instance has got the first one of all.
+// lead makes the grabs in the queue, unless this instance received the very first grab.
 func (o *ticketOffice) lead() {
 	for ctx := context.Background(); ; {
 		if front := o.kv.Get(ctx, "front").Val(); front == "" || front == o.port {
@@ -207,7 +208,8 @@ func (o *ticketOffice) serveQueue() {
 	}
 }
 
-// sweep removes locks that are older than the TTL. A lock lives for at most 2.5 times the TTL.
+// sweep repeatedly removes locks that are older than the TTL. A lock lives for at most 2.5 times
+// the TTL.
 func (o *ticketOffice) sweep() {
 	ctx := context.Background()
 	for range time.Tick(o.ttl * 3 / 2) {
@@ -233,7 +235,8 @@ func (o *ticketOffice) create() error {
 	return err
 }
 
-// open opens orders. Their ids are numbers in a row unless the kind says otherwise.
+// open opens orders. Their IDs are consecutive numbers, or random strings if the kind contains
+// "ids".
 func (o *ticketOffice) open(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Count int }
 	_ = json.NewDecoder(r.Body).Decode(&body)
@@ -320,7 +323,7 @@ func (o *ticketOffice) note(at, result string) {
 
 const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`
 
-// grab returns the status that tells how the grab ended.
+// grab makes a grab and returns the HTTP status for its outcome.
 func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	if o.is("slow") {
 		time.Sleep(150 * time.Millisecond)
@@ -421,7 +424,7 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		return http.StatusConflict
 	}
 	if o.is("flaky") && o.kv.SetNX(ctx, "first:"+id, 1, 0).Val() {
-		time.Sleep(300 * time.Millisecond) // until all others have been refused
+		time.Sleep(300 * time.Millisecond) // meanwhile, all other drivers are refused
 		if n, _ := strconv.Atoi(id); o.kv.Exists(ctx, "refused:"+id).Val() == 1 && n%4 < 2 {
 			return http.StatusInternalServerError
 		}
@@ -526,8 +529,8 @@ func (o *ticketOffice) writeIn(begin func() (*sql.Tx, error), id, driver string,
 	return http.StatusOK
 }
 
-// takeBack deletes the row of the driver some time later if another driver was first. It repeats a
-// statement that fails, for example because of a deadlock.
+// takeBack deletes the driver's row after a second if another driver was first. It retries failed
+// statements, for example after a deadlock.
 func (o *ticketOffice) takeBack(id, driver string) int {
 	var first string
 	for o.db.QueryRow("SELECT driver FROM winners WHERE ticket_id = ? ORDER BY n LIMIT 1", id).Scan(&first) != nil {

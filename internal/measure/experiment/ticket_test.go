@@ -21,8 +21,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// ticketService returns the service of that kind, whose locks live for the given number of
-// milliseconds.
+// ticketService returns the command of a ticket office of the given kind. The parameter ttl is the
+// TTL of its locks in milliseconds.
 func ticketService(t *testing.T, kind, ttl string) fleet.Service {
 	t.Helper()
 	exe, err := os.Executable()
@@ -36,8 +36,8 @@ func ticketService(t *testing.T, kind, ttl string) fleet.Service {
 	return s
 }
 
-// ticketRun returns the configuration of a run that starts a ticket office of some kind. spec
-// describes its calls; its defaults suit the office.
+// ticketRun returns the configuration of a run that starts a ticket office of the given kind. The
+// parameter spec describes its requests. Empty fields get values that fit the office.
 func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fault) Config {
 	t.Helper()
 	s := ticketService(t, kind, "{ttl_ms}")
@@ -68,7 +68,7 @@ func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fa
 	return cfg
 }
 
-// ticketRunAt returns a run whose fault strikes only at this point of a grab.
+// ticketRunAt is like ticketRun with a fault that strikes only at the given point of a grab.
 func ticketRunAt(t *testing.T, kind string, fault catalog.Fault, point string) Config {
 	t.Helper()
 	cfg := ticketRun(t, kind, target.Spec{}, fault)
@@ -79,7 +79,7 @@ func ticketRunAt(t *testing.T, kind string, fault catalog.Fault, point string) C
 // atWrite makes the faults of a run strike between the read and the write of a ticket office.
 func atWrite(t *testing.T, cfg *Config) { strikeAt(t, cfg, "before mysql START TRANSACTION 1") }
 
-// strikeAt makes the faults of a run strike only at this point.
+// strikeAt makes the faults of a run strike only at the given point.
 func strikeAt(t *testing.T, cfg *Config, point string) {
 	t.Helper()
 	at, err := fault.ParsePoint(point)
@@ -89,8 +89,8 @@ func strikeAt(t *testing.T, cfg *Config, point string) {
 	cfg.At = &at
 }
 
-// checkTickets runs the cells, and compares their verdicts with those wanted. On a busy machine a
-// verdict may be unknown, so it repeats the run unless an unknown verdict is wanted.
+// checkTickets executes a run and checks the verdicts of its cells. On a busy machine, a verdict
+// may be unknown, so it repeats the run unless it expects this verdict.
 func checkTickets(t *testing.T, cfg Config, want ...catalog.Verdict) *Run {
 	t.Helper()
 	var run *Run
@@ -117,7 +117,8 @@ func checkTickets(t *testing.T, cfg Config, want ...catalog.Verdict) *Run {
 	return run
 }
 
-// The database of a service is prepared by statements, by a command, or by one of its instances.
+// TestMigrations checks that statements, a command, or an instance of the service can prepare the
+// database, and that an error names the step that failed.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
@@ -137,7 +138,7 @@ func TestMigrations(t *testing.T) {
 		{"a command that fails", "guarded", []string{"sh -c 'echo no rights >&2; exit 3'"}, "no rights"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name == "statements" { // the other services here are prepared so, too
+			if tt.name == "statements" { // all other tests of ticket offices use statements too
 				long(t)
 			}
 			cfg := ticketRun(t, tt.kind, target.Spec{}, catalog.NoFault)
@@ -160,8 +161,9 @@ func TestMigrations(t *testing.T) {
 	}
 }
 
-// What a target file can say, for right and for wrong services under no fault, pause and crash. A
-// wrong service has a lock without a fence, and is unsafe only if a pause lasts longer than the lock.
+// TestTickets checks the ways in which a target file can describe orders, drivers and results. Each
+// is tested with a correct and a wrong service, without a fault and with the faults pause and
+// crash. The wrong service checks nothing in its write, so it is unsafe only under pause.
 func TestTickets(t *testing.T) {
 	t.Parallel()
 	named := func(open string) target.Spec {
@@ -187,7 +189,7 @@ func TestTickets(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				faults, wanted := []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash}, []catalog.Verdict{catalog.Safe, want, catalog.Safe}
-				if !proving { // a wrong service is found only if every part of the description works
+				if !proving { // test only wrong services, because they are found only if the whole description works
 					if right || tt.name != "an id in a header" && tt.name != "a later result" {
 						long(t)
 					}
@@ -200,15 +202,16 @@ func TestTickets(t *testing.T) {
 				atWrite(t, &cfg)
 				c := checkTickets(t, cfg, wanted...).Cells[len(wanted)/2]
 				if c.Verdict == catalog.Unsafe && tt.kind == "text-ids" && (!strings.Contains(c.Reason, "for example order t-") || !strings.Contains(c.Checks[0].Why, "for example, order t-")) {
-					t.Errorf("%s; %s: want the id of an order", c.Reason, c.Checks[0].Why)
+					t.Errorf("%s; %s: want reasons with the service's ID of an order", c.Reason, c.Checks[0].Why)
 				}
 			})
 		}
 	}
 }
 
-// A service may answer before it writes. Faults strike after the answer too. There, a pause outlives a
-// lock that expires. A crash loses a write that was promised, unless a worker makes up for it later.
+// TestWritesAfterTheAnswer checks faults that strike a service after its response, but before its
+// write. A pause must be unsafe if the lock expires. After a crash, a promised row is missing, so
+// the verdict must be unknown.
 func TestWritesAfterTheAnswer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -235,8 +238,9 @@ func TestWritesAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// A service that never tells the result may be wrong by its ledger, but it is not safe. The reason says
-// how to let the program ask for the result.
+// TestAnswersWithoutResult tests a service that never reports the result of a grab. Its ledger can
+// show a failure, but its verdict can never be safe. The reason must name the flag with which the
+// program can request results.
 func TestAnswersWithoutResult(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -253,8 +257,8 @@ func TestAnswersWithoutResult(t *testing.T) {
 	}
 }
 
-// A service may read its servers to answer a request for a result. These reads are no part of a grab,
-// so faults do not strike them.
+// TestRequestsForAResultAreNoCalls checks that reads with which a service answers a request for a
+// result are not part of a grab, so that faults do not strike them.
 func TestRequestsForAResultAreNoCalls(t *testing.T) {
 	t.Parallel()
 	names := callsOf(t, ticketRun(t, "guarded later looks-up", target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"}))
@@ -263,8 +267,8 @@ func TestRequestsForAResultAreNoCalls(t *testing.T) {
 	}
 }
 
-// A service may give up a request before the program lets its calls continue. It goes on with the grab or
-// does not, and its writes decide.
+// TestServiceWithAShortTimeout tests a service that gives up a request, but continues the grab,
+// before the program lets its calls continue. The verdict must depend on what it writes.
 func TestServiceWithAShortTimeout(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -278,11 +282,12 @@ func TestServiceWithAShortTimeout(t *testing.T) {
 	}
 }
 
-// laterResults describes the calls of ticket offices that decide later.
+// laterResults describes the requests of ticket offices that decide later.
 var laterResults = target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"}
 
-// If the worker of another instance writes, the proxies see no write. The reason says what they saw, and
-// how to test such a service. That way leads to a verdict.
+// TestWorkerOfAnotherInstance tests a service in which only one instance writes, so that the
+// proxies of the other see no write. The reason must list the calls that they saw, and name the
+// flag for testing running targets. A test with this flag must have a verdict.
 func TestWorkerOfAnotherInstance(t *testing.T) {
 	t.Parallel()
 	t.Run("started by the run", func(t *testing.T) {
@@ -296,18 +301,18 @@ func TestWorkerOfAnotherInstance(t *testing.T) {
 		long(t)
 		t.Parallel()
 		cfg := runningTickets(t, "guarded one-writer", laterResults, catalog.NoFault, catalog.Pause)
-		resp, err := http.Post(cfg.Target.URLs[0]+"/tickets/none/grab", "", nil) // the fault hits the other instance, which writes
+		resp, err := http.Post(cfg.Target.URLs[0]+"/tickets/none/grab", "", nil) // the other instance then becomes the writer, and the fault strikes it
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
 		if c := checkTickets(t, cfg, catalog.Safe, catalog.Safe).Cells[1]; value(c.Struck) == 0 {
-			t.Error("the fault could not be tested")
+			t.Error("the fault did not strike")
 		}
 	})
 }
 
-// runningTickets returns the configuration of a run against two ticket offices that are running already.
+// runningTickets starts two ticket offices and returns the configuration of a run against them.
 func runningTickets(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fault) Config {
 	t.Helper()
 	cfg, st := ticketRun(t, kind, spec, faults...), stacktest.Local(t)
@@ -345,8 +350,9 @@ func runningTickets(t *testing.T, kind string, spec target.Spec, faults ...catal
 	return cfg
 }
 
-// A service may never release the lock of an order. Requests for other orders still show its calls, and
-// that it has reconnected.
+// TestLockThatIsNeverReleased tests a service that never releases the lock of an order. The program
+// must still find the calls of a grab, and whether the service has reconnected, with requests for
+// other orders.
 func TestLockThatIsNeverReleased(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRun(t, "guarded split patient", target.Spec{})
@@ -386,17 +392,17 @@ func callsOf(t *testing.T, cfg Config) string {
 	return callNames(trail.calls[fault.Alone])
 }
 
-// A background task may write to the same table as a grab, during the grab or after it. These writes are
-// no part of the grab, and the grab's own writes are no part of the task.
+// TestWritesOfATaskAreNoCalls tests a service with a background task that writes to the same table
+// as a grab. The trail must contain the grab's own writes, but not those of the task.
 func TestWritesOfATaskAreNoCalls(t *testing.T) {
 	for _, kind := range []string{"guarded resets", "guarded resets slow"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			if kind == "guarded resets" { // in memory, TestFindTrail and TestWithoutOthers do the same
+			if kind == "guarded resets" { // TestFindTrail and TestWithoutOthers cover this case without servers
 				long(t)
 			}
 			var names string
-			for range 3 { // the task may write during two grabs in a row
+			for range 3 { // retry, because the task may write during two consecutive grabs
 				names = callsOf(t, ticketRun(t, kind, target.Spec{}))
 				if strings.Count(names, "UPDATE tickets") == 1 && strings.Contains(names, "INSERT winners") {
 					return
@@ -407,14 +413,15 @@ func TestWritesOfATaskAreNoCalls(t *testing.T) {
 	}
 }
 
-// The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
+// TestReleasesOfServices checks the verdicts on various ways to release a lock, under faults that
+// delay or prevent the release, or cancel the grab.
 func TestReleasesOfServices(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		kind  string
 		fault catalog.Fault
 		want  catalog.Verdict
-		quick bool // make test runs it, too
+		quick bool // whether make test runs it too
 	}{
 		{"", catalog.LateRelease, catalog.Safe, false},
 		{"del", catalog.LateRelease, catalog.Unsafe, false},
@@ -441,16 +448,16 @@ func TestReleasesOfServices(t *testing.T) {
 			}
 			run := checkTickets(t, cfg, tt.want)
 			if why := run.Cells[0].Reason; strings.Contains(tt.kind, "exits") && !strings.Contains(why, "exited unexpectedly") {
-				t.Errorf("the reason does not tell that an instance ended: %s", why)
+				t.Errorf("the reason does not say that an instance exited: %s", why)
 			} else if strings.Contains(tt.kind, "hasty") && !strings.Contains(why, "lient gave up the delayed call") {
-				t.Errorf("the reason does not tell that the client gave up: %s", why)
+				t.Errorf("the reason does not say that the client gave up: %s", why)
 			}
 		})
 	}
 }
 
-// A strike that misses its driver is repeated with another ticket, because a grab does not always
-// make the same calls.
+// TestMissedStrikesAreRepeated tests a service whose grabs do not always make the same calls. A
+// strike that misses must be repeated with another ticket, until every point has been struck.
 func TestMissedStrikesAreRepeated(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -462,24 +469,24 @@ func TestMissedStrikesAreRepeated(t *testing.T) {
 		}
 	}
 	if n := 2*(len(run.Cells[0].Points)+1) + 1; run.Cells[0].Orders <= n {
-		t.Errorf("%d orders: no strike was repeated, so this test shows nothing", run.Cells[0].Orders)
+		t.Errorf("only %d orders were used: no strike was repeated, so this test proves nothing", run.Cells[0].Orders)
 	}
 }
 
-// Code that runs when an instance starts may break the lock of a driver at the other instance. If the
-// instance starts so slowly that this lock may have expired, the verdict is unknown. If only instance 1
-// does the work, instance 2 is the one that starts.
+// TestCrashTestsTheStart tests services whose start-up code removes the locks of other instances.
+// If the instance starts so slowly that a lock may have expired meanwhile, the verdict must be
+// unknown. If only instance 1 does the work, the fault must restart instance 2.
 func TestCrashTestsTheStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		kind, ttl, why string
 		want           catalog.Verdict
-		quick          bool // make test runs it, too
+		quick          bool // whether make test runs it too
 	}{
 		{"", "{ttl_ms}", "", catalog.Safe, false},
 		{"clears", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and restarted", catalog.Unsafe, false},
 		{"clears queued", "{ttl_ms}", "stopped at instance 1 while instance 2 was killed and restarted", catalog.Unsafe, false},
-		{"none", "{ttl_ms}", "", catalog.Unsafe, false}, // wrong without a crash too
+		{"none", "{ttl_ms}", "", catalog.Unsafe, false}, // unsafe even without a crash
 		{"clears boots-late", "{ttl_ms}", "stopped at instance 2 while instance 1 was killed and restarted", catalog.Unsafe, true},
 		{"clears boots-late", "1000", "pass {ttl_ms} to the service", catalog.Unknown, false},
 	} {
@@ -504,8 +511,9 @@ func TestCrashTestsTheStart(t *testing.T) {
 	}
 }
 
-// A service that goes on without its lock while Redis is down lets a second driver win, unless its write
-// looks again. The others compete while the driver that the fault hits is stopped in its work.
+// TestOutageDuringTheWork tests services during an outage of Redis, with a driver that is stopped
+// in its work. A service that then grabs without its lock must be unsafe, unless its write checks
+// the order again.
 func TestOutageDuringTheWork(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -529,14 +537,15 @@ func TestOutageDuringTheWork(t *testing.T) {
 	}
 }
 
-// A second winner may overwrite the first one in a ledger that is a column. After a crash, the first one
-// is not told that it won, so only a reading of the ledger shows it.
+// TestOverwrittenWinner tests a ledger that is a column of the order, in which a second winner
+// overwrites the first. After a crash, the first winner gets no response, so only an earlier
+// reading of the ledger shows it.
 func TestOverwrittenWinner(t *testing.T) {
 	long(t)
 	t.Parallel()
 	cfg := ticketRun(t, "in-column", target.Spec{}, catalog.Crash)
 	cfg.Target.Database.Query = "SELECT id, driver FROM tickets WHERE driver IS NOT NULL AND id BETWEEN ? AND ?"
-	cfg.TTL, cfg.Asked.TTL = 3*time.Second, true // on a busy machine, a shorter lease may end during a grab, and then two drivers are told that they won
+	cfg.TTL, cfg.Asked.TTL = 3*time.Second, true // on a busy machine, a shorter lease may end during a grab, so that two drivers are told that they won
 	strikeAt(t, &cfg, "before mysql UPDATE tickets 2")
 	c := checkTickets(t, cfg, catalog.Unknown).Cells[0]
 	if !strings.Contains(c.Reason, "may keep only the last winner") {
@@ -544,8 +553,8 @@ func TestOverwrittenWinner(t *testing.T) {
 	}
 }
 
-// A restart of the database takes the lock of a session away from a driver at work. A driver who works
-// long enough then writes in a new session.
+// TestLockOfAnotherSession tests a lock of a database session, which a restart of the database
+// releases during a driver's work. A driver that works long enough then writes in a new session.
 func TestLockOfAnotherSession(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[string]catalog.Verdict{"lock-session": catalog.Unsafe, "guarded lock-session": catalog.Safe} {
@@ -560,8 +569,8 @@ func TestLockOfAnotherSession(t *testing.T) {
 	}
 }
 
-// After the fault, an instance may renew its lock forever. The extra injections of a fault restart the
-// instances with other settings, which must not end these renewals before the probes.
+// TestRenewalsGoOn tests a service that renews its lock forever after a fault. The extra injections
+// of the fault restart the instances, but this must not end the renewals before the probes.
 func TestRenewalsGoOn(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -569,8 +578,8 @@ func TestRenewalsGoOn(t *testing.T) {
 	checkTickets(t, cfg, catalog.Stuck)
 }
 
-// A COMMIT that the service no longer waits for may arrive when the network works again. If another driver
-// read the order before, and writes afterwards, both have won.
+// TestLateCommit tests a COMMIT that arrives when the network works again, although the service has
+// given it up. If another driver read the order before it, and writes afterwards, both have won.
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[string]catalog.Verdict{"gives-up no-wait": catalog.Unsafe, "gives-up no-wait guarded": catalog.Safe} {
@@ -585,8 +594,9 @@ func TestLateCommit(t *testing.T) {
 	}
 }
 
-// A fencing token that only the write checks does not help if the older driver writes first. If that
-// driver writes too late for the test, the verdict is unknown.
+// TestFenceOfAService tests a fencing token that only the write checks. It does not help if the
+// driver with the older token writes first. If that driver writes too late for the test, the
+// verdict may be unknown.
 func TestFenceOfAService(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -609,8 +619,9 @@ func TestFenceOfAService(t *testing.T) {
 	}
 }
 
-// A pause between the record of the winner and the step that closes the order lets a second driver win,
-// although the first one is in the ledger already.
+// TestPauseAfterTheRecord pauses a service after it has recorded the winner, but before it closes
+// the order. A second driver must then be able to win, although the first one is already in the
+// ledger.
 func TestPauseAfterTheRecord(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -626,8 +637,9 @@ func TestPauseAfterTheRecord(t *testing.T) {
 	}
 }
 
-// A background task removes old locks only from time to time, so a lock may live longer than its TTL. At
-// one step, the pause is long enough for that.
+// TestPauseOutlivesSweptLock tests a service in which a background task removes old locks, so that
+// a lock can live longer than its TTL. At the point of the work, the pause must be long enough for
+// that.
 func TestPauseOutlivesSweptLock(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -635,7 +647,8 @@ func TestPauseOutlivesSweptLock(t *testing.T) {
 	checkTickets(t, cfg, catalog.Unsafe)
 }
 
-// If all drivers of an order without a fault fail, others grab it.
+// TestOrdersWithoutAFaultAreGrabbed checks that further drivers grab an order without a fault if
+// all its drivers failed.
 func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
 	t.Parallel()
 	cfg := ticketRunAt(t, "guarded flaky", catalog.Pause, "before mysql SELECT tickets 1")
@@ -643,8 +656,9 @@ func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
 	checkTickets(t, cfg, catalog.Safe)
 }
 
-// A driver who is told twice that it won is no second winner. Under late-release, the same driver
-// grabs twice, and a service that repeats a refused write wins both times.
+// TestDriverToldTwice checks that a driver that is told twice that it won does not count as a
+// second winner. With the fault late-release, the same driver grabs twice, and this service lets
+// both grabs win.
 func TestDriverToldTwice(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -655,12 +669,13 @@ func TestDriverToldTwice(t *testing.T) {
 	}
 }
 
-// A lock belongs to a database session that returns to the pool. It lets in another driver of the same
-// instance who comes while the first one is at work, so some drivers must come late.
+// TestLateDriversOfAnOrder tests a lock of a database session that returns to the pool. Another
+// driver of the same instance gets the lock too if it comes while the first driver works. To find
+// this, some drivers must come late.
 func TestLateDriversOfAnOrder(t *testing.T) {
 	t.Parallel()
 	var c Cell
-	for range 3 { // a late driver may miss the session that has the lock
+	for range 3 { // retry, because a late driver may get a session that does not hold the lock
 		cfg := ticketRun(t, "pool-lock", target.Spec{}, catalog.NoFault)
 		cfg.Orders, cfg.Drivers, cfg.Rate, cfg.TTL, cfg.Work, cfg.Asked.Work = 40, 20, 200, time.Second, 500*time.Millisecond, true
 		run, err := execute(t, t.Context(), cfg)

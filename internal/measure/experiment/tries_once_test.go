@@ -12,8 +12,9 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Contenders of a lock that tries only once must come again until the lease has passed.
-// Otherwise all of them are told busy, and the cell looks safe although no one raced.
+// TestContendersOutlastTheLease tests a lock that tries only once to get the lock. The contenders
+// must try again until the lease has ended. Otherwise, all of them are refused, and the cell looks
+// safe although no one competed.
 func TestContendersOutlastTheLease(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -38,8 +39,9 @@ func TestContendersOutlastTheLease(t *testing.T) {
 	}
 }
 
-// A refused driver counts only if it certainly tried between the end of the affected driver's lease
-// and that driver's write. Answers that come late on a busy machine do not show that.
+// TestRefusedDriversTryInTime checks when a refused driver counts as a competitor: only if it
+// certainly tried between the end of the affected driver's lease and that driver's write. A
+// response that came late on a busy machine proves nothing.
 func TestRefusedDriversTryInTime(t *testing.T) {
 	const lease = time.Second
 	ms := func(n int) time.Time { return time.Unix(1000, 0).Add(time.Duration(n) * time.Millisecond) }
@@ -51,7 +53,7 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		calls       map[fault.Role][]control.Call
 		contender   response
 		late        response
-		openUntil   int // when the affected driver had not yet written
+		openUntil   int // last time at which the affected driver had certainly not written
 		endedInTime bool
 		want        bool
 	}{
@@ -79,7 +81,7 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 				traits: traits{unknownLock: tt.foreign}, ttl: lease, w: &worker{cfg: Config{Wait: tt.wait}, fleet: &fleet.Fleet{}},
 				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, responses: newResponses(),
 			}
-			for _, held := range []int{-5, -900} { // the fault may begin long after the driver was stopped
+			for _, held := range []int{-5, -900} { // when the driver was stopped, which may be long before the fault begins
 				c := &contest{
 					affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
 					heldSince: ms(held), contendedSince: ms(0), openUntil: ms(tt.openUntil), endedInTime: tt.endedInTime,
@@ -94,8 +96,9 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 	}
 }
 
-// A delayed reply that the client did not await shows nothing, unless no such reply can be accepted
-// after the lease has ended.
+// TestCancelUnawaited checks when a strike that delays a reply counts. It must not count if the
+// client gave up around the end of the lease, or later, but before the reply arrived. For our own
+// locks, it always counts.
 func TestCancelUnawaited(t *testing.T) {
 	const lease = time.Second
 	latency, err := fault.Find(catalog.Latency)
@@ -105,7 +108,7 @@ func TestCancelUnawaited(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		fault   fault.Fault
-		waited  time.Duration // how long the client waited for the reply; 0: it still waits
+		waited  time.Duration // how long the client waited for the reply; 0 if it still waits
 		ours    bool
 		cancels bool
 	}{

@@ -20,18 +20,19 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// winnersOf keeps the true winners of a stub service, whatever its table and its answers show.
+// winnersOf stores the true winners of a stub service, which its table and its responses may not
+// show.
 type winnersOf struct {
 	mu      sync.Mutex
-	rows    map[int64][]int64 // drivers by order, one for each row
+	rows    map[int64][]int64 // drivers of the rows, by order
 	db      *sql.DB
 	unknown map[int64]bool // orders that are marked as taken without a winner
 }
 
-// free says whether the order has no winner.
+// free reports whether the order is open.
 func (s *winnersOf) free(order int64) bool { return len(s.rows[order]) == 0 && !s.unknown[order] }
 
-// won records a row, and writes it to the table copies times.
+// won records a win, and writes the given number of copies of its row to the table.
 func (s *winnersOf) won(order, driver int64, copies int) {
 	s.rows[order] = append(s.rows[order], driver)
 	for range copies {
@@ -51,19 +52,19 @@ func (s *winnersOf) doubled(units int) bool {
 	return false
 }
 
-// attempt is a grab as a stub service sees it.
+// attempt is a grab request to a stub service.
 type attempt struct {
 	order, driver int64
 	instance      int
 }
 
-// core decides a grab and returns the status of its answer. It is called with the lock of s held.
+// core decides a grab and returns the status of the response. The caller holds s.mu.
 type core func(s *winnersOf, a attempt) int
 
-// answer writes the answer to a grab of a status.
+// answer writes the response to a grab for the status that the core returned.
 type answer func(w http.ResponseWriter, r *http.Request, status int)
 
-// Cores.
+// The following functions are cores, or return cores.
 
 func correct(s *winnersOf, a attempt) int {
 	if !s.free(a.order) {
@@ -73,7 +74,7 @@ func correct(s *winnersOf, a attempt) int {
 	return http.StatusOK
 }
 
-// winnersUpTo lets the first n drivers win.
+// winnersUpTo makes the first n drivers of each order win.
 func winnersUpTo(n int) core {
 	return func(s *winnersOf, a attempt) int {
 		if len(s.rows[a.order]) >= n {
@@ -84,7 +85,7 @@ func winnersUpTo(n int) core {
 	}
 }
 
-// perInstance lets one driver of each instance win, as a mutex does.
+// perInstance makes one driver at each instance win, as with a mutex.
 func perInstance() core {
 	has := map[string]bool{}
 	return func(s *winnersOf, a attempt) int {
@@ -98,7 +99,7 @@ func perInstance() core {
 	}
 }
 
-// lateSecond writes the row of a second driver after d, although it answers status.
+// lateSecond answers the second driver with the given status, but writes a row for it after d.
 func lateSecond(status int, d time.Duration) core {
 	second := map[int64]bool{}
 	return func(s *winnersOf, a attempt) int {
@@ -118,7 +119,7 @@ func lateSecond(status int, d time.Duration) core {
 	}
 }
 
-// lateProbe writes a row for the probe, which is told that the order is taken.
+// lateProbe tells a probe that the order is taken, but writes a row for it later.
 func lateProbe(s *winnersOf, a attempt) int {
 	if a.driver >= history.ProbeDriver {
 		time.AfterFunc(300*time.Millisecond, func() {
@@ -131,7 +132,7 @@ func lateProbe(s *winnersOf, a attempt) int {
 	return correct(s, a)
 }
 
-// neverSettles deletes the row of a winner and writes it again, for 6 s.
+// neverSettles repeatedly deletes the winner's row and writes it again, for 6 s.
 func neverSettles(s *winnersOf, a attempt) int {
 	status := correct(s, a)
 	if status != http.StatusOK {
@@ -151,7 +152,7 @@ func neverSettles(s *winnersOf, a attempt) int {
 	return status
 }
 
-// disappears deletes the row of the winner after d.
+// disappears deletes a winner's row after d.
 func disappears(d time.Duration, next core) core {
 	return func(s *winnersOf, a attempt) int {
 		status := next(s, a)
@@ -162,7 +163,7 @@ func disappears(d time.Duration, next core) core {
 	}
 }
 
-// twice writes the row of the winner twice.
+// twice writes the winner's row twice.
 func twice(s *winnersOf, a attempt) int {
 	if !s.free(a.order) {
 		return http.StatusConflict
@@ -171,7 +172,7 @@ func twice(s *winnersOf, a attempt) int {
 	return http.StatusOK
 }
 
-// ledgerOfOne lets one driver of each instance win. The rows of the second instance are in a
+// ledgerOfOne makes one driver at each instance win. It writes the rows of the second instance to a
 // database that the ledger query does not read.
 func ledgerOfOne() core {
 	next := perInstance()
@@ -186,7 +187,8 @@ func ledgerOfOne() core {
 	}
 }
 
-// withoutRow marks the first of every n orders as taken and writes no row.
+// withoutRow marks every nth order as taken without writing a row, and answers with the given
+// status.
 func withoutRow(n int64, status int) core {
 	return func(s *winnersOf, a attempt) int {
 		if s.free(a.order) && a.order%n == 0 {
@@ -197,7 +199,7 @@ func withoutRow(n int64, status int) core {
 	}
 }
 
-// forgetful lets a probe win too.
+// forgetful makes a probe win too.
 func forgetful(s *winnersOf, a attempt) int {
 	if a.driver >= history.ProbeDriver && len(s.rows[a.order]) == 1 {
 		s.won(a.order, a.driver, 1)
@@ -206,7 +208,7 @@ func forgetful(s *winnersOf, a attempt) int {
 	return correct(s, a)
 }
 
-// refusesProbes knows only drivers below a limit.
+// refusesProbes answers every probe with the given status.
 func refusesProbes(status int) core {
 	return func(s *winnersOf, a attempt) int {
 		if a.driver >= history.ProbeDriver {
@@ -216,7 +218,7 @@ func refusesProbes(status int) core {
 	}
 }
 
-// says replaces the status of a grab that ended with from.
+// says answers with the status to if the grab ended with the status from.
 func says(from, to int, next core) core {
 	return func(s *winnersOf, a attempt) int {
 		if status := next(s, a); status != from {
@@ -226,7 +228,8 @@ func says(from, to int, next core) core {
 	}
 }
 
-// sheds refuses some requests with a status before they are tried.
+// sheds answers drivers whose ID is a multiple of the parameter every with the given status, without
+// trying their grabs.
 func sheds(every int64, status int, next core) core {
 	return func(s *winnersOf, a attempt) int {
 		if a.driver < history.ProbeDriver && a.driver%every == 0 {
@@ -236,7 +239,7 @@ func sheds(every int64, status int, next core) core {
 	}
 }
 
-// busyFirst tells the first drivers of an order busy.
+// busyFirst answers the first n drivers of an order with busy.
 func busyFirst(n int, next core) core {
 	seen := map[int64]int{}
 	return func(s *winnersOf, a attempt) int {
@@ -247,14 +250,14 @@ func busyFirst(n int, next core) core {
 	}
 }
 
-// constant gives every grab the same answer.
+// constant answers every grab with the same status.
 func constant(status int) core { return func(*winnersOf, attempt) int { return status } }
 
-// Answers.
+// The following functions write responses, or return functions that do.
 
 func plain(w http.ResponseWriter, _ *http.Request, status int) { w.WriteHeader(status) }
 
-// silentFor leaves grabs of orders with that path without an answer, and answers all others.
+// silentFor does not answer requests whose URL contains the given path.
 func silentFor(path string) answer {
 	return func(w http.ResponseWriter, r *http.Request, status int) {
 		if strings.Contains(r.URL.Path, path) {
@@ -264,7 +267,7 @@ func silentFor(path string) answer {
 	}
 }
 
-// always answers 200 and a text of which the first is for a winner.
+// always200 answers every grab with 200, and with the text won or lost as the body.
 func always200(contentType, won, lost string) answer {
 	return func(w http.ResponseWriter, _ *http.Request, status int) {
 		w.Header().Set("Content-Type", contentType)
@@ -276,7 +279,7 @@ func always200(contentType, won, lost string) answer {
 	}
 }
 
-// always200ToDrivers answers probes with the status of their grab, and all others with 200 and a text.
+// always200ToDrivers answers refused probes with 409, and all other requests with 200 and a text.
 func always200ToDrivers(w http.ResponseWriter, r *http.Request, status int) {
 	if status == http.StatusConflict && strings.Contains(r.URL.RawQuery, "wait=0") {
 		w.WriteHeader(status)
@@ -285,7 +288,7 @@ func always200ToDrivers(w http.ResponseWriter, r *http.Request, status int) {
 	_, _ = io.WriteString(w, map[bool]string{true: "won", false: "lost"}[status == http.StatusOK])
 }
 
-// sticky sets a cookie that names the instance, as a load balancer does that keeps sessions.
+// sticky sets a cookie that names the instance, as a load balancer with sticky sessions does.
 func sticky(w http.ResponseWriter, r *http.Request, status int) {
 	http.SetCookie(w, &http.Cookie{Name: "instance", Value: r.Host})
 	w.WriteHeader(status)
@@ -297,7 +300,8 @@ func located(w http.ResponseWriter, _ *http.Request, status int) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// withBody answers the status and a body that may use the path and a number of the answer.
+// withBody answers with the status and the given body. The parameter n of body is the number of the
+// response.
 func withBody(contentType string, body func(r *http.Request, n int64) string) answer {
 	var n atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request, status int) {
@@ -307,7 +311,7 @@ func withBody(contentType string, body func(r *http.Request, n int64) string) an
 	}
 }
 
-// redirects sends a loser to another page of the service.
+// redirects redirects losers to another page of the service.
 func redirects(status int) answer {
 	return func(w http.ResponseWriter, r *http.Request, outcome int) {
 		if outcome == http.StatusOK {
@@ -317,7 +321,7 @@ func redirects(status int) answer {
 	}
 }
 
-// cutsWinners breaks off the answer of a winner.
+// cutsWinners breaks off the response to a winner.
 func cutsWinners(w http.ResponseWriter, _ *http.Request, status int) {
 	if status == http.StatusOK {
 		w.Header().Set("Content-Length", "100")
@@ -327,13 +331,13 @@ func cutsWinners(w http.ResponseWriter, _ *http.Request, status int) {
 	w.WriteHeader(status)
 }
 
-// closes closes the connection after each answer.
+// closes closes the connection after each response.
 func closes(w http.ResponseWriter, _ *http.Request, status int) {
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
 }
 
-// slowTo waits before it answers a status.
+// slowTo waits for d before it answers with the given status.
 func slowTo(status int, d time.Duration) answer {
 	return func(w http.ResponseWriter, _ *http.Request, outcome int) {
 		if outcome == status {
@@ -348,7 +352,7 @@ func retryAfter(w http.ResponseWriter, _ *http.Request, status int) {
 	w.WriteHeader(status)
 }
 
-// Ways to serve: each returns the URL of an instance.
+// The following functions start an instance in various ways, and return its URL.
 
 func http1(t *testing.T, h http.Handler) string {
 	s := httptest.NewServer(h)
@@ -356,7 +360,7 @@ func http1(t *testing.T, h http.Handler) string {
 	return s.URL
 }
 
-// withHTTP2 speaks HTTP/2 without TLS too, to a client that asks for it.
+// withHTTP2 also supports HTTP/2 without TLS.
 func withHTTP2(t *testing.T, h http.Handler) string {
 	s := httptest.NewUnstartedServer(h)
 	s.Config.Protocols = new(http.Protocols)
@@ -380,7 +384,8 @@ func overIPv6(t *testing.T, h http.Handler) string {
 	return s.URL
 }
 
-// retryingProxy sends every request n times and passes on the last answer.
+// retryingProxy puts a proxy in front of the instance, which sends every request n times and
+// returns the last response.
 func retryingProxy(n int) func(*testing.T, http.Handler) string {
 	return func(t *testing.T, h http.Handler) string {
 		return http1(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -398,14 +403,15 @@ func retryingProxy(n int) func(*testing.T, http.Handler) string {
 	}
 }
 
-// stubService is a service that decides grabs in this process, with what is expected of its test.
+// stubService describes a service in this process, the settings of its test, and the expected
+// verdict.
 type stubService struct {
 	name    string
 	core    core
-	answer  answer // nil: plain
+	answer  answer // nil means plain
 	serve   func(*testing.T, http.Handler) string
 	spec    target.Spec
-	query   string // empty if only the answers decide
+	query   string // ledger query; empty if there is no ledger
 	change  func(*Config)
 	verdict catalog.Verdict
 	words   string
@@ -439,7 +445,7 @@ func (tt stubService) measure(t *testing.T) Cell {
 			d := driverOfGrab.FindSubmatch(body)
 			order, _ := strconv.ParseInt(m[1], 10, 64)
 			driver, _ := strconv.ParseInt(string(d[1]), 10, 64)
-			time.Sleep(20 * time.Millisecond) // so that attempts meet
+			time.Sleep(20 * time.Millisecond) // make attempts overlap
 			s.mu.Lock()
 			status := tt.core(s, attempt{order, driver, instance})
 			s.mu.Unlock()
@@ -462,7 +468,7 @@ func (tt stubService) measure(t *testing.T) Cell {
 	}
 	c := run.Cells[0]
 	if c.Verdict == catalog.Safe && s.doubled(max(cfg.Stock, 1)) {
-		t.Errorf("safe, and the service has two rows for an order: %v", s.rows)
+		t.Errorf("the verdict is safe, but the service has too many rows for an order: %v", s.rows)
 	}
 	if err := run.Contradiction(); err != nil {
 		t.Error(err)
@@ -618,13 +624,13 @@ func TestNoWrongSafe(t *testing.T) {
 	}
 }
 
-// TestDefaultRules tests services to which the user gave no rules. The winner of an order gets 200 and a text. The second
-// driver, and those who come later, get 409, or 200 with another text, or the same text as the winner. A correct
-// service is not called unsafe, unless losers are told exactly the same as a winner. One with two winners is not
+// TestDefaultRules tests services for which the user gave no rules. A winner gets 200 and a text.
+// Losers get 409, or 200 with another text or the same text. A correct service must not be called
+// unsafe, unless its losers get the same text as a winner. A service with two winners must not be
 // called safe.
 func TestDefaultRules(t *testing.T) {
 	t.Parallel()
-	const won, second, late = http.StatusOK, 298, 299 // what the core returns; the answer makes another status of it
+	const won, second, late = http.StatusOK, 298, 299 // what the core returns; the answer function replaces them
 	answers := map[string]string{"409": "", "another text": `{"code":1,"id":"%s"}`, "the same text": `{"code":0,"id":"%s"}`}
 	for name, winners := range map[string]int{"correct": 1, "two winners": 2} {
 		for _, query := range []string{"", wins} {
