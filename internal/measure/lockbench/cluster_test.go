@@ -14,11 +14,11 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// onACluster stand for all locks in one Redis: one key, two, a transaction that watches,
-// publishing, ours and not.
+// onACluster names locks that represent all locks in one Redis: with one key, with two keys, with
+// WATCH, with Pub/Sub, our own and those of libraries.
 var onACluster = []string{"setnx", "setnx-watch", "setnx-fenced", "watchdog", "handoff", "redsync-5ms", "redislock-5ms", "rueidislock"}
 
-// startCluster returns the addresses of the masters of a Cluster.
+// startCluster starts a Redis Cluster and returns the addresses of its masters.
 func startCluster(t *testing.T) []string {
 	t.Helper()
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis, Topology: catalog.RedisCluster})
@@ -27,7 +27,8 @@ func startCluster(t *testing.T) []string {
 	return strings.Split(st.Redis, ",")
 }
 
-// A Cluster is measured by whichever of its nodes it is named; many keys lie on all of them.
+// TestRunOnACluster checks that a Cluster can be measured whether the configuration names all of
+// its nodes or only one of them. With many keys, every node stores some of the keys.
 func TestRunOnACluster(t *testing.T) {
 	nodes := startCluster(t)
 	names := []string{strings.Join(nodes, ","), nodes[1], nodes[0]}
@@ -36,7 +37,7 @@ func TestRunOnACluster(t *testing.T) {
 	}
 	for _, named := range names {
 		cfg := small(t, onACluster...)
-		if named != nodes[1] { // all of them, but once
+		if named != nodes[1] { // measure all of onACluster only once, to save time
 			cfg = small(t, "setnx", "rueidislock-1")
 		}
 		cfg.Rounds, cfg.Cases, cfg.Slice = 1, Cases[:2], 20*time.Millisecond
@@ -61,7 +62,8 @@ func TestRunOnACluster(t *testing.T) {
 	}
 }
 
-// What a Cluster cannot be is refused with the reason.
+// TestClusterRefused checks that Cluster nodes cannot serve as Redlock nodes, and that every
+// address of a Cluster must belong to it. The error must give the reason.
 func TestClusterRefused(t *testing.T) {
 	nodes, alone := startCluster(t), conformtest.RedisServer(t)
 	for _, tt := range []struct {
@@ -78,7 +80,7 @@ func TestClusterRefused(t *testing.T) {
 			_ = st.Close()
 		}
 		if !errors.Is(err, stack.ErrRefused) || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: %v, want one that says %q", tt.name, err, tt.says)
+			t.Errorf("%s: got error %v, want ErrRefused with %q", tt.name, err, tt.says)
 		}
 	}
 }

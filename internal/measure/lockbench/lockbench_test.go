@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	stacktest.Main(m, stacktest.Command{Name: WorkerCommand, Run: WorkerMain})
 }
 
-// small returns a benchmark that is over in seconds.
+// small returns the configuration of a benchmark that takes only seconds.
 func small(t *testing.T, names ...string) Config {
 	t.Helper()
 	exe, err := os.Executable()
@@ -41,11 +41,12 @@ func small(t *testing.T, names ...string) Config {
 	return cfg
 }
 
-// few stand for all: within a process, in one Redis and in several, polling and
-// notified, ours and not.
+// few names locks that represent all locks: in one process, in one Redis and in several, polling
+// and notified, our own and those of libraries.
 var few = []string{"mutex", "setnx", "watchdog", "redlock", "redislock", "redsync-5ms", "redislock-5ms"}
 
-// A few locks in every case, and one that does nothing.
+// TestRun measures a few locks in every case and checks their figures. Only the strategy none,
+// which excludes no one, may have two holders at once.
 func TestRun(t *testing.T) {
 	few := few
 	if os.Getenv("GRABLAB_PROVE") != "1" {
@@ -68,7 +69,7 @@ func TestRun(t *testing.T) {
 		case row.Strategy == Floor:
 		case row.Strategy == "none":
 			if row.Case == "closed_loop" && *row.Violations == 0 {
-				t.Error("a lock that does nothing let no two holders in")
+				t.Error("none: no overlap was found, although it excludes no one")
 			}
 		case *row.Violations > 0:
 			t.Errorf("%s %s: %d overlaps", row.Strategy, row.Case, *row.Violations)
@@ -78,7 +79,7 @@ func TestRun(t *testing.T) {
 		for _, c := range Cases {
 			row, ok := rows[[2]string{name, c.Name}]
 			if !ok && name == "redlock" && c.Name == "many_keys" {
-				continue // 64 workers at five nodes may end nothing in so short a slice
+				continue // in such a short slice, 64 workers on five nodes may complete no acquisition
 			}
 			if !ok {
 				t.Errorf("%s: no row for %s", name, c.Name)
@@ -94,11 +95,11 @@ func TestRun(t *testing.T) {
 	}
 	for name, sent := range map[string]float64{Floor: 2, "setnx": 2, "redislock": 2, "redlock": 10, "mutex": 0} {
 		if got := rows[[2]string{name, "uncontended"}].SentPerOp; got == nil || math.Abs(*got-sent) > 0.1 {
-			t.Errorf("%s sent %v commands, want %v", name, *got, sent)
+			t.Errorf("%s sent %s commands, want %v", name, show("%v", got), sent)
 		}
 	}
 	if got := rows[[2]string{"setnx", "uncontended"}].InsidePerOp; got == nil || math.Abs(*got-2) > 0.1 {
-		t.Errorf("the script of setnx ran %v commands, want GET and DEL", got)
+		t.Errorf("the script of setnx ran %s commands, want 2: GET and DEL", show("%v", got))
 	}
 	var b bytes.Buffer
 	if err := Text(&b, r); err != nil {
@@ -110,7 +111,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Every lock of the registry, and every peer, takes part.
+// TestAllTakePart checks that every lock of the registry and of the libraries can be measured.
 func TestAllTakePart(t *testing.T) {
 	if os.Getenv("GRABLAB_PROVE") != "1" {
 		t.Skip("GRABLAB_PROVE is not 1: it takes a while")
@@ -126,7 +127,8 @@ func TestAllTakePart(t *testing.T) {
 	}
 }
 
-// What has been measured when it is interrupted is kept.
+// TestInterrupted checks that an interrupted benchmark keeps the measurements of its complete
+// rounds.
 func TestInterrupted(t *testing.T) {
 	cfg := small(t, "setnx")
 	cfg.Cases, cfg.Rounds, cfg.Slice = Cases[:1], 1000, 5*time.Millisecond
@@ -142,15 +144,15 @@ func TestInterrupted(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		stacktest.Check(t, err)
-		t.Fatal("it went on")
+		t.Fatal("Run continued after its context was cancelled")
 	}
 	if last != r || r.Complete || r.Rounds != 2 || len(r.Rows) != 2 {
 		t.Errorf("complete %v, %d rounds, %d rows", r.Complete, r.Rounds, len(r.Rows))
 	}
 }
 
-// A worker process that dies, before a slice or within it, ends the benchmark in
-// a sentence that names it.
+// TestWorkerDies kills a worker process before a slice or during it. The error must name the
+// process.
 func TestWorkerDies(t *testing.T) {
 	st := stacktest.Local(t)
 	exe, err := os.Executable()
@@ -174,16 +176,16 @@ func TestWorkerDies(t *testing.T) {
 				t.Fatal(kill)
 			}
 			if !errors.Is(err, errProcess) || !strings.Contains(err.Error(), "worker-2: the worker process ended too early") {
-				t.Errorf("got %v, want an error that says so", err)
+				t.Errorf("got error %v, want one that names worker-2", err)
 			}
 		})
 	}
 }
 
-// A program that is no worker is not waited for.
+// TestWorkerDoesNotJoin checks that newPool fails if the worker program exits without connecting.
 func TestWorkerDoesNotJoin(t *testing.T) {
 	_, err := newPool(t.Context(), stacktest.Local(t), "/bin/false", 2)
 	if !errors.Is(err, errProcess) {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want %v", err, errProcess)
 	}
 }

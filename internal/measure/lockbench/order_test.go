@@ -10,7 +10,7 @@ import (
 )
 
 // TestOrderOfSlicesAndHolds shuffles the holds of a slice and the slices of a row. No figure may
-// depend on the order in which processes and rounds have reported.
+// depend on the order in which the holds and slices were reported.
 func TestOrderOfSlicesAndHolds(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 9))
 	s, err := lock.Find("setnx")

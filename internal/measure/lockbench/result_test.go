@@ -22,7 +22,8 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// result of the named contestants over rounds, each slice as of says.
+// result returns a result of the named locks over several rounds. The parameter of is a function
+// that returns a lock's slice in a round and case.
 func result(t *testing.T, rounds int, names []string, of func(round int, strategy, name string) Slice) *Result {
 	t.Helper()
 	cfg := Config{Cases: Cases, Rounds: rounds}
@@ -50,8 +51,8 @@ func result(t *testing.T, rounds int, names []string, of func(round int, strateg
 	return r
 }
 
-// drifting returns a slice of a machine that gets slower by half from round to round. On it, setnx
-// takes 1.2 times as long as the floor.
+// drifting returns a slice from a machine on which every round takes 1.5 times as long as the round
+// before. In each round, a lock takes 1.2 times as long as the floor.
 func drifting(round int, strategy, name string) Slice {
 	us := 100 * math.Pow(1.5, float64(round))
 	if strategy != Floor {
@@ -68,6 +69,8 @@ func drifting(round int, strategy, name string) Slice {
 	return s
 }
 
+// TestRatiosAreWithinRounds checks that a lock is compared with the floor of the same round. Then
+// the ratio is exact although the machine becomes slower.
 func TestRatiosAreWithinRounds(t *testing.T) {
 	r := result(t, 21, []string{"setnx"}, drifting)
 	seen := 0
@@ -81,7 +84,7 @@ func TestRatiosAreWithinRounds(t *testing.T) {
 		}
 		for _, got := range []*float64{row.Ratio, row.RatioLow, row.RatioHigh} {
 			if got == nil || math.Abs(*got-want) > 1e-9 {
-				t.Errorf("%s %s: ratio %v, want %v", row.Strategy, row.Case, got, want)
+				t.Errorf("%s %s: ratio or interval end is %s, want %v", row.Strategy, row.Case, show("%v", got), want)
 			}
 		}
 		if row.Rounds != 21 || row.Acquisitions != 210 {
@@ -93,7 +96,8 @@ func TestRatiosAreWithinRounds(t *testing.T) {
 	}
 }
 
-// A round in which one of the two is missing says nothing of their ratio.
+// TestRoundsWithoutAPartner checks that pairedValues skips rounds in which one of the two was not
+// measured.
 func TestRoundsWithoutAPartner(t *testing.T) {
 	slice := func(round int, p50 float64) Slice { return Slice{Round: round, Figures: Figures{P50US: p50}} }
 	a := []Slice{slice(1, 10), slice(3, 30), slice(4, 40)}
@@ -106,7 +110,7 @@ func TestRoundsWithoutAPartner(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ratio func(round int) float64 // of setnx to the floor
+		ratio func(round int) float64 // ratio of setnx to the floor
 		want  string
 	}{
 		"kept":   {func(int) float64 { return 1.2 }, Kept},
@@ -134,8 +138,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestLowerBounds is like TestBounds for a bound from below: the rate of handoff must be at least 1.6 times
-// that of the floor.
+// TestLowerBounds checks the verdict on a lower bound: the rate of handoff must be at least 1.6
+// times the floor's rate.
 func TestLowerBounds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ratio func(round int) float64
@@ -164,7 +168,7 @@ func TestLowerBounds(t *testing.T) {
 	}
 }
 
-// Every bound names a case, and has one limit.
+// TestBoundsAreOfCases checks that every bound names an existing case and has exactly one limit.
 func TestBoundsAreOfCases(t *testing.T) {
 	for _, b := range bounds {
 		if !slices.ContainsFunc(Cases, func(c Case) bool { return c.Name == b.Case }) {
@@ -190,7 +194,8 @@ func TestWrongNamesOverlaps(t *testing.T) {
 	}
 }
 
-// What is read back has the same costs, round by round; without slices, their medians.
+// TestLoad checks that a result that was written and loaded again has the same costs in each round.
+// If the file of the slices is missing, it must have the same medians.
 func TestLoad(t *testing.T) {
 	r := result(t, 7, []string{"setnx"}, drifting)
 	dir := t.TempDir()
@@ -208,7 +213,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got.Costs(), r.Costs()) {
-		t.Errorf("it has\n%+v\nof\n%+v", got.Costs(), r.Costs())
+		t.Errorf("loaded the costs\n%+v\nwant\n%+v", got.Costs(), r.Costs())
 	}
 	for _, c := range got.Costs() {
 		if len(c.Values) != 7 || c.Strategy != Floor && math.Abs(c.OverFloor[3]-1.2) > 1e-9 {
@@ -230,7 +235,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(dir); !errors.Is(err, ErrNoBench) || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("half a line: %v", err)
+		t.Errorf("with an incomplete line: got error %v, want ErrNoBench with the line", err)
 	}
 }
 
@@ -282,11 +287,12 @@ func TestTextSaysEverything(t *testing.T) {
 		}
 	}
 	if strings.Contains(b.String(), fewRounds) {
-		t.Errorf("%q of six rounds", fewRounds)
+		t.Errorf("with six rounds, the text contains %q", fewRounds)
 	}
 }
 
-// schema returns the schema of bench.json, which refers to the environment in that of run.json.
+// schema compiles the schema of bench.json, together with the schema of run.json, to which it
+// refers.
 var schema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
@@ -306,7 +312,8 @@ var schema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("bench.schema.json")
 })
 
-// fits says whether a result, changed as JSON, is one by the schema.
+// fits writes a result as JSON, applies change to it, and returns an error if it violates the
+// schema.
 func fits(t *testing.T, r *Result, change func(map[string]any)) error {
 	t.Helper()
 	var b bytes.Buffer
@@ -333,8 +340,8 @@ func fits(t *testing.T, r *Result, change func(map[string]any)) error {
 	return s.Validate(changed)
 }
 
-// Every field of the Go types stands in the schema, demanded, and null where,
-// and only where, it is a pointer.
+// TestSchemaIsTheTypes checks that the schema has exactly the fields of the Go types. Each field
+// must be required, and it must be nullable if and only if it is a pointer.
 func TestSchemaIsTheTypes(t *testing.T) {
 	r := result(t, 6, []string{"setnx"}, drifting)
 	r.LeftOut = append(r.LeftOut, LeftOut{"redsync", "it broke"})
@@ -355,7 +362,7 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[LeftOut](), first("left_out")},
 	} {
 		if err := fits(t, r, func(doc map[string]any) { part.of(doc)["of_no_type"] = 1 }); err == nil {
-			t.Errorf("%v takes a field that no type has", part.typ)
+			t.Errorf("%v: the schema accepts an unknown field", part.typ)
 		}
 		for _, f := range reflect.VisibleFields(part.typ) {
 			name := f.Tag.Get("json")
@@ -363,11 +370,11 @@ func TestSchemaIsTheTypes(t *testing.T) {
 				continue
 			}
 			if err := fits(t, r, func(doc map[string]any) { delete(part.of(doc), name) }); err == nil {
-				t.Errorf("%v without %s is taken", part.typ, name)
+				t.Errorf("%v: the schema does not require %s", part.typ, name)
 			}
 			nullable := f.Type.Kind() == reflect.Pointer
 			if err := fits(t, r, func(doc map[string]any) { part.of(doc)[name] = nil }); (err == nil) != nullable {
-				t.Errorf("%v with %s null: %v", part.typ, name, err)
+				t.Errorf("%v with %s null: got error %v, want nullable: %v", part.typ, name, err, nullable)
 			}
 		}
 	}
@@ -377,7 +384,7 @@ func TestSubjects(t *testing.T) {
 	names := Names()
 	for _, s := range lock.Strategies {
 		if slices.Contains(names, s.Name) != (s.Excludes != catalog.NoExclusion) {
-			t.Errorf("%s: excludes %s, among %v", s.Name, s.Excludes, names)
+			t.Errorf("%s excludes %s, but the measured locks are %v", s.Name, s.Excludes, names)
 		}
 	}
 	for _, name := range append(names, Floor, "none") {
@@ -386,6 +393,6 @@ func TestSubjects(t *testing.T) {
 		}
 	}
 	if _, err := Find("bogus"); err == nil {
-		t.Error("bogus is found")
+		t.Error("Find(bogus) returned no error")
 	}
 }

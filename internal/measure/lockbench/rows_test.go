@@ -14,8 +14,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// sevenRounds returns seven slices of setnx in a case. Every figure that is unknown would be nil, but here all
-// are known, and equal in all rounds.
+// sevenRounds returns seven slices of setnx in a case. Every figure is known, and is the same in
+// all rounds.
 func sevenRounds(c Case) (of []Slice) {
 	for round := range 7 {
 		s := Slice{Round: round + 1, Figures: Figures{Strategy: "setnx", Case: c.Name, Acquisitions: 2, Violations: new(3)}, GaveUp: 4, Turns: new(5), waits: []float64{1}}
@@ -27,13 +27,12 @@ func sevenRounds(c Case) (of []Slice) {
 	return of
 }
 
-// field sets and reads a figure of a slice or a row.
+// field gives access to one figure of a slice or a row.
 type field struct {
 	name string
 	v    reflect.Value
 }
 
-// Set sets the figure.
 func (f field) Set(x float64) {
 	if f.v.Kind() == reflect.Pointer {
 		f.v.Set(reflect.ValueOf(&x))
@@ -42,7 +41,6 @@ func (f field) Set(x float64) {
 	f.v.SetFloat(x)
 }
 
-// Get returns the figure.
 func (f field) Get() float64 {
 	if f.v.Kind() == reflect.Pointer {
 		return f.v.Elem().Float()
@@ -50,7 +48,7 @@ func (f field) Get() float64 {
 	return f.v.Float()
 }
 
-// figureFields lists the figures that are measured: all but the names and the counts.
+// figureFields returns the measured figures, without the names and the counts.
 func figureFields(f *Figures) (fields []field) {
 	v := reflect.ValueOf(f).Elem()
 	for i := range v.NumField() {
@@ -61,8 +59,8 @@ func figureFields(f *Figures) (fields []field) {
 	return fields
 }
 
-// TestRowOfEachFigure changes one figure of the slices at a time. In the row, only this figure may change, to
-// its median.
+// TestRowOfEachFigure changes one figure of the slices at a time. In the row, this figure must be
+// the median of the changed values, and no other figure may change.
 func TestRowOfEachFigure(t *testing.T) {
 	r := &Result{}
 	subject, err := Find("setnx")
@@ -81,7 +79,7 @@ func TestRowOfEachFigure(t *testing.T) {
 				want = 4
 			}
 			if got := f.Get(); got != want {
-				t.Errorf("%s was changed: the row has the %s %v, want %v", changed.name, f.name, got, want)
+				t.Errorf("%s was changed: %s of the row is %v, want %v", changed.name, f.name, got, want)
 			}
 		}
 		for name, interval := range map[string][2]float64{"OpsPerS": {row.OpsLow, row.OpsHigh}, "GapP50US": {*row.GapLow, *row.GapHigh}} {
@@ -96,8 +94,8 @@ func TestRowOfEachFigure(t *testing.T) {
 	}
 }
 
-// TestRowCounts checks that counts are added up, and that waits and turns are the longest of all rounds,
-// whichever round has them.
+// TestRowCounts checks that the row has the sums of the counts, and the longest wait and the most
+// turns of all rounds, in whichever round they occur.
 func TestRowCounts(t *testing.T) {
 	subject, err := Find("setnx")
 	if err != nil {
@@ -111,21 +109,22 @@ func TestRowCounts(t *testing.T) {
 				of[i].Turns, of[i].waits = new(9), []float64{8, 1}
 			}
 		}
-		of[6-longest].Turns = nil // also in the round that would have the most
+		of[6-longest].Turns = nil // if longest is 3, this removes the largest value
 		row := (&Result{}).row(subject, Cases[2], of)
 		turns := 9
 		if longest == 3 {
 			turns = 5
 		}
 		if row.Acquisitions != 127 || *row.GaveUp != 1270 || *row.Violations != 12700 || *row.Turns != turns || *row.LongestMS != 8 || *row.WaitP999MS != 8 || row.Rounds != 7 {
-			t.Errorf("the longest is in round %d: %d acquisitions, gave up %d, %d overlaps, %d turns, waits of %v and %v ms, %d rounds",
+			t.Errorf("longest wait in round %d: %d acquisitions, gave up %d, %d overlaps, %d turns, waits of %v and %v ms, %d rounds",
 				longest, row.Acquisitions, *row.GaveUp, *row.Violations, *row.Turns, *row.LongestMS, *row.WaitP999MS, row.Rounds)
 		}
 	}
 }
 
-// TestRatioOfEachCase checks by which figure a lock is compared with the floor: the gap if workers share a
-// key, the time per acquisition if each has its own, and else the time of an acquire and a release.
+// TestRatioOfEachCase checks which figure of a lock is compared with the floor. For workers that
+// share a key, it is the hand-off gap. For workers with their own keys, it is the time per
+// acquisition. For a single worker, it is the time of an acquire and a release.
 func TestRatioOfEachCase(t *testing.T) {
 	for _, c := range Cases {
 		r := &Result{}
@@ -152,22 +151,23 @@ func TestRatioOfEachCase(t *testing.T) {
 	}
 }
 
-// TestWaitOverRotation computes the figure by hand: 4 workers that each hold the lock for 200 µs, with a gap
-// of 50 µs, take turns every millisecond.
+// TestWaitOverRotation checks the wait divided by the time of a full rotation. With 4 workers that
+// each hold the lock for 200 µs, and gaps of 50 µs, a rotation takes one millisecond.
 func TestWaitOverRotation(t *testing.T) {
 	c := Case{Name: "c", Workers: 4, Keys: 1, Held: 200 * time.Microsecond}
 	r := &Result{}
 	for round, ms := range []float64{9, 3, 6} {
 		r.Slices = append(r.Slices, Slice{Round: round, WaitP999MS: ms, Figures: Figures{Strategy: "x", Case: "c", GapP50US: new(50.0)}})
 	}
-	r.Slices = append(r.Slices, Slice{Round: 3, WaitP999MS: 100, Figures: Figures{Strategy: "x", Case: "c"}}) // no gap is known
+	r.Slices = append(r.Slices, Slice{Round: 3, WaitP999MS: 100, Figures: Figures{Strategy: "x", Case: "c"}}) // without a known gap, this round must not count
 	if got := waitOverRotation(r, c, "x").Median; math.Abs(got-6) > 1e-9 {
 		t.Errorf("got %v, want 6", got)
 	}
 }
 
-// TestLeftOutAfterFailures lets locks fail any number of times. A lock is left out once, with the error by
-// which it failed too often.
+// TestLeftOutAfterFailures records up to five failures of a lock. From the third failure on, the
+// lock must be left out, with the error of that third failure. Failures of other locks must not
+// count.
 func TestLeftOutAfterFailures(t *testing.T) {
 	for fails := range 6 {
 		r := newResult(Config{})
@@ -183,12 +183,13 @@ func TestLeftOutAfterFailures(t *testing.T) {
 			want = []LeftOut{{"setnx", "failure 3"}}
 		}
 		if !slices.Equal(r.LeftOut, want) || r.isLeftOut("setnx") != (len(want) > 0) || r.isLeftOut("other 0") {
-			t.Errorf("after %d failures: %+v, want %+v", fails, r.LeftOut, want)
+			t.Errorf("after %d failures, left out are %+v, want %+v", fails, r.LeftOut, want)
 		}
 	}
 }
 
-// TestFiguresByDefinition compares the figures of random holds with their definitions, pair by pair.
+// TestFiguresByDefinition compares the figures of random holds with a computation that examines
+// every pair of holds, as the definitions of the figures do.
 func TestFiguresByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	for range 2000 {
@@ -221,7 +222,8 @@ func TestFiguresByDefinition(t *testing.T) {
 			if overlapsOwn {
 				insideOwn++
 			}
-			// Each of the holders so far has asked once. If more have asked by the release, one is waiting.
+			// Each hold up to x needed one request. If there were more requests by the release of
+			// x, a worker waits.
 			asked := 0
 			for _, y := range holds {
 				if y.Asked <= x.Released {

@@ -10,7 +10,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// h returns a hold of worker n with the times at which it asked, acquired and released, in µs.
+// h returns a hold of worker n. The times are when the worker asked for, acquired and released the
+// lock, in µs.
 func h(n int, asked, acquired, released int) Hold {
 	at := func(us int) time.Duration { return time.Duration(us) * time.Microsecond }
 	return Hold{Worker: n, Asked: at(asked), Acquired: at(acquired), Released: at(released), Done: at(released + 10)}
@@ -25,7 +26,8 @@ func TestHandoffGaps(t *testing.T) {
 		"one waits":                       {[]Hold{h(0, 0, 5, 9), h(1, 0, 30, 31)}, []float64{21}},
 		"no worker waits":                 {[]Hold{h(0, 0, 5, 9), h(1, 10, 30, 31)}, nil},
 		"a worker asks at that very time": {[]Hold{h(0, 0, 5, 9), h(1, 9, 30, 31)}, []float64{21}},
-		// Worker 1 waits all the time, and 0 takes the lock straight back: a hand-off to itself.
+		// Worker 1 waits all the time, but worker 0 takes the lock again at once. This counts as a
+		// hand-off too.
 		"taken back":        {[]Hold{h(0, 0, 5, 9), h(0, 10, 12, 15), h(1, 0, 30, 31)}, []float64{3, 15}},
 		"between two waves": {[]Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(0, 100, 105, 109), h(1, 100, 111, 112)}, []float64{6, 2}},
 		"an overlap":        {[]Hold{h(0, 0, 5, 9), h(1, 0, 7, 12)}, []float64{0}},
@@ -36,23 +38,24 @@ func TestHandoffGaps(t *testing.T) {
 	}
 }
 
-// Of 3 workers the first two are in one process.
+// TestAcrossProcesses checks which hand-offs count as crossing processes, if the first two of three
+// workers share a process. A worker's number must determine its process.
 func TestAcrossProcesses(t *testing.T) {
 	c := Case{Workers: 3, Processes: 2, Spread: []int{2, 1}, Keys: 1}
 	for worker, want := range []int{0, 0, 1} {
 		if got := c.processOf(worker); got != want {
-			t.Errorf("worker %d is of process %d, want %d", worker, got, want)
+			t.Errorf("worker %d is in process %d, want %d", worker, got, want)
 		}
 	}
 	if workers, first := c.workersOf(1); workers != 1 || first != 2 {
-		t.Errorf("process 1 has %d workers from %d on", workers, first)
+		t.Errorf("process 1 has %d workers, beginning with %d; want 1 and 2", workers, first)
 	}
 	holds := []Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(2, 0, 30, 39), h(0, 10, 43, 44)}
 	if gaps, across := handoffGaps(holds, c); !slices.Equal(gaps, []float64{6, 11, 4}) || !slices.Equal(across, []float64{11, 4}) {
 		t.Errorf("gaps %v, across %v", gaps, across)
 	}
 	if got := longestTurns(holds); got != 2 {
-		t.Errorf("%d turns at the longest, want those of workers 1 and 2, or 0 and 1", got)
+		t.Errorf("got %d turns during the longest wait, want 2", got)
 	}
 }
 
@@ -62,7 +65,7 @@ func TestViolations(t *testing.T) {
 	other.Key = 1
 	for name, tt := range map[string]struct {
 		holds          []Hold
-		global, inside int // counted for a lock of all, and for one of each process
+		global, inside int // overlaps counted for a global lock, and for a lock in each process
 	}{
 		"one after the other":         {[]Hold{h(0, 0, 5, 9), h(1, 0, 9, 12)}, 0, 0},
 		"in one process":              {[]Hold{h(0, 0, 5, 9), h(1, 0, 8, 12)}, 1, 1},
@@ -78,7 +81,7 @@ func TestViolations(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", name, got, tt.global)
 		}
 		if got := violations(tt.holds, pair, catalog.PerProcess); got != tt.inside {
-			t.Errorf("%s, in a process: got %d, want %d", name, got, tt.inside)
+			t.Errorf("%s, with a lock in each process: got %d, want %d", name, got, tt.inside)
 		}
 	}
 }
@@ -107,7 +110,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The figures of a slice whose holds can be reckoned by hand.
+// TestMeasure checks every figure of a slice with few holds against values computed by hand.
 func TestMeasure(t *testing.T) {
 	loop := Case{Name: "loop", Workers: 2, Processes: 2, Keys: 1}
 	giveUp := h(1, 0, 31, 40)
@@ -135,8 +138,9 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A key of one's own is not contended, the floor is no lock, and what was not
-// counted is nil.
+// TestMeasureLeavesOut checks that unknown figures are nil: hand-offs if no worker competes for the
+// key, overlaps if the strategy excludes no one, and commands if the client or the server did not
+// count them.
 func TestMeasureLeavesOut(t *testing.T) {
 	alone := trace{Case: Case{Workers: 1, Processes: 1, Keys: 1}, span: time.Second, counted: 1, holds: []Hold{h(0, 0, 1, 2)}}
 	s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: catalog.NoExclusion, Needs: lock.Etcd}})
@@ -144,7 +148,7 @@ func TestMeasureLeavesOut(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: catalog.Global, Needs: lock.Redis}}); s.SentPerOp == nil || s.InsidePerOp != nil {
-		t.Errorf("sent %v, inside %v", s.SentPerOp, s.InsidePerOp)
+		t.Errorf("sent %s, inside %s; want only sent to be known", show("%v", s.SentPerOp), show("%v", s.InsidePerOp))
 	}
 }
 
