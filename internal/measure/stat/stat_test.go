@@ -10,7 +10,7 @@ func TestMedian(t *testing.T) {
 	seq := func(n int) []float64 {
 		v := make([]float64, n)
 		for i := range v {
-			v[i] = float64(n - i) // n … 1
+			v[i] = float64(n - i) // in descending order, because Median must sort
 		}
 		return v
 	}
@@ -21,7 +21,7 @@ func TestMedian(t *testing.T) {
 		{[]float64{3}, Interval{3, 3, 3}},
 		{seq(4), Interval{2.5, 1, 4}},
 		{seq(5), Interval{3, 1, 5}},
-		// The ranks of the sign test, as tables have them.
+		// These are the ranks from published tables of the sign test.
 		{seq(10), Interval{5.5, 2, 9}},
 		{seq(21), Interval{11, 6, 16}},
 		{seq(100), Interval{50.5, 40, 61}},
@@ -35,7 +35,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// The interval holds the true median in at least 95 % of all cases.
+// TestMedianCovers checks on random samples that the interval contains the true median in at least
+// 95 % of all cases.
 func TestMedianCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const runs, n = 4000, 21
@@ -50,12 +51,13 @@ func TestMedianCovers(t *testing.T) {
 		}
 	}
 	if share := float64(hits) / runs; share < 0.95 {
-		t.Errorf("the interval holds the median in %.3f of all cases", share)
+		t.Errorf("the interval contains the median in only %.3f of all cases", share)
 	}
 }
 
+// TestRatioIsWithinTheRound checks that the ratio stays exact on a machine that is ten times slower
+// in some rounds.
 func TestRatioIsWithinTheRound(t *testing.T) {
-	// A machine that slows down tenfold in the middle.
 	a, b := []float64{2, 2, 20, 20, 2, 20}, []float64{1, 1, 10, 10, 1, 10}
 	if got := Ratio(a, b); got != (Interval{2, 2, 2}) {
 		t.Errorf("Ratio = %v", got)
