@@ -19,8 +19,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// TestMergeIsTheWholeLoad splits random plans over shards whose clocks differ. By the clock of the
-// database, the merge must have every answer of the whole plan with the same times.
+// TestMergeIsTheWholeLoad splits random plans over shards whose clocks differ. The merge must
+// return every response of the whole plan, with its times converted to the database's clock.
 func TestMergeIsTheWholeLoad(t *testing.T) {
 	began := time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC)
 	for seed := range uint64(20) {
@@ -35,7 +35,7 @@ func TestMergeIsTheWholeLoad(t *testing.T) {
 		var parts []Part
 		for i := range count {
 			ahead := time.Duration(r.IntN(2000)-1000) * time.Millisecond
-			delay := time.Duration(r.IntN(3)) * time.Second // the shard begins later
+			delay := time.Duration(r.IntN(3)) * time.Second // how much later the shard begins
 			p := Part{Record{i, count, began.Add(delay + ahead), float64(ahead.Milliseconds())}, filepath.Join(t.TempDir(), "answers")}
 			plan := newPlan()
 			plan.Split(load.Share{Index: i, Count: count})
@@ -73,14 +73,15 @@ func TestMergeIsTheWholeLoad(t *testing.T) {
 			t.Errorf("seed %d: lost %v, began %s, want %s", seed, m.Lost, m.Began(), first)
 		}
 
-		// A part that ends early, a missing file, and an error of the caller are all reported.
+		// Replay must return an error for a part that ends early, a missing file, and a callback
+		// that fails.
 		whole, err := os.ReadFile(parts[0].Answers)
 		if err != nil {
 			t.Fatal(err)
 		}
 		failed := errors.New("failed")
 		if err := m.Replay(cfg, newPlan, func(*vegeta.Result, time.Time) error { return failed }); !errors.Is(err, failed) {
-			t.Errorf("seed %d: the caller's error is %v", seed, err)
+			t.Errorf("seed %d: got error %v, want the callback's error", seed, err)
 		}
 		if len(whole) > 0 {
 			err := errors.Join(os.WriteFile(parts[0].Answers, nil, 0o600), m.Replay(cfg, newPlan, collect))
@@ -95,7 +96,8 @@ func TestMergeIsTheWholeLoad(t *testing.T) {
 	}
 }
 
-// TestLostShares removes every subset of three shards, each with a known or an unknown reason.
+// TestLostShares merges every subset of three shards. The merge must list each missing shard, with
+// its reason if one is known.
 func TestLostShares(t *testing.T) {
 	const count = 3
 	for set := range 1 << count {
@@ -139,7 +141,8 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// TestParse compares all short texts of digits and slashes with the definition of a share.
+// TestParse checks that Parse accepts a share if and only if its index is smaller than its count
+// and the count is allowed. It must also reject malformed text.
 func TestParse(t *testing.T) {
 	for i := -1; i <= maxCount+1; i++ {
 		for _, n := range []int{-1, 0, 1, 2, maxCount, maxCount + 1} {
