@@ -69,7 +69,7 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 }
 
 // byChecker returns a function that checks a property with its checker from package check. The
-// parameter by describes the data that the checker reads, for the explanation.
+// parameter by says which data the checker reads.
 func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
 		v := check.Judge(e, property)[0]

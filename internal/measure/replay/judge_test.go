@@ -8,7 +8,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// The catalogue says which properties a replay can check.
+// TestProofs checks that a replay can check exactly the properties for which the catalog says so.
 func TestProofs(t *testing.T) {
 	want := catalog.PropertiesBy(catalog.Replay)
 	slices.Sort(want)

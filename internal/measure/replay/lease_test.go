@@ -38,8 +38,8 @@ import (
 // testTTL is the TTL of the schedules in these tests.
 const testTTL = 100 * time.Millisecond
 
-// withoutServers returns an attempt of two actors, A and B, at two instances. No process and no server
-// runs.
+// withoutServers returns an attempt with the actors A and B at two instances. It starts no process
+// and no server. The parameter nodes is the number of lock servers that the attempt assumes.
 func withoutServers(nodes int) *attempt {
 	r := &replayer{
 		Config: Config{
@@ -54,8 +54,9 @@ func withoutServers(nodes int) *attempt {
 	return &attempt{replayer: r, order: 7, actors: r.assign(), leases: r.newLeases(7)}
 }
 
-// TestLeaseLeftByDefinition compares the rest of a lease with its definition, for random grants to two actors
-// on one to five servers. The last grant of each server counts, and a majority of the servers must have it.
+// TestLeaseLeftByDefinition compares the remaining time of a lease with its definition, for random
+// grants to two actors on one to five servers. Only the last grant on each server counts. The lease
+// lasts as long as a majority of the servers has it.
 func TestLeaseLeftByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	for n := range 3000 {
@@ -74,7 +75,8 @@ func TestLeaseLeftByDefinition(t *testing.T) {
 				last[g.server] = g
 			}
 		}
-		// lasts reports whether a majority of all servers, or every server that is known, still has the lease.
+		// lasts reports whether the lease lasts that long on a majority of all servers, or on every
+		// server that has granted it.
 		lasts := func(left time.Duration) bool {
 			have := 0
 			for _, g := range last {
@@ -88,16 +90,16 @@ func TestLeaseLeftByDefinition(t *testing.T) {
 		switch {
 		case len(last) == 0:
 			if want := p.asked + testTTL - at; got != want {
-				t.Fatalf("without a grant: %d, want %d", got, want)
+				t.Fatalf("without a grant, %d is left, want %d", got, want)
 			}
 		case !lasts(got) || lasts(got+1):
-			t.Fatalf("%d left of %+v at %d", got, last, at)
+			t.Fatalf("%d is left at %d, which is not the largest time of a majority of %+v", got, at, last)
 		}
 	}
 }
 
-// TestLeaseExclusiveByDefinition tries every order of two holds and their leases. The property is broken if
-// the second actor gets a valid lease while the first is inside and its lease is valid too.
+// TestLeaseExclusiveByDefinition checks two holds whose leases end at various times. The property
+// is violated if the second actor gets a valid lease while the first is inside with a valid lease.
 func TestLeaseExclusiveByDefinition(t *testing.T) {
 	const entered, second = 2, 5                                              // when each actor got the lock
 	for _, left := range []time.Duration{0, second - 1, second, second + 1} { // when the first actor released; 0 means never
@@ -136,9 +138,11 @@ func TestLeaseExclusiveByDefinition(t *testing.T) {
 	}
 }
 
-// TestWriteAfterExpiryByDefinition tries every combination of a write and the hold of the other actor.
+// TestWriteAfterExpiryByDefinition combines a write with various holds of either actor. The
+// property is violated if the writer's lease had expired, and the other actor entered before the
+// write, read the order, and was still inside after the write.
 func TestWriteAfterExpiryByDefinition(t *testing.T) {
-	const begins, ends = 10, 12 // of the write
+	const begins, ends = 10, 12 // when the write begins and ends
 	for _, sure := range []bool{false, true} {
 		for _, until := range []time.Duration{begins - 1, begins, begins + 1} {
 			for _, from := range []time.Duration{begins - 1, begins, begins + 1} {
@@ -150,7 +154,7 @@ func TestWriteAfterExpiryByDefinition(t *testing.T) {
 							b := a.actors[holder]
 							rec := check.Record{
 								Effects: []check.Effect{
-									{Span: check.Span{Driver: 2, Instance: "8005", From: begins, To: ends}}, // one that may not have happened
+									{Span: check.Span{Driver: 2, Instance: "8005", From: begins, To: ends}}, // not sure, so it must not count
 									{Span: check.Span{Driver: 1, Instance: "8004", From: begins, To: ends}, Sure: sure},
 								},
 								Holds: []check.Hold{
@@ -174,7 +178,8 @@ func TestWriteAfterExpiryByDefinition(t *testing.T) {
 	}
 }
 
-// TestNotesOfCalls checks what each kind of call changes in what is known about leases.
+// TestNotesOfCalls checks how each kind of call changes the recorded leases, depending on the
+// server's keys before and after the call.
 func TestNotesOfCalls(t *testing.T) {
 	const since = 40 * time.Millisecond
 	key := grab.Key("setnx", 7)
@@ -208,9 +213,10 @@ func TestNotesOfCalls(t *testing.T) {
 	}
 }
 
-// TestGrantedKeyByDefinition compares random readings of a server. A lease was granted under a key that is
-// new, has another value or lasts longer. Of several, the main key of the lock counts, or else the one that
-// expires first.
+// TestGrantedKeyByDefinition compares random pairs of readings of a server. A lease was granted
+// under a key that is new, has another value or lasts longer. If there are several such keys,
+// grantedKey must return the lock's main key. If that is not among them, it must return the key
+// that expires first.
 func TestGrantedKeyByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	a := withoutServers(1)
@@ -239,25 +245,26 @@ func TestGrantedKeyByDefinition(t *testing.T) {
 		_, main := granted[names[1]]
 		switch {
 		case ok != (len(granted) > 0) || ok && (granted[key] != e || e.dump == ""), main && key != names[1], ok && !main && e.ttl != shortest:
-			t.Fatalf("%q %+v of %+v, then %+v", key, e, before, after)
+			t.Fatalf("before the call %+v, after it %+v: got key %q with %+v", before, after, key, e)
 		}
 	}
 }
 
-// TestLeaseWithoutExpiry checks that a key that never expires counts for one TTL.
+// TestLeaseWithoutExpiry checks that a lease whose key never expires counts as a lease of one TTL.
 func TestLeaseWithoutExpiry(t *testing.T) {
 	a := withoutServers(1)
 	a.leases.grant(a.actors[0], "node-1", "k", entry{"x", -1}, 5)
 	a.leases.grant(a.actors[1], "node-1", "k", entry{"x", 1}, 5)
 	if g := a.leases.grants[0]; !g.lacksExpiry || g.until != 5+testTTL {
-		t.Errorf("%+v, want one TTL", g)
+		t.Errorf("%+v, want a lease of one TTL", g)
 	}
 	if g := a.leases.grants[1]; g.lacksExpiry || g.until != 6 {
-		t.Errorf("%+v, want 1", g)
+		t.Errorf("%+v, want a lease of 1 ns", g)
 	}
 }
 
-// TestClockOfAServer moves the clock of one server. Only running leases on it end earlier, as of now.
+// TestClockOfAServer moves the clock of one server forward. From then on, leases on this server
+// must end earlier, except leases that are released or never expire.
 func TestClockOfAServer(t *testing.T) {
 	for _, server := range []string{"node-1", "node-2"} {
 		for _, lacks := range []bool{false, true} {
@@ -273,15 +280,15 @@ func TestClockOfAServer(t *testing.T) {
 					t.Errorf("before the jump, %d was left", got)
 				}
 				if a.leases.expired != 20 {
-					t.Errorf("leases may end until %d, want the time of the jump", a.leases.expired)
+					t.Errorf("leases may end until %d, want 20, the time of the jump", a.leases.expired)
 				}
 			}
 		}
 	}
 }
 
-// TestClocksAddUp moves the clocks of two instances and of two servers several times, forward and back.
-// Each step counts from where the steps before it have left the clock.
+// TestClocksAddUp moves the clocks of two instances and two servers several times, forward and
+// back. The moves of each clock must add up.
 func TestClocksAddUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 2))
 	for range 200 {
@@ -301,7 +308,7 @@ func TestClocksAddUp(t *testing.T) {
 				return err
 			}
 		}
-		left := map[string]time.Duration{"node-1": time.Second, "node-2": 2 * time.Second} // of the lease of actor A
+		left := map[string]time.Duration{"node-1": time.Second, "node-2": 2 * time.Second} // remaining time of actor A's lease
 		for server, d := range left {
 			a.leases.grants = append(a.leases.grants, grant{actor: a.actors[0], server: server, at: 1, until: 20 + d})
 		}
@@ -319,17 +326,17 @@ func TestClocksAddUp(t *testing.T) {
 				a.leases.moveExpiries(server, by, 20)
 			}
 			if shown != want {
-				t.Fatalf("the instances are told %v, want %v", shown, want)
+				t.Fatalf("the instances' clocks are ahead by %v, want %v", shown, want)
 			}
 			if got, least := a.leases.left(a.actors[0], 20), min(left["node-1"], left["node-2"]); got != least {
-				t.Fatalf("%v left on both servers, want %v", got, least)
+				t.Fatalf("%v is left on a majority of the servers, want %v", got, least)
 			}
 		}
 	}
 }
 
-// TestClockOfANewProcess kills an instance after some changes of its clock. The new process begins with the
-// right time, so only later changes count.
+// TestClockOfANewProcess kills an instance after some changes of its clock. The new process starts
+// with the correct time, so only later changes must count.
 func TestClockOfANewProcess(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -375,8 +382,8 @@ func TestClockOfANewProcess(t *testing.T) {
 	}
 }
 
-// TestDownAndUp takes two servers down and up again at random. Each time, a server must be unreachable for
-// all instances exactly while it is down.
+// TestDownAndUp takes two servers down and up again at random. After each step, every instance must
+// be able to reach exactly the servers that are up.
 func TestDownAndUp(t *testing.T) {
 	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum})
 	if err != nil {
@@ -419,8 +426,8 @@ func TestDownAndUp(t *testing.T) {
 	}
 }
 
-// TestTooSlow checks that a lease that has ended before its step makes the attempt invalid: not if it was
-// released, is still running, or was meant to end.
+// TestTooSlow checks that an attempt is invalid if a lease ended earlier than the schedule allows.
+// A lease that was released, is still running, or was meant to end must not make it invalid.
 func TestTooSlow(t *testing.T) {
 	for _, until := range []time.Duration{9, 10, 20, 21, 29, 30, 31} {
 		for _, released := range []bool{false, true} {
@@ -439,7 +446,8 @@ func TestTooSlow(t *testing.T) {
 	}
 }
 
-// TestNextLeaseEnd waits for the first lease that still runs, whatever the order of the grants is.
+// TestNextLeaseEnd checks that leaseEnd waits for the running lease that ends first, in whatever
+// order the leases were granted. It must return an error if there is none.
 func TestNextLeaseEnd(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -448,7 +456,7 @@ func TestNextLeaseEnd(t *testing.T) {
 			a.clock = func() time.Duration { return time.Since(began) }
 			a.leases.expired = 20 * time.Millisecond
 			ends := []grant{
-				{actor: a.actors[0], server: "node-1", until: 15 * time.Millisecond}, // it was meant to end
+				{actor: a.actors[0], server: "node-1", until: 15 * time.Millisecond}, // the schedule has already waited for this end
 				{actor: a.actors[0], server: "node-2", until: 30 * time.Millisecond, released: true},
 				{actor: a.actors[1], server: schedule.DB, dump: "x", until: 50 * time.Millisecond},
 				{actor: a.actors[1], server: "node-2", dump: "x", until: 70 * time.Millisecond},
@@ -462,18 +470,19 @@ func TestNextLeaseEnd(t *testing.T) {
 			}
 			a.leases.grants = a.leases.grants[:0]
 			if _, err := a.leaseEnd(t.Context(), move{}); err == nil || err.Error() != "no lease is valid" {
-				t.Errorf("without a lease: %v", err)
+				t.Errorf("without a lease: got error %v, want no lease is valid", err)
 			}
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			if _, err := a.pass(ended, move{Step: schedule.Step{Duration: time.Hour}}); err == nil {
-				t.Error("time passes although the replay was interrupted")
+				t.Error("pass returned no error although the replay was interrupted")
 			}
 		})
 	}
 }
 
-// TestWinnersAreNamed checks the names of the drivers in the ledger, and their order.
+// TestWinnersAreNamed checks that winners are named by their actors in row order, and by their
+// driver ID if no actor matches.
 func TestWinnersAreNamed(t *testing.T) {
 	a := withoutServers(1)
 	rows := []order.Grab{{Driver: 2, Instance: "8005"}, {Driver: 1, Instance: "8004"}, {Driver: 1, Instance: "8005"}, {Driver: 9, Instance: "8004"}}
@@ -482,7 +491,8 @@ func TestWinnersAreNamed(t *testing.T) {
 	}
 }
 
-// TestDriversOfActors checks that every attempt of a driver has its id, and every other actor its own.
+// TestDriversOfActors checks that actors for the same driver share a driver ID, and that all other
+// actors have different IDs.
 func TestDriversOfActors(t *testing.T) {
 	a := withoutServers(1)
 	a.Schedule.Actors = []schedule.Actor{{Name: "A", Instance: 2}, {Name: "B", Instance: 1}, {Name: "C", Instance: 1, As: "A"}, {Name: "D", Instance: 2, As: "B"}, {Name: "E", Instance: 1}}
@@ -495,8 +505,8 @@ func TestDriversOfActors(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsPlayedOrRefused checks for every kind of step that a replay refuses exactly those which it
-// cannot play, in the first step and in a later one.
+// TestEveryKindIsPlayedOrRefused checks that a replay refuses exactly the kinds of steps that real
+// servers cannot follow, both in the first step and in a later step.
 func TestEveryKindIsPlayedOrRefused(t *testing.T) {
 	refused := []schedule.Kind{
 		schedule.ArrivesLate, schedule.SentTwice, schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive,
@@ -516,8 +526,8 @@ func TestEveryKindIsPlayedOrRefused(t *testing.T) {
 	}
 }
 
-// TestServerThatAStrategyLacks plays each kind of step at a server that the strategy does not use. Such a step is
-// impossible, so another strategy than the schedule's can leave it out.
+// TestServerThatAStrategyLacks runs each kind of step on a server that the strategy does not use.
+// The error must say that the step is impossible, so that another strategy can skip it.
 func TestServerThatAStrategyLacks(t *testing.T) {
 	for kind := range kinds {
 		a := withoutServers(1)
@@ -528,8 +538,9 @@ func TestServerThatAStrategyLacks(t *testing.T) {
 	}
 }
 
-// TestAwaitsAllActors lets actors stop at a call, end or stop their process at random times. A step must wait
-// until this is true of every actor that has begun, but no longer than it may.
+// TestAwaitsAllActors makes actors stop at a call, or end, at random times. awaitAll must wait
+// until every actor has done so, but not longer than its timeout. It must not wait for actors that
+// have not begun, or whose process is stopped.
 func TestAwaitsAllActors(t *testing.T) {
 	const within = time.Second
 	r := rand.New(rand.NewPCG(12, 32))
@@ -564,7 +575,8 @@ func TestAwaitsAllActors(t *testing.T) {
 	})
 }
 
-// TestAttemptsOfOneDriver checks which attempts of one driver an instance cannot tell apart.
+// TestAttemptsOfOneDriver checks that a schedule is refused if it has two actors for the same
+// driver at the same instance, because the instance cannot tell their calls apart.
 func TestAttemptsOfOneDriver(t *testing.T) {
 	for actors, refused := range map[string]bool{
 		"A@1 B@2": false, "A@1 B@1": false, "A@1 B@2/A": false, "A@1 B@1/A": true, "A@1 B@2 C@1/A": true, "A@1 B@2 C@2/A": false,
@@ -580,8 +592,8 @@ func TestAttemptsOfOneDriver(t *testing.T) {
 	}
 }
 
-// TestServerThatCannotBeRead lets a call continue while its server cannot be read before the call, after it, or
-// at all. Without both readings, it is unknown what the call changed, so the step fails.
+// TestServerThatCannotBeRead checks a call whose target, Redis or the database, cannot be read
+// before or after the call. The step must fail, because it is then unknown what the call changed.
 func TestServerThatCannotBeRead(t *testing.T) {
 	store := openStore(t)
 	if err := store.Close(); err != nil {
@@ -618,7 +630,7 @@ func TestServerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// openStore opens an empty store of orders, and closes it when the test ends.
+// openStore returns an empty store of orders. It closes the store when the test ends.
 func openStore(t *testing.T) *order.SQL {
 	t.Helper()
 	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
@@ -632,8 +644,9 @@ func openStore(t *testing.T) *order.SQL {
 	return store
 }
 
-// TestStuckByDefinition probes orders with every number of rows. An order is stuck if a new driver gets no
-// answer, or is told that the order was taken although a unit has no row.
+// TestStuckByDefinition probes orders with various numbers of units and rows. An order is stuck if
+// the new driver does not get the lock, or is told that the order is taken although a unit has no
+// row.
 func TestStuckByDefinition(t *testing.T) {
 	store := openStore(t)
 	status := 0
@@ -679,8 +692,9 @@ func TestStuckByDefinition(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfAnOrder sells units of an order, beside another order that is sold out. The evidence has the
-// rows and units of the order and the events of its grabs, and only more rows than units break one-winner.
+// TestEvidenceOfAnOrder sells units of two orders. The evidence must contain only the first order's
+// rows and events. The property one-winner is violated if and only if there are more rows than
+// units.
 func TestEvidenceOfAnOrder(t *testing.T) {
 	store := openStore(t)
 	for stock := range 4 {

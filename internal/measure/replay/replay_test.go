@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
 }
 
-// golden returns the golden schedule of a failure mode for a strategy. If strategy is empty, it
-// keeps the schedule's own.
+// golden returns the configuration to replay the golden schedule of a failure mode. If strategy is
+// empty, it uses the schedule's strategy.
 func golden(t *testing.T, mode, strategy string) Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "explore", "testdata", mode+".txt"))
@@ -50,7 +50,7 @@ func configOf(t *testing.T, text, strategy string) Config {
 	return Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: t.Output()}
 }
 
-// forced forces a schedule so many times, each time on a fresh order.
+// forced replays a schedule the given number of times, each time on a new order.
 func forced(t *testing.T, cfg Config, times int) []Result {
 	t.Helper()
 	if err := cfg.check(); err != nil {
@@ -74,14 +74,14 @@ func forced(t *testing.T, cfg Config, times int) []Result {
 	return all
 }
 
-// times is how often a golden schedule is forced where that is what is proved.
+// times is how many times each golden schedule is replayed if GRABLAB_PROVE is 1.
 const times = 20
 
-// goldens are the golden schedules that can be forced, with a cure for some: a
-// strategy that keeps the property in the same schedule.
+// goldens lists the golden schedules that can be replayed on real servers. Where there is a cure,
+// it is a strategy that keeps the property in the same schedule.
 var goldens = []struct {
 	mode, cure string
-	always     bool // also where nothing is to be proved
+	always     bool // whether to replay it even if GRABLAB_PROVE is not 1
 }{
 	{"F1", "mysql-cas", false},
 	{"F2", "setnx", false},
@@ -104,8 +104,8 @@ var goldens = []struct {
 	{"F37", "setnx-fenced", false},
 }
 
-// What the explorer has found happens on real servers, every time: the same
-// property is violated by the ledger, the events or the probes.
+// TestReplayGolden checks that each violation that the explorer found also happens on real servers,
+// in every attempt and without skipped steps.
 func TestReplayGolden(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
 	for _, g := range goldens {
@@ -117,17 +117,17 @@ func TestReplayGolden(t *testing.T) {
 			case !g.always:
 				t.Skip("GRABLAB_PROVE is not 1: it takes a while")
 			}
-			t.Parallel() // they wait more than they work
+			t.Parallel() // a replay mostly waits, so several can share a processor
 			for i, f := range forced(t, golden(t, g.mode, ""), n) {
 				if !f.Violated || f.LeftOut > 0 {
-					t.Errorf("attempt %d: %+v, want the property violated", i+1, f)
+					t.Errorf("attempt %d: %+v, want the property violated and no step left out", i+1, f)
 				}
 			}
 		})
 	}
 }
 
-// The cure of a failure mode keeps the property in the same schedule.
+// TestReplayCure checks that the cure of each failure mode keeps the property in the same schedule.
 func TestReplayCure(t *testing.T) {
 	for _, g := range goldens {
 		if g.cure == "" || os.Getenv("GRABLAB_PROVE") != "1" {
@@ -144,7 +144,8 @@ func TestReplayCure(t *testing.T) {
 
 const header = "strategy setnx\nactors A@1 B@2\nnodes redis\nttl 3s\n"
 
-// What cannot be forced is said with its line, before anything is claimed.
+// TestReplayRefuses checks that a schedule that real servers cannot follow is refused, with the
+// line of the impossible step if there is one.
 func TestReplayRefuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{header + "\nA begins\n", `the schedule is about the property ""`},
@@ -160,8 +161,8 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// A step that a strategy does not come to is said with its line; and a schedule
-// that violates nothing is not said to.
+// TestReplaySaysWhatDoesNotCome checks the error for a step that the strategy never reaches: it
+// must name the step's line. Without this step, the replay must report that the property is kept.
 func TestReplaySaysWhatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	never := configOf(t, header+"property one-winner\n\nA begins\nA acquire 1 redis\nA read 1 db\nA claim 1 db\nA release 1 redis\nB begins\nB acquire 1 redis\nB read 1 db\nB claim 1 db\n", "")
