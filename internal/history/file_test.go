@@ -22,7 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary is also the child that is killed.
+// If childEnv is set, the test binary records events to the file that it names, and then kills
+// itself. If amidEnv is set too, it does so while it is still recording.
 const (
 	childEnv = "HISTORY_TEST_FILE"
 	amidEnv  = "HISTORY_TEST_AMID"
@@ -35,12 +36,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const killedAfter = 2500 // events
+const killedAfter = 2500 // number of events before the process kills itself
 
 var note = strings.Repeat("n", 1000)
 
-// dieRecording records killedAfter events from several goroutines and is killed
-// on the spot, or amid them.
+// dieRecording records events from several goroutines and kills its own process: after killedAfter
+// events or, if amid is true, at a random time while it is recording.
 func dieRecording(path string, amid bool) {
 	f, err := history.Create(path, "8004")
 	if err != nil {
@@ -72,8 +73,8 @@ func runToKill(t *testing.T, path string, env ...string) {
 	}
 }
 
-// A process that is killed while it writes, as these are, may leave the line torn
-// that it was writing: that is reported, and no event before it is lost.
+// TestFileIsKilledAmidALine kills processes while they write events. Each may leave its last line
+// incomplete, which Decode must report, but no earlier event may be lost.
 func TestFileIsKilledAmidALine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	const kills = 20
@@ -86,7 +87,7 @@ func TestFileIsKilledAmidALine(t *testing.T) {
 	}
 	for _, err := range lost {
 		if !strings.Contains(err.Error(), "cannot be read") {
-			t.Errorf("%v, want torn lines alone", err)
+			t.Errorf("%v, want only incomplete lines", err)
 		}
 	}
 }
@@ -110,7 +111,7 @@ func TestFileSurvivesKill(t *testing.T) {
 	}
 }
 
-// decode returns the events of a file, and what was reported lost.
+// decode returns the events of a file, and the errors that report lost events.
 func decode(t *testing.T, path string) (events []history.Event, lost []error) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -130,7 +131,8 @@ func decode(t *testing.T, path string) (events []history.Event, lost []error) {
 	return events, lost
 }
 
-// A line may be torn anywhere. It is reported, and tears no other line.
+// TestFileMendsATornLine ends a file with an incomplete line of every possible length. Decode must
+// report this line, and the next event must begin a new line.
 func TestFileMendsATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	record(t, path)
@@ -140,13 +142,14 @@ func TestFileMendsATornLine(t *testing.T) {
 	}
 	for cut := 1; cut < len(whole); cut++ {
 		before := append(bytes.Clone(whole), whole[:cut]...)
-		// A new file: what is written over an old one is flushed to the disk.
+		// Make a new file, because overwriting the old one would flush it to the disk, which is
+		// slow.
 		if err := errors.Join(os.Remove(path), os.WriteFile(path, before, 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		// Whole but for its newline, the second line repeats the first.
+		// If only the newline is cut off, the second line can be read, but repeats the first event.
 		if events, lost := decode(t, path); len(lost) != 1 || events[0].Seq != 1 {
-			t.Errorf("torn at %d of %d: before, events %+v, lost %v", cut, len(whole), events, lost)
+			t.Errorf("torn at %d of %d: before the next event, events %+v, lost %v", cut, len(whole), events, lost)
 		}
 		if end := endOf(t, path); end != int64(len(whole)) {
 			t.Errorf("torn at %d of %d: the whole lines end at %d", cut, len(whole), end)
@@ -173,7 +176,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := endOf(t, path); got != tt.want {
-			t.Errorf("%.10q of %d bytes ends at %d, want %d", tt.text, len(tt.text), got, tt.want)
+			t.Errorf("%.10q, %d bytes: the complete lines end at %d, want %d", tt.text, len(tt.text), got, tt.want)
 		}
 	}
 }
@@ -211,7 +214,8 @@ func record(t *testing.T, path string) {
 	}
 }
 
-// However long its lines, a file holds all of them and nothing else.
+// TestFileGrows checks that a file contains exactly the recorded events, whatever the length of the
+// lines.
 func TestFileGrows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	const incarnations, events = 3, 2000
@@ -229,7 +233,7 @@ func TestFileGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if bytes.IndexByte(data, 0) >= 0 || bytes.Count(data, []byte{'\n'}) != incarnations*events {
-		t.Error("it has NULs, or not as many lines as events")
+		t.Error("the file contains NUL bytes, or its number of lines is not the number of events")
 	}
 	got, lost := decode(t, path)
 	if len(got) != incarnations*events || len(lost) != 0 {
@@ -249,12 +253,12 @@ func TestFileTellsThatEventsAreLost(t *testing.T) {
 	}
 	f.Record(history.Event{Kind: history.OK, Op: history.Grab})
 	if err := f.Close(); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("close: %v, want the full disk", err)
+		t.Errorf("Close returned %v, want %v", err, syscall.ENOSPC)
 	}
 }
 
-// Where a file may grow no further, the events from there on are lost, until it
-// may again.
+// TestFileMeetsALimit limits the file size for some time. Only the events that exceed the limit may
+// be lost, and Decode and Close must report the loss.
 func TestFileMeetsALimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	f := create(t, path)
@@ -269,7 +273,7 @@ func TestFileMeetsALimit(t *testing.T) {
 		}
 	}
 	defer set(before)
-	const events, more = 2000, 1000 // of more than 1,000 bytes each
+	const events, more = 2000, 1000 // each event has more than 1,000 bytes
 	recordMany := func(n int) {
 		for range n {
 			f.Record(history.Event{Kind: history.OK, Op: history.Grab, Note: note})
@@ -280,32 +284,33 @@ func TestFileMeetsALimit(t *testing.T) {
 	set(before)
 	recordMany(more)
 	if err := f.Close(); !errors.Is(err, syscall.EFBIG) {
-		t.Errorf("close: %v, want too large", err)
+		t.Errorf("Close returned %v, want %v", err, syscall.EFBIG)
 	}
 	got, lost := decode(t, path)
-	later := 0 // of the events after the limit, none may be lost
+	later := 0 // number of events that were recorded after the limit was lifted; all must be there
 	for _, e := range got {
 		if e.Seq > events {
 			later++
 		}
 	}
 	if later != more {
-		t.Errorf("%d of %d events after the limit", later, more)
+		t.Errorf("after the limit was lifted, %d of %d events were recorded", later, more)
 	}
-	// The line at the limit is torn, and the next one leaves a gap.
+	// Decode must report two losses: the incomplete line at the limit, and a gap before the next
+	// event.
 	if len(lost) != 2 || len(got) <= more || len(got) >= events+more || got[len(got)-1].Seq != events+more {
-		t.Errorf("%d of %d and %d events, lost %v; want one torn line and one gap", len(got), events, more, lost)
+		t.Errorf("%d of %d events, lost %v; want one incomplete line and one gap", len(got), events+more, lost)
 	}
 }
 
 func TestCreateFails(t *testing.T) {
 	if _, err := history.Create(filepath.Join(t.TempDir(), "missing", "events.jsonl"), "8004"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v, want not exist", err)
+		t.Errorf("got error %v, want %v", err, os.ErrNotExist)
 	}
 }
 
-// The clock is the host's: an event's time lies between two readings of
-// CLOCK_MONOTONIC around it, to within what the calibration cannot tell.
+// TestFileClock checks that events are timed by the host's CLOCK_MONOTONIC: an event's time must
+// lie between two readings of this clock, within the error of the calibration.
 func TestFileClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	before := hostClock(t)
@@ -374,12 +379,12 @@ func TestDecodePassesErrors(t *testing.T) {
 		got = append(got, err)
 	}
 	if len(got) != 1 || !errors.Is(got[0], errors.ErrUnsupported) || errors.Is(got[0], history.ErrEventsLost) {
-		t.Errorf("%v, want the reader's error, once", got)
+		t.Errorf("got errors %v, want only the reader's error", got)
 	}
 }
 
-// What AppendJSON writes, encoding/json reads as what it would have written
-// itself, texts cut to the bound.
+// FuzzAppendJSON checks that encoding/json reads the same event from the output of AppendJSON as
+// from its own output, except that AppendJSON truncates long texts.
 func FuzzAppendJSON(f *testing.F) {
 	f.Add(uint64(1), int64(2), "8004", "ok", "setnx", "T", "dial tcp: \"refused\"\n\\\u2028<é>\x00\xff")
 	f.Add(uint64(1<<63), int64(-1), "", "", "", "", strings.Repeat("é", 1000))
@@ -407,13 +412,13 @@ func FuzzAppendJSON(f *testing.F) {
 			t.Fatal(err)
 		}
 		if got != want {
-			t.Errorf("%q reads as %+v, want %+v", b, got, want)
+			t.Errorf("%q decodes to %+v, want %+v", b, got, want)
 		}
 	})
 }
 
-// Whatever a file holds, it is read to its end, and every line of it is an
-// event, a loss or blank.
+// FuzzDecode checks that Decode reads any file to its end. Each line that is not blank must yield
+// an event, a loss, or both.
 func FuzzDecode(f *testing.F) {
 	e := history.Event{Seq: 1, Instance: "8004", Kind: history.OK, Op: history.Grab}
 	f.Add(append(e.AppendJSON(nil), '\n'))

@@ -9,7 +9,8 @@ import (
 	"grablab/internal/history"
 )
 
-// TestEveryFieldIsWritten sets one field of an event at a time, and then all of them, and reads what was written.
+// TestEveryFieldIsWritten writes events with one field set, and with several fields set. Reading
+// the JSON must return the same event.
 func TestEveryFieldIsWritten(t *testing.T) {
 	var all history.Event
 	each := func(e *history.Event, field int) {
@@ -35,14 +36,15 @@ func TestEveryFieldIsWritten(t *testing.T) {
 	}
 }
 
-// TestDecodeStops stops reading after each event and each error. Decode must not yield anything more.
+// TestDecodeStops ends the loop over Decode after each event or error. Decode must then yield
+// nothing more, which would panic.
 func TestDecodeStops(t *testing.T) {
 	const lines = `{"seq":1,"instance":"a","kind":"ok","op":"grab"}
 torn
 {"seq":3,"instance":"a","kind":"ok","op":"grab"}
 {"seq":9,"instance":"a","kind":"ok","op":"cell"}
 `
-	for most := 1; most <= 5; most++ { // three events, an unreadable line and a gap
+	for most := 1; most <= 5; most++ { // Decode yields three events, an unreadable line and a gap
 		n := 0
 		for range history.Decode(strings.NewReader(lines)) {
 			if n++; n == most {
