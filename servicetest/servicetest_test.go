@@ -19,10 +19,10 @@ import (
 
 const pragmas = "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
 
-// shop is a service with two instances on one database.
+// shop is an instance of a service. All instances use one database.
 type shop struct {
 	db *sql.DB
-	// locks has a lock for each order, for both instances or for one.
+	// locks maps each order to its lock. The service is correct only if the instances share it.
 	locks *sync.Map
 }
 
@@ -48,7 +48,8 @@ func (s shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"won":true}`)
 }
 
-// newShop starts two instances. They share their locks if the service is right.
+// newShop starts two instances of shop. They share their locks if right is true. Otherwise, each
+// instance has its own locks, so that an order can be grabbed twice.
 func newShop(t *testing.T, right bool) Target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shop.db")
@@ -79,14 +80,16 @@ func newShop(t *testing.T, right bool) Target {
 
 func TestRightService(t *testing.T) { Run(t, newShop(t, true)) }
 
-// TestIDsWithoutFaults names processes, but injects no fault into them.
+// TestIDsWithoutFaults checks that Run accepts PIDs without Faults, and then leaves the processes
+// alone.
 func TestIDsWithoutFaults(t *testing.T) {
 	service := newShop(t, true)
 	service.PIDs = []int{os.Getpid(), os.Getppid()}
 	Run(t, service)
 }
 
-// TestFromAnotherModule imports the package from a module with the go.mod that docs/ci.md shows.
+// TestFromAnotherModule checks that another module can import this package with the go.mod from
+// docs/ci.md.
 func TestFromAnotherModule(t *testing.T) {
 	text := func(name string) string {
 		b, err := os.ReadFile(name)
@@ -116,7 +119,8 @@ func TestFromAnotherModule(t *testing.T) {
 	}
 }
 
-// TestWrongService tests instances that each have locks of their own.
+// TestWrongService checks that a service fails, with the reason, if its instances do not share
+// locks.
 func TestWrongService(t *testing.T) {
 	cases, err := newShop(t, false).run(t.Context(), t.TempDir())
 	if err != nil {
@@ -139,7 +143,8 @@ func TestOneInstanceIsUnknown(t *testing.T) {
 	}
 }
 
-// asInstance makes the test binary an instance of a service on the database that it names.
+// asInstance is an environment variable with the path of a database. If it is set, the test binary
+// runs as a service instance on this database.
 const asInstance = "SERVICETEST_INSTANCE_OF"
 
 func TestMain(m *testing.M) {
@@ -155,12 +160,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// once is a service in which one statement decides.
+// once is a correct service without a lock: a single SQL statement decides who gets the order.
 type once struct{ db *sql.DB }
 
 func (s once) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	order, driver := r.URL.Query().Get("order"), r.URL.Query().Get("driver")
-	time.Sleep(50 * time.Millisecond) // work, during which a fault can strike
+	time.Sleep(50 * time.Millisecond) // leave time for a fault to strike
 	done, err := s.db.Exec(`INSERT INTO wins SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM wins WHERE order_id = ?)`, order, driver, order)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -173,7 +178,8 @@ func (s once) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"won":true}`)
 }
 
-// TestProcesses stops a process of a service while it grabs.
+// TestProcesses checks that Run pauses the processes of a correct service during grabs, and that
+// this does not make the test fail.
 func TestProcesses(t *testing.T) {
 	service := newShop(t, true)
 	service.URLs, service.Faults, service.Orders = nil, []string{"pause"}, 4
