@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// TestBeliefGapByDefinition compares the gap of random holds, in any order, with the longest one of all
-// pairs of holds.
+// TestBeliefGapByDefinition compares the belief gap of random holds, in any order, with the longest
+// gap that a search through all pairs of holds finds.
 func TestBeliefGapByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 17))
 	for range 2000 {

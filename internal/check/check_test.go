@@ -18,29 +18,31 @@ import (
 
 var errGone = errors.New("the database is gone")
 
-// rows returns a ledger of order, driver pairs.
+// rows returns a ledger with a row for each pair of an order and a driver.
 func rows(pairs ...check.Pair) []order.Grab { return check.Rows(pairs) }
 
-// verdict returns the verdict on one property.
+// verdict returns the verdict on one property. The test fails if the verdict's reason is missing or
+// ungrammatical.
 func verdict(t *testing.T, property string, e check.Evidence) check.Verdict {
 	t.Helper()
 	verdicts := check.Judge(e, property)
 	if len(verdicts) != 1 || verdicts[0].Property != property || verdicts[0].Why == "" {
-		t.Fatalf("got %+v, want one verdict on %s that says why", verdicts, property)
+		t.Fatalf("got %+v, want one verdict on %s with a reason", verdicts, property)
 	}
 	if why := verdicts[0].Why; strings.Contains(why, "%!") || !countsInGrammar(why) {
-		t.Fatalf("the reason reads %q", why)
+		t.Fatalf("the reason %q has a formatting or grammar error", why)
 	}
 	return verdicts[0]
 }
 
 var counted = regexp.MustCompile(`(?:(\w+) )?\b(\d+) (?:promised )?(orders?|grabs?|holds?|tokens?|claims?|events?|rows?|drivers?)\b(?: (was|were|has|have|stands?|gives?)\b)?`)
 
-// countsInGrammar reports whether every counted noun and its verb have the right number.
+// countsInGrammar reports whether each counted noun in text, and its verb, are singular or plural
+// as the count demands.
 func countsInGrammar(text string) bool {
 	for _, m := range counted.FindAllStringSubmatch(text, -1) {
 		before, one, noun, verb := m[1], m[2] == "1", m[3], m[4]
-		if before == "order" || before == "driver" || before == "token" { // the number is an id
+		if before == "order" || before == "driver" || before == "token" { // the number is an ID, not a count
 			continue
 		}
 		plural := slices.Contains([]string{"were", "have", "stand", "give"}, verb)
@@ -59,7 +61,7 @@ func TestVerdicts(t *testing.T) {
 		checker string
 		e       check.Evidence
 		want    check.Result
-		why     string // part of the sentence
+		why     string // part of the reason
 	}{
 		{"no grabs", "one-winner", check.Evidence{}, check.Pass, "0 orders"},
 		{"one winner each", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1))}, check.Pass, "2 orders"},
@@ -159,8 +161,9 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestRepeatedRows checks the verdict on rows that repeat an order and its driver. In the ledger of a
-// service of others, the query may have doubled them. They must not hide a second driver.
+// TestRepeatedRows checks the verdict on ledgers in which an order and driver have several rows. If
+// the ledger comes from the user's own query, the query may have repeated rows, so they prove no
+// violation. Repeated rows must not hide a second driver.
 func TestRepeatedRows(t *testing.T) {
 	one, again, other := check.Pair{Order: 1, Driver: 1}, check.Pair{Order: 1, Driver: 1}, check.Pair{Order: 1, Driver: 2}
 	third, elsewhere := check.Pair{Order: 1, Driver: 3}, []check.Pair{{Order: 2, Driver: 1}, {Order: 2, Driver: 2}}
@@ -205,7 +208,8 @@ func TestCountGrabs(t *testing.T) {
 	}
 }
 
-// The books always balance, whatever was told and whatever was written.
+// FuzzAnswersBalance checks the equation in the comment of CompareAnswers for arbitrary answers and
+// ledgers. No grab may be both phantom and unacknowledged.
 func FuzzAnswersBalance(f *testing.F) {
 	f.Add([]byte{1, 1, 2}, []byte{1, 3})
 	f.Fuzz(func(t *testing.T, told, written []byte) {
@@ -228,7 +232,7 @@ func FuzzAnswersBalance(f *testing.F) {
 	})
 }
 
-// tape writes a history by hand. Time is in steps.
+// tape is a hand-written history. Its methods add events, whose times are in steps.
 type tape struct {
 	scan   check.Scan
 	seq    map[string]uint64
@@ -273,10 +277,10 @@ func (tp *tape) leave(t int, instance string, order, driver int64, token string)
 	tp.add(t, instance, history.Invoke, history.Release, order, driver, token, "")
 }
 
-// lose forgets the next event of an instance.
+// lose simulates that the next event of an instance is lost.
 func (tp *tape) lose(instance string) { tp.next(instance) }
 
-// restart begins the sequence of an instance anew.
+// restart simulates a restart of an instance: its sequence numbers begin again.
 func (tp *tape) restart(instance string) { tp.seq[instance] = 0 }
 
 func TestHoldersApart(t *testing.T) {
@@ -402,8 +406,8 @@ func TestHoldersApart(t *testing.T) {
 	}
 }
 
-// A near miss is a write, or a read that raises a fence, which the database refused for
-// what others had done. Nothing else is, whatever it failed by.
+// TestNearMisses checks which failures count as near misses: only a write, or a read that records a
+// fencing token, that the database refused because another driver came first.
 func TestNearMisses(t *testing.T) {
 	var r tape
 	want := map[int64]int{}
@@ -422,7 +426,7 @@ func TestNearMisses(t *testing.T) {
 	r.fails(n, "A", history.Claim, int64(n), 3, "c", history.Stale, "")
 	want[int64(n)] = 2
 	r.add(n, "A", history.OK, history.Claim, 7, 6, "f", "")
-	// A write with an unknown outcome was not refused, whatever its code.
+	// A write with an unknown outcome must not count as a near miss, whatever its code.
 	for driver, code := range []history.Code{history.Stale, history.Taken} {
 		r.play(history.Event{
 			Seq: r.next("A"), T: time.Duration(n), Instance: "A", Kind: history.Info, Op: history.Claim,
@@ -431,11 +435,12 @@ func TestNearMisses(t *testing.T) {
 	}
 	rec := r.scan.Record()
 	if !maps.Equal(rec.NearMisses, want) || rec.CountNearMisses() != 5 {
-		t.Errorf("got %v, %d, want %v, 5", rec.NearMisses, rec.CountNearMisses(), want)
+		t.Errorf("got near misses %v, %d in total; want %v, 5 in total", rec.NearMisses, rec.CountNearMisses(), want)
 	}
 }
 
-// A record may be asked for before the last event.
+// TestRecordTwice checks that the record can be requested before the last event. A hold that is
+// still open then ends at the latest event.
 func TestRecordTwice(t *testing.T) {
 	var r tape
 	r.enter(1, "A", 7, 1, "a")
@@ -449,7 +454,8 @@ func TestRecordTwice(t *testing.T) {
 	}
 }
 
-// A run checks what the catalogue says that it does, each property once.
+// TestJudge checks that Judge returns exactly one verdict for each property that, according to the
+// catalog, a run checks.
 func TestJudge(t *testing.T) {
 	var judged []string
 	for _, v := range check.Judge(check.Evidence{}) {
@@ -463,8 +469,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A failure without a code is of a record that is older than codes: it is
-// unknown whether it was a near miss.
+// TestFailureWithoutCode checks a failure from an old record, which has no codes. As it may have
+// been a near miss, it must count as a missing event.
 func TestFailureWithoutCode(t *testing.T) {
 	var r tape
 	r.enter(1, "A", 7, 1, "a")

@@ -14,9 +14,9 @@ import (
 	"grablab/internal/order"
 )
 
-// The checkers sort and go through a record once. Here they are held against what
-// their properties say, pair by pair, on small records of every shape: few orders,
-// drivers and instants, so that they often meet.
+// randomRecords is the number of random records for each test. The checkers sort a record and go
+// through it once. The tests compare them with definitions that examine every pair. There are only
+// few orders, drivers and times, so that events often coincide.
 const randomRecords = 3000
 
 func instant(r *rand.Rand) time.Duration { return time.Duration(r.IntN(8)) }
@@ -29,7 +29,7 @@ func randomSpan(r *rand.Rand) check.Span {
 	}
 }
 
-// randomly makes up to six of what one makes.
+// randomly returns up to six elements, each made by the function one.
 func randomly[T any](r *rand.Rand, one func() T) []T {
 	all := make([]T, r.IntN(7))
 	for i := range all {
@@ -38,7 +38,7 @@ func randomly[T any](r *rand.Rand, one func() T) []T {
 	return all
 }
 
-// pairs calls f with each two different ones until it says yes.
+// pairs reports whether f returns true for any two elements, in either order.
 func pairs[T any](all []T, f func(a, b T) bool) bool {
 	for i, a := range all {
 		for j, b := range all {
@@ -50,8 +50,9 @@ func pairs[T any](all []T, f func(a, b T) bool) bool {
 	return false
 }
 
-// Tokens of an order decrease if one was asked for after another had been got, and
-// is no higher; or if two are the same. An acquire without a token has none.
+// TestFenceByDefinition compares the check of fencing tokens with its definition. For an order, no
+// two tokens may be equal. A token that was requested after another token had been received must be
+// higher.
 func TestFenceByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range randomRecords {
@@ -78,8 +79,9 @@ func TestFenceByDefinition(t *testing.T) {
 	}
 }
 
-// A holder overlaps if it began during an earlier hold from which the lock must keep it apart. Of
-// several that begin together, all but one overlap. The overlap names the one that lasts longest.
+// TestOverlapsByDefinition compares the overlaps of random holds with their definition. A hold
+// overlaps if it began during an earlier hold that the lock must exclude. Of several holds that
+// begin together, all but one overlap. Each overlap must name the earlier hold that lasts longest.
 func TestOverlapsByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := range randomRecords {
@@ -116,14 +118,16 @@ func TestOverlapsByDefinition(t *testing.T) {
 	}
 }
 
-// sameTimes: two that begin and end together may be told of in any order.
+// sameTimes reports whether two overlaps have the same orders and times. It ignores the drivers,
+// because holds that begin and end together may be reported in any order.
 func sameTimes(a, b check.Overlap) bool {
 	same := func(s, t check.Span) bool { return s.Order == t.Order && s.From == t.From && s.To == t.To }
 	return same(a.First, b.First) && same(a.Second, b.Second)
 }
 
-// inSequence tries every sequence of the grabs in which none comes before one that had ended when it began.
-// The grab that comes next gets a unit, if any is left, and is told that the order is taken otherwise.
+// inSequence reports whether any sequence explains the outcomes of the grabs. A grab that began
+// after another had ended must come later in the sequence. Each grab gets a unit until none is
+// left, and "taken" after that. A grab with an unknown outcome may have had no effect.
 func inSequence(ops []check.Op, units int) bool {
 	if len(ops) == 0 {
 		return true
@@ -141,7 +145,8 @@ func inSequence(ops []check.Op, units int) bool {
 	return false
 }
 
-// Grabs of an order must have a sequence in which each gets a unit until none are left.
+// TestLinearizableByDefinition compares the check for linearizability with inSequence, for random
+// grabs.
 func TestLinearizableByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	outcomes := []check.Outcome{check.Won, check.Taken, check.Taken, check.MayHave}
@@ -160,16 +165,17 @@ func TestLinearizableByDefinition(t *testing.T) {
 	}
 }
 
-// Claims that wrote must not be in flight together; where one of two may not have
-// written it is unknown. Half of the records have lost events, and then none passes.
-// If the call of a claim is lost, nothing shows that it was in flight before its reply.
+// TestWritesExclusiveByDefinition compares the check for concurrent writes with its definition. Two
+// claims that certainly wrote must not be in flight together. If one of them may not have written,
+// or events are missing, the result is unknown. If the call of a claim is missing, only its reply
+// proves that it was in flight.
 func TestWritesExclusiveByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 4))
 	for n := range randomRecords {
 		rec := check.Record{MissingEvents: n % 2}
 		rec.Effects = randomly(r, func() check.Effect {
 			e := check.Effect{Span: randomSpan(r), Sure: r.IntN(2) == 0}
-			e.To++ // a claim takes time
+			e.To++ // every claim takes some time
 			return e
 		})
 		together := func(both bool) bool {
@@ -196,10 +202,10 @@ func TestWritesExclusiveByDefinition(t *testing.T) {
 	}
 }
 
-// A claim is stale if the database had seen a higher token of its order before: by a
-// claim that had been answered, under the guard that raises the fence with the read
-// by a read that had been. It is unknown of one that may not have written, and in
-// half of the records of all, as they have lost events.
+// TestStaleWriteByDefinition compares the check for stale writes with its definition. A claim is
+// stale if the database had already seen a higher token of its order in an answered claim. With the
+// guard Fenced, answered reads count too. If the claim may not have written, or events are missing,
+// the result is unknown.
 func TestStaleWriteByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	for n := range randomRecords {
@@ -229,7 +235,8 @@ func TestStaleWriteByDefinition(t *testing.T) {
 	}
 }
 
-// TestStaleWriteNames checks that the reason names the token of the write and the one seen before.
+// TestStaleWriteNames checks that the reason gives the token of the write and the higher token seen
+// before.
 func TestStaleWriteNames(t *testing.T) {
 	rec := check.Record{Effects: []check.Effect{
 		{Span: check.Span{Order: 3, Driver: 1, From: 1, To: 2, Fence: 9}, Sure: true},
@@ -242,8 +249,8 @@ func TestStaleWriteNames(t *testing.T) {
 	}
 }
 
-// TestLedgerByDefinition holds the verdicts that follow from the ledger and the answers against
-// their definitions, with a few random rows of few orders and drivers.
+// TestLedgerByDefinition compares the verdicts that depend only on the ledger, the answers and the
+// probes with their definitions, for random rows of a few orders and drivers.
 func TestLedgerByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 6))
 	for n := range randomRecords {
@@ -286,7 +293,7 @@ func TestLedgerByDefinition(t *testing.T) {
 		case e.LedgerErr != nil && !e.FromAnswers, most(slices.Concat(e.Promised, e.Unsure)...) > units:
 			winner = check.Unknown
 		}
-		// Without the unsure answers, both lists must have each pair equally often.
+		// A pair must have as many rows as promises. Each unsure answer allows one more row.
 		agree := check.Pass
 		for _, p := range slices.Concat(e.Promised, written) {
 			count := func(pairs []check.Pair) (n int) {

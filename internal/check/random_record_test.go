@@ -16,8 +16,8 @@ import (
 	"grablab/internal/order"
 )
 
-// writer makes up a random history of two instances, and writes down the record that it must come to.
-// Attempts run side by side, processes are killed and started again, and events are lost.
+// writer generates a random history of two instances, together with the record that a scan of it
+// must return. Attempts run concurrently, processes are killed and restarted, and events are lost.
 type writer struct {
 	*rand.Rand
 	untilClaim bool
@@ -31,12 +31,12 @@ type writer struct {
 type process struct {
 	incarnation int
 	seq         uint64
-	known       bool // whether the record knows the number of an earlier event
+	known       bool // whether the scan knows the number of an earlier event, so that it can detect lost events
 	last        time.Duration
 	running     []*try
 }
 
-// try is one attempt, at one of its steps.
+// try is the state of one attempt.
 type try struct {
 	check.Span             // From is when the grab was called
 	step       string      // what happens next
@@ -46,11 +46,11 @@ type try struct {
 	wrote      bool
 }
 
-// event writes an event of an attempt.
+// event adds an event of an attempt and returns its time.
 func (w *writer) event(p *process, a *try, kind history.Kind, op string, code history.Code) time.Duration {
 	w.now++
 	p.seq++
-	if w.IntN(40) == 0 { // the events before this one are lost
+	if w.IntN(40) == 0 { // simulate that events before this one are lost
 		n := 1 + w.Uint64N(2)
 		p.seq += n
 		if p.known {
@@ -69,14 +69,14 @@ func (w *writer) event(p *process, a *try, kind history.Kind, op string, code hi
 	return w.now
 }
 
-// closeHold ends a hold at a time.
+// closeHold ends the attempt's hold, unless it has already ended.
 func (a *try) closeHold(at time.Duration) {
 	if !a.hold.Closed {
 		a.hold.To, a.hold.Closed = at, true
 	}
 }
 
-// knows notes that the holder has learned of its loss.
+// knows records when the holder first learned that it had lost the lock.
 func (a *try) knows(at time.Duration) {
 	if a.hold.LossKnownAt == 0 {
 		a.hold.LossKnownAt = at
@@ -160,7 +160,7 @@ func (w *writer) advance(p *process, a *try) bool {
 			w.event(p, a, history.Fail, history.Grab, history.Busy)
 		default:
 			op.To = w.event(p, a, history.Fail, history.Grab, history.Taken)
-			if _, known := w.taken[a.Order]; !known { // the events are written in the order of time
+			if _, known := w.taken[a.Order]; !known { // keep the first one, because only this one is recorded
 				w.taken[a.Order] = op.Span
 			}
 		}
@@ -170,7 +170,7 @@ func (w *writer) advance(p *process, a *try) bool {
 	return true
 }
 
-// keep adds what an attempt has come to so far to the record.
+// keep adds the attempt's hold and write to the expected record.
 func (w *writer) keep(a *try) {
 	if a.hold != nil {
 		w.want.Holds = append(w.want.Holds, *a.hold)
@@ -181,7 +181,8 @@ func (w *writer) keep(a *try) {
 	}
 }
 
-// abandon adds what an unfinished attempt has come to. Its write and its grab may still happen.
+// abandon adds an unfinished attempt to the expected record. Its write and its grab may still
+// happen.
 func (w *writer) abandon(a *try) {
 	w.keep(a)
 	if a.claimed > 0 {
@@ -197,7 +198,7 @@ func (w *writer) abandon(a *try) {
 	}
 }
 
-// kill ends a process and starts it again. A hold ends with the last event of its process.
+// kill simulates that a process is killed and restarted. Its holds end with its last event.
 func (w *writer) kill(p *process) {
 	for _, a := range p.running {
 		if a.hold != nil {
@@ -206,7 +207,7 @@ func (w *writer) kill(p *process) {
 		w.abandon(a)
 	}
 	p.running = nil
-	if p.seq <= 3 || w.IntN(3) > 0 { // after few events, lost ones could hide a restart without a new incarnation
+	if p.seq <= 3 || w.IntN(3) > 0 { // after so few events, lost events could hide a restart if the incarnation stayed the same
 		p.incarnation++
 	}
 	p.seq = 0
@@ -222,9 +223,8 @@ func (w *writer) begin(i int) *try {
 	return a
 }
 
-// TestRecordByDefinition scans random histories, in which attempts run side by side, processes die with any
-// number of calls under way, and events are lost. The record must be the one that the writer of the history
-// has written down. It must not depend on which instance's file is read first.
+// TestRecordByDefinition scans random histories. The record must be the one that the writer
+// expects. It must be the same if the events of one instance are scanned after those of the other.
 func TestRecordByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 8))
 	for n := range 600 {
@@ -274,7 +274,7 @@ func TestRecordByDefinition(t *testing.T) {
 		}
 		apart := check.Scan{UntilClaim: w.untilClaim, Since: scan.Since}
 		first := byte('A' + n/2%2)
-		for _, ofFirst := range []bool{true, false} { // one file after the other
+		for _, ofFirst := range []bool{true, false} { // scan one instance's events, and then the other's
 			for _, e := range w.events {
 				if (e.Instance[0] == first) == ofFirst {
 					apart.Add(e)
@@ -299,8 +299,9 @@ func TestRecordByDefinition(t *testing.T) {
 	}
 }
 
-// TestDeathEndsEveryAttempt lets a process die in the middle of several attempts with one driver and token.
-// Each of them counts.
+// TestDeathEndsEveryAttempt restarts a process during several attempts that share a driver and a
+// token. The hold of each attempt must end with the last event before the restart, and each write
+// and grab must be recorded.
 func TestDeathEndsEveryAttempt(t *testing.T) {
 	for attempts := range 4 {
 		var r tape
@@ -330,8 +331,8 @@ func TestDeathEndsEveryAttempt(t *testing.T) {
 	}
 }
 
-// TestVerdictsNameTheFirstOrder breaks each property on two orders, in both sequences. The reason must count
-// both, and name the first.
+// TestVerdictsNameTheFirstOrder violates each property on two orders, in either sequence. The
+// reason must give the count 2, where it has a count, and must name the order with the lower ID.
 func TestVerdictsNameTheFirstOrder(t *testing.T) {
 	span := func(id, driver int64, from, to time.Duration, fence uint64) check.Span {
 		return check.Span{Order: id, Driver: driver, Instance: "A", From: from, To: to, Fence: fence}
@@ -354,7 +355,7 @@ func TestVerdictsNameTheFirstOrder(t *testing.T) {
 		name, property string
 		e              func(ids []int64) check.Evidence
 		want           check.Result
-		both           string // how the reason counts them; empty if it does not
+		both           string // the count in the reason; empty if the reason has no count
 	}{
 		{"ledger", catalog.OneWinner, func(ids []int64) check.Evidence { return check.Evidence{Ledger: check.Rows(two(ids))} }, check.Fail, "2 orders were"},
 		{"answers", catalog.OneWinner, func(ids []int64) check.Evidence { return check.Evidence{FromAnswers: true, Promised: two(ids)} }, check.Fail, "2 orders were"},
@@ -399,8 +400,9 @@ func TestVerdictsNameTheFirstOrder(t *testing.T) {
 	}
 }
 
-// TestClaimsTogether judges two claims that were in flight together, for every kind of lock. Only for orders
-// of several units, and only if no lock keeps the claims apart, they prove nothing.
+// TestClaimsTogether checks the verdict on two claims that were in flight together, for every kind
+// of lock. They violate the property, unless the order has several units and no lock excludes
+// concurrent claims.
 func TestClaimsTogether(t *testing.T) {
 	rec := &check.Record{Effects: []check.Effect{
 		{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 5}, Sure: true}, {Span: check.Span{Order: 1, Driver: 2, From: 2, To: 4}, Sure: true},

@@ -12,13 +12,14 @@ import (
 
 const never = time.Duration(1<<63 - 1)
 
-// span of driver 1 on order 7 at instance A, whose token is "a".
+// span returns a span of driver 1 on order 7 at instance A.
 func span(from, to time.Duration, token string) check.Span {
 	return check.Span{Order: 7, Driver: 1, Instance: "A", Token: token, From: from, To: to}
 }
 
-// TestRecordIsASnapshot reads random events, and takes the record in between. Each record must be that of a
-// scan of the events so far, also after further events. The last one must not depend on the earlier ones.
+// TestRecordIsASnapshot scans random events, and requests a record after each. Each record must
+// equal that of a new scan of the events so far, and must not change later. Requesting records must
+// not affect the last record.
 func TestRecordIsASnapshot(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 7))
 	kinds := []history.Kind{history.Invoke, history.OK, history.Fail, history.Info}
@@ -53,14 +54,15 @@ func TestRecordIsASnapshot(t *testing.T) {
 			alone.Add(e)
 		}
 		if want := alone.Record(); !reflect.DeepEqual(scan.Record(), want) {
-			t.Fatalf("in the end: %+v, want %+v", scan.Record(), want)
+			t.Fatalf("after all events: %+v, want %+v", scan.Record(), want)
 		}
 	}
 }
 
-// What the events of an attempt come to.
+// TestRecord checks which holds, effects and grabs a scan records for the events of one or two
+// attempts.
 func TestRecord(t *testing.T) {
-	// does plays an event of driver 1 on order 7 at instance A.
+	// does adds an event of driver 1 on order 7 at instance A.
 	does := func(r *tape, t int, kind history.Kind, op, token string) { r.add(t, "A", kind, op, 7, 1, token, "") }
 	for _, tt := range []struct {
 		name string
@@ -88,7 +90,7 @@ func TestRecord(t *testing.T) {
 		}, check.Record{
 			Effects:       []check.Effect{{Span: span(0, 5, "a"), Sure: true}},
 			Ops:           []check.Op{{Span: span(0, 8, "a"), Outcome: check.Won}},
-			MissingEvents: 1, // the acquire; of the others no event need be missing
+			MissingEvents: 1, // only the missing acquire is counted
 		}},
 		{"a claim without an answer", func(r *tape) {
 			does(r, 1, history.Invoke, history.Grab, "")
@@ -131,7 +133,7 @@ func TestRecord(t *testing.T) {
 		{"two attempts of one token, and the end of the first is lost", func(r *tape) {
 			does(r, 1, history.OK, history.Acquire, "a")
 			does(r, 2, history.Invoke, history.Claim, "a")
-			for range 3 { // the reply to the claim, and the release
+			for range 3 { // lose the reply to the claim, and the call and reply of the release
 				r.lose("A")
 			}
 			does(r, 6, history.OK, history.Acquire, "a")
@@ -192,7 +194,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// Another program may read a record while its scan goes on.
+// TestRecordIsACopy checks that a record does not change if its scan continues, because another
+// goroutine may be reading it.
 func TestRecordIsACopy(t *testing.T) {
 	var r tape
 	r.enter(1, "A", 7, 1, "a")
@@ -201,6 +204,6 @@ func TestRecordIsACopy(t *testing.T) {
 	want.Holds = []check.Hold{before.Holds[0]}
 	r.leave(5, "A", 7, 1, "a")
 	if !reflect.DeepEqual(before.Holds, want.Holds) {
-		t.Errorf("the record is %+v now, and was %+v", before.Holds, want.Holds)
+		t.Errorf("the record changed to %+v from %+v", before.Holds, want.Holds)
 	}
 }

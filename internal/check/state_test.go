@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// TestLeaseEnds compares the end of a lease with its definition: the holder's own value counts more than the
-// usual one, and an endless lease has no end.
+// TestLeaseEnds checks the end of a lease. The duration in the event takes precedence over the
+// usual duration, and an endless lease has no end.
 func TestLeaseEnds(t *testing.T) {
 	const at, usual, own = 100 * time.Second, 10 * time.Second, 3 * time.Second
 	for _, tt := range []struct{ usual, own, want time.Duration }{
@@ -22,8 +22,8 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestRenewalExtendsTheLease lets a driver renew its lease. It holds the lock until the new end, and only a
-// successful renewal of its own counts.
+// TestRenewalExtendsTheLease checks that a driver's successful renewal extends its lease. A failed
+// renewal, or a renewal by another driver, must not extend it.
 func TestRenewalExtendsTheLease(t *testing.T) {
 	const lease = 10 * time.Second
 	event := func(driver int64, at time.Duration, op string, kind history.Kind) history.Event {
@@ -46,8 +46,9 @@ func TestRenewalExtendsTheLease(t *testing.T) {
 	}
 }
 
-// TestStaleWriteInLedger gives the checker ledgers without a record. Only a lower token after a higher one of the
-// same order is a violation, and only if the guard uses tokens.
+// TestStaleWriteInLedger checks ledgers without a record. A violation is a lower token after a
+// higher token of the same order, if the guard uses tokens. In all other cases, the result is
+// unknown.
 func TestStaleWriteInLedger(t *testing.T) {
 	row := func(id int64, fence uint64) order.Grab { return order.Grab{Order: id, Fence: fence} }
 	for _, tt := range []struct {

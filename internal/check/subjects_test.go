@@ -13,12 +13,12 @@ import (
 	"grablab/internal/order"
 )
 
-// scene is a history of some orders written by hand, with all that is known of
-// them besides. Time is in steps.
+// scene is a hand-written history of a few orders, together with the other evidence about them.
+// Times are in steps.
 type scene struct {
 	tape
 	check.Evidence
-	incarnation int // of all instances
+	incarnation int // the incarnation in the events of all instances
 }
 
 func (s *scene) evidence() check.Evidence {
@@ -27,7 +27,7 @@ func (s *scene) evidence() check.Evidence {
 	return e
 }
 
-// event of an attempt whose token is its driver's number.
+// event adds an event of an attempt. The driver's number is the attempt's token.
 func (s *scene) event(t int, instance string, kind history.Kind, op string, id, driver int64, fence uint64, note string) {
 	token := fmt.Sprint(driver)
 	if op == history.Grab && kind == history.Invoke {
@@ -39,7 +39,7 @@ func (s *scene) event(t int, instance string, kind history.Kind, op string, id, 
 	})
 }
 
-// fails records the end of an operation that certainly had no effect.
+// fails adds the end of an operation that certainly had no effect.
 func (s *scene) fails(t int, instance, op string, id, driver int64, fence uint64, code history.Code, note string) {
 	s.play(history.Event{
 		Seq: s.next(instance), T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: history.Fail, Op: op,
@@ -47,14 +47,14 @@ func (s *scene) fails(t int, instance, op string, id, driver int64, fence uint64
 	})
 }
 
-// enters: from the request to the read of an open order.
+// enters adds the events from the request to the read of the order.
 func (s *scene) enters(t int, instance string, id, driver int64, fence uint64) {
 	s.event(t, instance, history.Invoke, history.Grab, id, driver, 0, "")
 	s.event(t+1, instance, history.OK, history.Acquire, id, driver, fence, "")
 	s.event(t+2, instance, history.OK, history.Read, id, driver, fence, "")
 }
 
-// claims: from the call of the claim to the answer, and the ledger row.
+// claims adds the events from the call of a successful claim to the answer, and the ledger row.
 func (s *scene) claims(t, returns int, instance string, id, driver int64, fence uint64) {
 	s.event(t, instance, history.Invoke, history.Claim, id, driver, fence, "")
 	s.Ledger = append(s.Ledger, order.Grab{Order: id, Driver: driver, Fence: fence, Instance: instance, Token: fmt.Sprint(driver)})
@@ -69,15 +69,15 @@ func (s *scene) leaves(t int, instance string, id, driver int64, fence uint64) {
 	s.event(t+1, instance, history.OK, history.Release, id, driver, fence, "")
 }
 
-// loses: a whole grab of an order that is taken already.
+// loses adds a complete grab that is answered "taken".
 func (s *scene) loses(t int, instance string, id, driver int64, fence uint64) {
 	s.enters(t, instance, id, driver, fence)
 	s.leaves(t+3, instance, id, driver, fence)
 	s.fails(t+5, instance, history.Grab, id, driver, fence, history.Taken, order.ErrTaken.Error())
 }
 
-// sound returns a fenced lock that does its work on order 1: driver 1 wins, driver 2
-// comes later.
+// sound returns a history of order 1 with a correct fenced lock: driver 1 wins, and driver 2 comes
+// later.
 func sound() *scene {
 	s := &scene{Evidence: check.Evidence{Excludes: catalog.Global, Guard: order.Fenced}}
 	s.enters(0, "A", 1, 1, 1)
@@ -86,12 +86,13 @@ func sound() *scene {
 	return s
 }
 
-// subjects are one that is sound, and broken copies of it. What the checkers
-// say of each: "." pass, "F" fail, "?" unknown.
+// subjects lists a correct history, variants with a fault, and variants with uncertain evidence.
+// For each of them, want contains the result of every checker: "." for pass, "F" for fail, "?" for
+// unknown.
 var subjects = []struct {
 	name  string
 	scene func() *scene
-	want  string // in the order of Judge
+	want  string // results in the order in which Judge returns them
 }{
 	{"sound", sound, "........"},
 	{"a lock that does nothing", func() *scene {
@@ -150,7 +151,7 @@ var subjects = []struct {
 	{"a guard that takes a stale token", func() *scene {
 		s := sound()
 		s.enters(30, "A", 2, 1, 3)
-		s.event(34, "A", history.Invoke, history.Release, 2, 1, 3, "") // cancelled
+		s.event(34, "A", history.Invoke, history.Release, 2, 1, 3, "") // because the grab was cancelled
 		s.event(35, "A", history.OK, history.Release, 2, 1, 3, "")
 		s.enters(40, "B", 2, 2, 4)
 		s.leaves(44, "B", 2, 2, 4)
@@ -268,8 +269,8 @@ var subjects = []struct {
 	}, "..?..??."},
 }
 
-// Every checker catches the subject that breaks its property and stays silent
-// on those that keep it. The table is printed by go test -v.
+// TestCheckersOnBrokenSubjects checks the results of all checkers on all subjects. Every checker
+// must detect at least one fault. With go test -v, the test prints the results as a table.
 func TestCheckersOnBrokenSubjects(t *testing.T) {
 	marks := map[check.Result]byte{check.Pass: '.', check.Fail: 'F', check.Unknown: '?'}
 	caught := map[string]bool{}
@@ -287,7 +288,7 @@ func TestCheckersOnBrokenSubjects(t *testing.T) {
 				caught[v.Property] = true
 			}
 			if v.Why == "" {
-				t.Errorf("%s: %s does not say why", subject.name, v.Property)
+				t.Errorf("%s: the verdict on %s has no reason", subject.name, v.Property)
 			}
 		}
 		fmt.Fprintf(&table, "%-48s %s\n", subject.name, strings.Join(strings.Split(string(row), ""), "   "))
@@ -299,7 +300,7 @@ func TestCheckersOnBrokenSubjects(t *testing.T) {
 	for i, v := range check.Judge(check.Evidence{}) {
 		heading += fmt.Sprintf("%48s %s%s\n", "", strings.Repeat("|   ", i), v.Property)
 		if !caught[v.Property] {
-			t.Errorf("nothing breaks %s", v.Property)
+			t.Errorf("no subject violates %s", v.Property)
 		}
 	}
 	t.Logf("checker x subject: . pass, F fail, ? unknown\n%s%s", heading, &table)
@@ -313,7 +314,8 @@ func tell(verdicts []check.Verdict) string {
 	return b.String()
 }
 
-// Scanned in any interleaving of the instances, a history comes to the same.
+// TestRecordKnowsNoInterleaving checks that the record is the same if the instances' events are
+// scanned one instance after the other, beginning with the last.
 func TestRecordKnowsNoInterleaving(t *testing.T) {
 	s := sound()
 	byInstance := map[string][]history.Event{}

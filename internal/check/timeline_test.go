@@ -15,7 +15,7 @@ import (
 	"grablab/internal/order"
 )
 
-// render returns a timeline as a test compares it: a line for each step.
+// render formats a timeline for comparison, with a line for each step.
 func render(s check.Timeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "order %d %s %s\n", s.Order, s.Property, s.Mode)
@@ -30,7 +30,7 @@ func TestExplain(t *testing.T) {
 		name     string
 		property string
 		excludes catalog.Exclusion
-		breaks   string // failure modes that are known of the lock
+		breaks   string // known failure modes of the lock
 		fault    catalog.Fault
 		scene    func(*scene)
 		want     string
@@ -165,7 +165,7 @@ order 2 stuck F3
 			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
 			s.enters(1200, "B", 2, 2, 0)
 			s.claims(1210, 1212, "B", 2, 2, 0)
-			s.claims(1500, 1502, "A", 2, 1, 0) // writes what it has read less one: one is left
+			s.claims(1500, 1502, "A", 2, 1, 0) // A writes that 1 unit is left, because it read 2 before B sold one
 			s.enters(1600, "B", 2, 3, 0)
 			s.claims(1610, 1612, "B", 2, 3, 0)
 			s.enters(1700, "B", 2, 4, 0)
@@ -198,7 +198,7 @@ order 2 one-winner F11
 		}, "\norder 0  \n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := sound() // order 1, which must not show
+			s := sound() // the timeline must not show its order 1
 			tt.scene(s)
 			timeline, ok := check.Explain(slices.Clone(s.events), s.Ledger, check.Case{
 				Order: 2, Property: tt.property, Guard: order.Naive, Fault: tt.fault, Lease: time.Second,
@@ -214,9 +214,9 @@ order 2 one-winner F11
 	}
 }
 
-// played reads events of order 2, a line for each: milliseconds, instance/driver,
-// operation, kind, and what is not usual. The token of a driver is his number. The claims
-// that are answered with ok stand in the ledger.
+// played parses a script of events of order 2. Each line has the milliseconds, instance/driver,
+// operation, kind, and fields that differ from their defaults. The default token is the driver's
+// number. Every successful claim gets a ledger row.
 func played(t *testing.T, script string) (events []history.Event, ledger []order.Grab) {
 	t.Helper()
 	for line := range strings.Lines(script) {
@@ -240,14 +240,14 @@ func played(t *testing.T, script string) (events []history.Event, ledger []order
 			case "fence":
 				e.Fence = uint64(value[0] - '0')
 			default:
-				t.Fatalf("%q: what is %q?", line, field)
+				t.Fatalf("%q: unknown field %q", line, field)
 			}
 		}
 		events = append(events, e)
 	}
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.T, b.T) })
 	for i, e := range events {
-		events[i].Seq = uint64(i + 1) // with gaps, which a timeline does not look at
+		events[i].Seq = uint64(i + 1) // each instance gets gaps, but a timeline ignores them
 		if e.Op == history.Claim && e.Kind == history.OK {
 			ledger = append(ledger, order.Grab{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token})
 		}
@@ -255,14 +255,14 @@ func played(t *testing.T, script string) (events []history.Event, ledger []order
 	return events, ledger
 }
 
-// Where a timeline begins and ends, and who is in it.
+// TestTimelineShows checks with which event a timeline begins and ends, and which drivers it shows.
 func TestTimelineShows(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		property string
 		excludes catalog.Exclusion
 		script   string
-		want     string // the steps: when, who, and what
+		want     string // the steps: the time, the driver, and what it does
 	}{
 		{"of three winners the first two, where the next two take as many steps", catalog.OneWinner, catalog.NoExclusion, `
 			0 A/1 read ok
@@ -414,13 +414,13 @@ func TestTimelineShows(t *testing.T) {
 	}
 }
 
-// TestTimelineKeeps checks which events a timeline keeps of an order with too many of them: those
-// of the drivers that it shows, and then the first of the others.
+// TestTimelineKeeps checks which events a timeline stores if the order has too many. It must prefer
+// the events of the drivers that it shows, and then the earliest events of other drivers.
 func TestTimelineKeeps(t *testing.T) {
 	const most = 480
 	for _, tt := range []struct {
 		name                 string
-		early, shown, late   int // events of others before, of the two winners, of others after
+		early, shown, late   int // events of others before the winners, of the two winners, of others after them
 		keptEarly, keptShown int
 		keptLate, further    int
 	}{
@@ -470,14 +470,15 @@ func TestTimelineKeeps(t *testing.T) {
 	}
 }
 
-// What a driver believes follows from what it was told, what is true from what was done.
+// TestBeliefs checks what a driver believes after each event, which depends on the answers that it
+// got, and what is true, which depends on what happened.
 func TestBeliefs(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		excludes catalog.Exclusion
 		lease    time.Duration
 		script   string
-		want     string // after each event
+		want     string // belief and truth after each event
 		units    int
 	}{
 		{"of a lock", catalog.Global, time.Second, `
@@ -620,9 +621,9 @@ func TestBeliefs(t *testing.T) {
 	}
 }
 
-// TestHoldersByDefinition lets drivers of two instances acquire and release at random. A driver inside has
-// the lock until another driver acquires it. If each process has its own lock, only drivers of the same
-// instance take it away.
+// TestHoldersByDefinition makes drivers of two instances acquire and release at random. A driver
+// that is inside must have the lock until another driver acquires it. If each process has its own
+// lock, an acquire at the other instance must not count.
 func TestHoldersByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 16))
 	for n := range 1000 {
@@ -682,16 +683,17 @@ func TestHoldersByDefinition(t *testing.T) {
 	}
 }
 
-// A third driver's release lets another driver in if it frees the lock of one of the two winners.
-// That winner must have entered after the third driver and must be inside at the release.
+// TestReleaseFreesAnother checks when a third driver's release explains two winners, because it has
+// freed a winner's lock by mistake. That winner must have entered after the third driver and must
+// be inside at the release.
 func TestReleaseFreesAnother(t *testing.T) {
 	const freed, ranOut = "F5", "F11"
 	for _, tt := range []struct {
 		name     string
 		excludes catalog.Exclusion
-		third    string // what it does
-		entered  int    // the one whose lock may have been freed
-		left     int
+		third    string // events of the third driver
+		entered  int    // when the winner whose lock may have been freed entered
+		left     int    // when this winner left
 		want     string
 	}{
 		{"entered later, and is inside", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 20, 70, freed},

@@ -9,16 +9,16 @@ import (
 	"grablab/internal/history"
 )
 
-// Where the claim lets go of the lock, the next one may enter before the winner
-// has left, but not before the winner has claimed.
+// TestHoldUntilClaim checks locks that the claim releases. The next driver is allowed to enter
+// before the winner calls release, but not before the winner's claim.
 func TestHoldUntilClaim(t *testing.T) {
 	event := func(t time.Duration, driver int64, op string, kind history.Kind) history.Event {
 		return history.Event{T: t, Instance: "i", Order: 1, Driver: driver, Token: string(rune('a' + driver)), Op: op, Kind: kind}
 	}
 	for _, tt := range []struct {
 		name              string
-		entered           time.Duration // by the second driver
-		untilClaim, toEnd int           // overlaps
+		entered           time.Duration // when the second driver got the lock
+		untilClaim, toEnd int           // number of overlaps if the claim releases the lock, and if it does not
 	}{
 		{"before the claim", 2, 1, 1},
 		{"between claim and release", 4, 0, 1},
