@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// BenchmarkUncontended acquires and releases a free lock.
+// BenchmarkUncontended measures an acquire and a release of a free lock.
 func BenchmarkUncontended(b *testing.B) {
 	at := serversOf(b, stacktest.With(b, needs))
 	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "zookeeper", "etcd"} {
@@ -34,8 +34,8 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOff lets two processes take turns with one lock. An operation is one acquire that
-// had to wait for the other process's release.
+// BenchmarkHandOff measures how long a waiter takes to get the lock after a release. Two processes take
+// turns, so that each acquire has to wait for the other process's release.
 func BenchmarkHandOff(b *testing.B) {
 	at := serversOf(b, stacktest.With(b, needs))
 	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "zookeeper", "etcd"} {
@@ -72,7 +72,7 @@ func BenchmarkHandOff(b *testing.B) {
 					}
 					next <- lease
 				}()
-				time.Sleep(20 * time.Millisecond) // so that it has to wait
+				time.Sleep(20 * time.Millisecond) // so that the acquire has to wait
 				released := time.Now()
 				must(b, held.Release(b.Context()))
 				gap += (<-at).Sub(released)

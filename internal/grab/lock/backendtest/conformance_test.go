@@ -90,7 +90,7 @@ func dropName(db *order.SQL) func(context.Context, string) error {
 		}
 		left, err := soon(func() ([]string, error) { return leftName(db)(ctx, key) })
 		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("killed, and still there: %v", left)
+			err = fmt.Errorf("the session was killed, but still holds its lock: %v", left)
 		}
 		return err
 	}
@@ -102,6 +102,7 @@ func usedBy(ctx context.Context, db *order.SQL, key string) (id sql.NullInt64, e
 	return id, err
 }
 
+// leftName returns a function that reports whether a named lock still has a holder.
 func leftName(db *order.SQL) func(context.Context, string) ([]string, error) {
 	return func(ctx context.Context, key string) (left []string, err error) {
 		id, err := usedBy(ctx, db, key)
@@ -112,6 +113,7 @@ func leftName(db *order.SQL) func(context.Context, string) ([]string, error) {
 	}
 }
 
+// leftRow returns a function that reports whether the row of a key's order is still locked.
 func leftRow(db *order.SQL) func(context.Context, string) ([]string, error) {
 	return func(ctx context.Context, key string) ([]string, error) {
 		tx, err := db.Begin(ctx)

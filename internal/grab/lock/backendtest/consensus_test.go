@@ -28,7 +28,7 @@ func forEachConsensus(t *testing.T, test func(t *testing.T, name string, b *bed)
 	}
 }
 
-// A bed runs one of these locks on the shared servers, with clients whose calls pass through a tap.
+// A bed creates lockers of one strategy on the shared servers. Their calls pass through a tap.
 type bed struct {
 	strategy string
 	stack    *stack.Stack
@@ -70,7 +70,8 @@ func (b *bed) mustBeFree(t *testing.T, key string) {
 	}
 }
 
-// trying acquires the lock in the background.
+// trying acquires the lock in the background. It sends the lease to got, or closes got if the acquire
+// fails.
 func trying(t *testing.T, l lock.Locker, key string) (got <-chan lock.Lease, giveUp context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	leases := make(chan lock.Lease, 1)
@@ -133,9 +134,9 @@ func TestOneLockerTwoGoroutines(t *testing.T) {
 		for i, lease := range leases {
 			if lease != nil {
 				held++
-				// The goroutine that gave up must not free the other's lock.
+				// The failed acquire must not have freed the lock of the other goroutine.
 				if _, err := l.Acquire(t.Context(), "two"); !errors.Is(err, lock.ErrBusy) {
-					t.Errorf("while it is held: %v", err)
+					t.Errorf("acquire while the lock is held: %v, want %v", err, lock.ErrBusy)
 				}
 				must(t, lease.Release(t.Context()))
 			} else if !errors.Is(errs[i], lock.ErrBusy) {
@@ -143,15 +144,15 @@ func TestOneLockerTwoGoroutines(t *testing.T) {
 			}
 		}
 		if held > 1 {
-			t.Errorf("%d hold", held)
+			t.Errorf("%d goroutines hold the lock", held)
 		}
 		must(t, acquire(t, l, "two").Release(t.Context()))
 		b.mustBeFree(t, "two")
 	})
 }
 
-// TestWaiterInTheMiddleGoes checks that a waiter does not take the lock just because the client
-// ahead of it has left the middle of the queue.
+// TestWaiterInTheMiddleGoes checks the third client in a queue when the second one leaves. The third
+// client must not get the lock before the holder releases it.
 func TestWaiterInTheMiddleGoes(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, _ string, b *bed) {
 		var lockers []lock.Locker
@@ -209,7 +210,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestUnreachable checks that New reports a server that does not respond.
+// TestUnreachable checks that New returns ErrUnreachable if the server does not respond.
 func TestUnreachable(t *testing.T) {
 	line, err := newLine("127.0.0.1:1")
 	must(t, err)
@@ -231,9 +232,9 @@ func TestUnreachable(t *testing.T) {
 	both.Wait()
 }
 
-// TestServerKilledUnderAHolder kills the server for longer than the lease while A holds the lock. A
-// must be notified, and B gets the lock once the server is back. If A writes anyway, that is a
-// second grab (F29), which the fenced strategy's guard refuses.
+// TestServerKilledUnderAHolder kills the server while A holds the lock, and restarts it once A has been
+// told of the loss. B must then get the lock. If A writes anyway, the order is grabbed twice (F29),
+// unless the fenced strategy's guard rejects A's write.
 func TestServerKilledUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = time.Second
@@ -255,11 +256,11 @@ func TestServerKilledUnderAHolder(t *testing.T) {
 			select {
 			case <-lease.Lost():
 			case <-time.After(10 * ttl):
-				t.Fatalf("%s: the holder was never told", key)
+				t.Fatalf("%s: the holder was never told of the loss", key)
 			}
 		}
 		if took := time.Since(killed); took < ttl/2 {
-			t.Errorf("given up after %v: a lease was good for longer", took)
+			t.Errorf("the holders were told of the loss after %v, although their leases were valid for longer", took)
 		}
 		must(t, b.stack.Revive(t.Context(), name))
 
@@ -305,8 +306,8 @@ func guardOf(t *testing.T, strategy string) order.Guard {
 	return st.Guard
 }
 
-// TestServerRestartedUnderAHolder checks that a restart within the lease, without data loss, costs
-// no holder its lock and no waiter its place.
+// TestServerRestartedUnderAHolder restarts the server without data loss, and quickly enough that no
+// lease expires. The holder must keep the lock, and the waiter must get it after the release.
 func TestServerRestartedUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = 30 * time.Second
@@ -382,7 +383,7 @@ func TestLateCreateIsTakenBack(t *testing.T) {
 		got, hangUp := trying(t, l, key)
 		<-g.reached
 		hangUp()
-		if name == "zookeeper" { // its calls run in the background
+		if name == "zookeeper" { // the acquire returns while its call still runs in the background
 			if <-got != nil {
 				t.Fatal("a disconnected client has the lock")
 			}
@@ -398,8 +399,8 @@ func TestLateCreateIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestCloseReleasesNoLease checks that closing a locker releases no lease, but lets its session
-// expire instead.
+// TestCloseReleasesNoLease checks that Close does not release a lease. Another client must get the lock
+// once the lease's session has expired.
 func TestCloseReleasesNoLease(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		st, err := lock.Find(name)
@@ -414,7 +415,7 @@ func TestCloseReleasesNoLease(t *testing.T) {
 		must(t, l.Close())
 		left, err := b.left(t.Context(), "close")
 		if err != nil || len(left) != 1 {
-			t.Errorf("after closing: %v, %v", left, err)
+			t.Errorf("after Close, the queue contains %v, %v; want the holder's entry", left, err)
 		}
 		must(t, acquire(t, b.locker(t, time.Second, 20*time.Second, nil), "close").Release(t.Context()))
 	})
@@ -452,7 +453,7 @@ func (c *calls) tap(ctx context.Context, op tap.Op, send func(context.Context) e
 	return send(ctx)
 }
 
-// of returns an order's calls, by phase and number within the phase.
+// of lists an order's calls in the form "PHASE NUMBER". Calls are numbered within each phase.
 func (c *calls) of(order int64) (phases []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -466,8 +467,8 @@ func (c *calls) of(order int64) (phases []string) {
 	return phases
 }
 
-// TestCallsAreTapped checks that every call of an acquisition passes through the tap with its grab,
-// even the lease renewals.
+// TestCallsAreTapped checks that the calls of an acquire, a renewal and a release pass through the tap
+// with the order and phase to which they belong.
 func TestCallsAreTapped(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		var c calls
@@ -495,7 +496,7 @@ func TestCallsAreTapped(t *testing.T) {
 		must(t, lease.Release(ctx))
 		got := slices.DeleteFunc(c.of(7), func(call string) bool { return call == "renew 2" }) // if the machine is slow
 		if want = append(want, "release 1"); !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
+			t.Errorf("acquire, renewal and release: %v, want %v", got, want)
 		}
 	})
 }

@@ -52,8 +52,8 @@ func call(t *testing.T, method, url, body string, out any) int {
 	return resp.StatusCode
 }
 
-// TestInstance checks that an instance with all servers can grab with each of these strategies, and
-// reports how long a lease lasts.
+// TestInstance checks that an instance with all servers can grab with each database, ZooKeeper and etcd
+// strategy, and that it reports the duration of a lease.
 func TestInstance(t *testing.T) {
 	st := stacktest.With(t, needs)
 	url := startInstance(t, "-db", st.DSN, "-zk", strings.Join(st.ZooKeeper, ","), "-etcd", strings.Join(st.Etcd, ","))
@@ -87,8 +87,8 @@ func TestInstance(t *testing.T) {
 	}
 }
 
-// TestInstanceOnSQLite checks that an instance refuses strategies that SQLite does not support
-// before any grab, and says what to do.
+// TestInstanceOnSQLite checks that an instance rejects strategies that SQLite does not support. The
+// error must appear when the strategy is selected, and recommend -stack local.
 func TestInstanceOnSQLite(t *testing.T) {
 	url := startInstance(t, "-db", "sqlite:"+filepath.Join(t.TempDir(), "t.db"))
 	for strategy, want := range map[string]int{"mysql-getlock": 400, "mysql-forupdate": 400, "mysql-cas": 200, "mysql-unique": 200} {
@@ -102,7 +102,7 @@ func TestInstanceOnSQLite(t *testing.T) {
 	call(t, "GET", url+"/strategies", "", &all)
 	for _, s := range all {
 		if strings.HasPrefix(s.Name, "mysql-") && s.Available != (s.Name == "mysql-cas" || s.Name == "mysql-unique") {
-			t.Errorf("%s is available: %v", s.Name, s.Available)
+			t.Errorf("on SQLite, %s is available: %v", s.Name, s.Available)
 		}
 	}
 }

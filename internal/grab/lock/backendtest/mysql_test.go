@@ -84,14 +84,14 @@ func winners(t *testing.T, db *order.SQL, id int64) (drivers []int64) {
 	return drivers
 }
 
-// killSessions makes the server end every session in a pool.
+// killSessions makes the server end the given sessions, and waits until they and their locks are gone.
 func killSessions(t *testing.T, by *order.SQL, ids ...int64) {
 	t.Helper()
 	for _, id := range ids {
 		_, err := by.DB().ExecContext(t.Context(), fmt.Sprint("KILL ", id))
 		must(t, err)
 	}
-	for _, id := range ids { // wait until the session and its locks are gone
+	for _, id := range ids {
 		_, err := soon(func() (left []string, err error) {
 			var one int64
 			err = by.DB().QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE id = ?", id).Scan(&one)
@@ -104,7 +104,7 @@ func killSessions(t *testing.T, by *order.SQL, ids ...int64) {
 	}
 }
 
-// sessionsBeside lists the server's sessions, except for the known ones.
+// sessionsBeside returns the server's sessions, except for the known ones and the one that asks.
 func sessionsBeside(t *testing.T, known map[int64]bool, db *order.SQL) (ids []int64) {
 	t.Helper()
 	rows, err := db.DB().QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID()")
@@ -121,8 +121,8 @@ func sessionsBeside(t *testing.T, known map[int64]bool, db *order.SQL) (ids []in
 	return ids
 }
 
-// TestSessionDropped lets the server drop A's session. B locks and writes, and then A writes. A's
-// write fails in its own session, but succeeds on another connection (F32).
+// TestSessionDropped makes the server end A's session. B locks and writes, and then A writes. A's write
+// must fail if it uses the session of the lock. It succeeds on another connection (F32).
 func TestSessionDropped(t *testing.T) {
 	for strategy, want := range map[string][]int64{
 		"mysql-getlock": {2}, "mysql-forupdate": {2}, "mysql-getlock-pooled": {2, 1}, "mysql-getlock-split": {2, 1},
@@ -160,8 +160,8 @@ func TestSessionDropped(t *testing.T) {
 	}
 }
 
-// TestPooledConnectionServesTwo shows that two requests in a process both hold the lock if they use
-// the same pooled connection (F31).
+// TestPooledConnectionServesTwo checks whether a second acquire in the same process succeeds while the
+// lock is held. It must do so only with the broken variant, which reuses the pooled connection (F31).
 func TestPooledConnectionServesTwo(t *testing.T) {
 	for strategy, both := range map[string]bool{"mysql-getlock": false, "mysql-getlock-split": false, "mysql-getlock-pooled": true} {
 		t.Run(strategy, func(t *testing.T) {
@@ -181,8 +181,8 @@ func TestPooledConnectionServesTwo(t *testing.T) {
 	}
 }
 
-// TestPooledReleaseElsewhere shows that the lock stays if the release uses a different connection
-// (F31).
+// TestPooledReleaseElsewhere checks whether a release frees the lock if the lock's connection is busy.
+// The broken variant releases on another connection, so that the lock stays (F31).
 func TestPooledReleaseElsewhere(t *testing.T) {
 	for strategy, leaks := range map[string]bool{"mysql-getlock": false, "mysql-getlock-split": false, "mysql-getlock-pooled": true} {
 		t.Run(strategy, func(t *testing.T) {
@@ -226,15 +226,15 @@ func TestWaitOfLessThanASecond(t *testing.T) {
 				least = min(least, time.Since(began))
 			}
 			if least < 200*time.Millisecond || least > 900*time.Millisecond {
-				t.Errorf("given up after %v, want 200ms", least)
+				t.Errorf("the acquire gave up after %v, want about 200ms", least)
 			}
 			must(t, a.Release(t.Context()))
 		})
 	}
 }
 
-// TestHandedOnInTheDatabase checks that a release wakes a waiter in the database immediately, and
-// not only at the end of its second.
+// TestHandedOnInTheDatabase checks that a release immediately wakes a waiter in the database. The
+// waiter's SQL statement would otherwise wait for up to a second.
 func TestHandedOnInTheDatabase(t *testing.T) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -258,14 +258,15 @@ func TestHandedOnInTheDatabase(t *testing.T) {
 				least = min(least, (<-got).Sub(released))
 			}
 			if least > 300*time.Millisecond {
-				t.Errorf("handed on after %v", least)
+				t.Errorf("the waiter got the lock %v after the release, want at most 300ms", least)
 			}
 		})
 	}
 }
 
-// TestMoreAcquirersThanSessions lets more clients want locks than there are sessions. Some get
-// their locks, the others get ErrBusy, and the pool keeps connections for everything else.
+// TestMoreAcquirersThanSessions has more clients acquire locks than there are sessions. While all
+// sessions are in use, they must get ErrBusy, but a read must still succeed. Once sessions are free,
+// some clients must get their locks.
 func TestMoreAcquirersThanSessions(t *testing.T) {
 	const acquirers, conns = 1000, 8
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
@@ -286,7 +287,7 @@ func TestMoreAcquirersThanSessions(t *testing.T) {
 				all.Go(func() {
 					lease, err := l.Acquire(t.Context(), key(i))
 					if err == nil {
-						err = errors.Join(errors.New("a session too many"), lease.Release(t.Context()))
+						err = errors.Join(errors.New("got a lock although all sessions were in use"), lease.Release(t.Context()))
 					}
 					errs[i] = err
 				})
@@ -322,14 +323,14 @@ func TestMoreAcquirersThanSessions(t *testing.T) {
 				}
 			}
 			if had < conns {
-				t.Errorf("%d leases once the sessions were free", had)
+				t.Errorf("%d clients got a lock once the sessions were free, want at least %d", had, conns)
 			}
 		})
 	}
 }
 
-// TestNoSessionsToLockIn checks that New reports immediately if the database has no locks, and says
-// what to do.
+// TestNoSessionsToLockIn checks that New returns ErrUnsupported if the database has no locks, and
+// that the error recommends -stack local.
 func TestNoSessionsToLockIn(t *testing.T) {
 	db := connect(t, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
 	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "mysql-getlock-pooled", "mysql-getlock-split"} {

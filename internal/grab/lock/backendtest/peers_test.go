@@ -22,10 +22,10 @@ import (
 
 // mended is the message for a library that no longer shows a problem described in
 // docs/libraries.md.
-const mended = "it does so no longer: take it out of docs/libraries.md, and out of its entry"
+const mended = "this no longer happens: remove it from docs/libraries.md and from the entry"
 
-// TestZKLockLeavesItsNode shows that go-zookeeper's Lock leaves its node behind after a lost reply,
-// so no client gets the lock until that session ends (F30).
+// TestZKLockLeavesItsNode checks that go-zookeeper's Lock still leaves its node behind after a lost
+// reply, so that no client gets the lock until that session ends (F30).
 func TestZKLockLeavesItsNode(t *testing.T) {
 	servers := serversOf(t, stacktest.With(t, needs)).ZooKeeper
 	var cut atomic.Bool
@@ -36,7 +36,7 @@ func TestZKLockLeavesItsNode(t *testing.T) {
 		t.Fatalf("the reply was lost: %v; the acquire: %v", !cut.Load(), err)
 	}
 	if _, err := second.Acquire(t.Context(), "ghost"); !errors.Is(err, lock.ErrBusy) {
-		t.Errorf("while its session lives: %v: %s", err, mended)
+		t.Errorf("acquire before the first session ends: %v, want %v: %s", err, lock.ErrBusy, mended)
 	}
 	must(t, first.Close())
 	lease, err := second.Acquire(t.Context(), "ghost")
@@ -76,9 +76,9 @@ func (c cutConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestEtcdMutexLeavesItsKey shows that etcd's Mutex does not clean up if its context is cancelled
-// during the first request of Lock, although Lock claims to try. The key stays until the session
-// ends.
+// TestEtcdMutexLeavesItsKey checks that etcd's Mutex still leaves its key behind if its context is
+// cancelled during the first request of Lock. The documentation of Lock promises a cleanup, but the
+// key stays until the session ends.
 func TestEtcdMutexLeavesItsKey(t *testing.T) {
 	endpoints := serversOf(t, stacktest.With(t, needs)).Etcd
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,13 +97,13 @@ func TestEtcdMutexLeavesItsKey(t *testing.T) {
 	first, err := concurrency.NewSession(client, concurrency.WithTTL(10))
 	must(t, err)
 	if err := concurrency.NewMutex(first, "ghost").Lock(ctx); err == nil {
-		t.Fatal("it came to a lock, and its context is cancelled")
+		t.Fatal("Lock succeeded although its context was cancelled")
 	}
 	second, err := concurrency.NewSession(dialEtcd(t, endpoints).Client, concurrency.WithTTL(10))
 	must(t, err)
 	m := concurrency.NewMutex(second, "ghost")
 	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
-		t.Errorf("while its session lives: %v: %s", err, mended)
+		t.Errorf("TryLock before the first session ends: %v, want %v: %s", err, concurrency.ErrLocked, mended)
 	}
 	must(t, first.Close())
 	must(t, m.Lock(t.Context()))

@@ -13,7 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// about returns a function that selects the calls about one node.
+// about returns a function that reports whether a call is about the given node.
 func about(node string) func(tap.Op) bool {
 	return func(op tap.Op) bool { return slices.Contains(op.Keys, node) }
 }
@@ -60,8 +60,8 @@ func bySequence(a, b string) int {
 	return strings.Compare(number(a), number(b))
 }
 
-// TestZooKeeperDeletesTheNodeOfALostLease lets a holder miss its renewals and give up its lease,
-// while its session lives on. Its node must disappear, so that the next client gets the lock.
+// TestZooKeeperDeletesTheNodeOfALostLease blocks a holder's renewal until the lease is lost, although
+// the session stays alive. The holder's node must be deleted, so that the next client gets the lock.
 func TestZooKeeperDeletesTheNodeOfALostLease(t *testing.T) {
 	const key = "lost-lease"
 	b := newBed(t, "zookeeper")
@@ -84,9 +84,9 @@ func TestZooKeeperDeletesTheNodeOfALostLease(t *testing.T) {
 	must(t, lease.Release(t.Context()))
 }
 
-// TestZooKeeperDeletesTheNodeOfAFailedCreate lets a create request succeed on the server, but fail
-// at the client after its caller has disconnected. The client does not know the node's name, so it
-// must look for the node.
+// TestZooKeeperDeletesTheNodeOfAFailedCreate makes a create request succeed on the server, but fail in
+// the client after its caller has disconnected. The client does not know the node's name, but must
+// find and delete the node.
 func TestZooKeeperDeletesTheNodeOfAFailedCreate(t *testing.T) {
 	const key = "failed-create"
 	b := newBed(t, "zookeeper")
