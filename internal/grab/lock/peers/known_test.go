@@ -21,9 +21,9 @@ import (
 // docs/libraries.md.
 const mended = "this no longer happens: remove it from docs/libraries.md and from the entry"
 
-// TestRueidislockExtendsWithoutPause shows that rueidislock does not wait for its interval between
-// extensions. The script that extends a lease changes a tracked key, so Redis notifies the client
-// of its own change, and the client extends again.
+// TestRueidislockExtendsWithoutPause checks that rueidislock still does not wait for its interval
+// between extensions. The script that extends a lease changes a tracked key, so Redis notifies the
+// client of its own change, and the client extends again.
 func TestRueidislockExtendsWithoutPause(t *testing.T) {
 	for _, tt := range []struct {
 		noLoop   bool
@@ -55,7 +55,7 @@ func TestRueidislockExtendsWithoutPause(t *testing.T) {
 	}
 }
 
-// scriptsOf returns how many scripts a server has run.
+// scriptsOf returns the number of scripts that a server has run.
 func scriptsOf(t *testing.T, addr string) (n int) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -69,9 +69,9 @@ func scriptsOf(t *testing.T, addr string) (n int) {
 	return n
 }
 
-// TestRueidislockExtendsALateGrantTooLate shows that a slow reply can end a live holder's lease.
-// The lease counts from the acquire request, but the first extension counts from the reply. A reply
-// that takes more than half a lease therefore comes too late.
+// TestRueidislockExtendsALateGrantTooLate checks that a slow grant still makes a holder lose its lease.
+// The TTL counts from the acquire request, but the time until the first extension counts from the
+// reply. If the reply takes more than half the TTL, the extension is too late.
 func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
 	for _, s := range []lock.Strategy{rueidislockThree, rueidislockOne} {
 		var slow sync.Once
@@ -107,13 +107,13 @@ func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
 		select {
 		case <-lease.Lost():
 		case <-time.After(env.TTL):
-			t.Errorf("%s: a grant that took 0.7 leases is still held: %s", s.Name, mended)
+			t.Errorf("%s: the holder keeps its lease although the grant took 0.7 TTLs: %s", s.Name, mended)
 		}
 	}
 }
 
-// TestRedislockHandsOutWhatIsOver shows that redislock grants a lock whose ttl has already passed,
-// if the caller's context lasts longer.
+// TestRedislockHandsOutWhatIsOver checks that redislock still grants a lock whose TTL has already
+// passed, if the caller's context lasts longer.
 func TestRedislockHandsOutWhatIsOver(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	env, disconnect, err := conformtest.OpenRedis(addr)
@@ -145,12 +145,12 @@ func TestRedislockHandsOutWhatIsOver(t *testing.T) {
 			continue
 		}
 		if err := lease.Release(context.Background()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("its release: %v, want %v", err, lock.ErrLost)
+			t.Errorf("release of an expired lock: %v, want %v", err, lock.ErrLost)
 		}
 	}
 }
 
-// lateReply delays replies, as a slow network does.
+// lateReply delays replies, like a slow network.
 type lateReply struct{ by time.Duration }
 
 func (lateReply) DialHook(next redis.DialHook) redis.DialHook { return next }
