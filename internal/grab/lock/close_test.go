@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// closes closes the locker. It must take less than the given time, and no command may be pending
-// afterwards.
+// closes calls Close on the locker of a. It checks that Close returns within the given time, and that
+// no command is pending afterwards.
 func (s *simulation) closes(a *actor, within time.Duration) {
 	s.Helper()
 	began := time.Now()
@@ -32,8 +32,9 @@ func (s *simulation) closes(a *actor, within time.Duration) {
 	}
 }
 
-// A locker that is closed while no client has its lock keeps nothing on the servers, even if its leases
-// were lost before. A second Close does nothing.
+// TestCloseUnused checks that Close leaves nothing on the servers and ends all requests if no client
+// holds a lock. Earlier releases, losses and waits must make no difference. A second Close must have
+// no effect.
 func TestCloseUnused(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		for _, used := range []string{"never", "released", "lost", "waited"} {
@@ -68,13 +69,13 @@ func TestCloseUnused(t *testing.T) {
 	}
 }
 
-// Close releases no lease. It ends the renewals, so the lock is free at the end of the lease. The
-// holder must have learned of the loss by then, and its release must say so.
+// TestCloseWhileHeld checks that Close ends the renewals of a lease without releasing it. The lock
+// becomes free when the lease expires, and by then the holder must know that it has lost the lease.
 func TestCloseWhileHeld(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog", "redlock", "handoff", "zookeeper", "etcd"} {
 		for _, held := range []time.Duration{0, 2*simulatedTTL + time.Second} {
 			if strategy == "setnx" && held > 0 {
-				continue // it is not renewed
+				continue // setnx does not renew its leases
 			}
 			t.Run(fmt.Sprint(strategy, " after ", held), func(t *testing.T) {
 				simulate(t, func(s *simulation) {
@@ -108,8 +109,8 @@ func TestCloseWhileHeld(t *testing.T) {
 	}
 }
 
-// A client is still cleaning up after a failed acquire when its locker is closed. Close must end
-// that, whether the server refuses the requests or does not answer.
+// TestCloseWhileCleaningUp closes a locker while it is still cleaning up after a failed acquire. Close
+// must end the cleanup even if the server refuses the requests or does not answer.
 func TestCloseWhileCleaningUp(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -153,8 +154,8 @@ func TestCloseWhileCleaningUp(t *testing.T) {
 	}
 }
 
-// A locker is closed although a client of it waits. Its acquire must end, its place in the queue must
-// be free after a TTL at the latest, and the holder must not notice.
+// TestCloseWhileWaiting closes a locker while one of its clients is waiting for the lock. The acquire
+// must fail, and its place in the queue must become free within a TTL. The holder must keep its lease.
 func TestCloseWhileWaiting(t *testing.T) {
 	for _, strategy := range []string{"handoff", "etcd"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -168,7 +169,7 @@ func TestCloseWhileWaiting(t *testing.T) {
 					failed <- err
 				}()
 				time.Sleep(time.Second)
-				if err := b.Close(); err != nil { // the acquire may still clean up when Close returns
+				if err := b.Close(); err != nil { // the acquire may still be cleaning up when Close returns
 					s.Error(err)
 				}
 				select {
@@ -190,7 +191,8 @@ func TestCloseWhileWaiting(t *testing.T) {
 	}
 }
 
-// A lock that cannot reach its server when it is built says so in time, and leaves nothing running.
+// TestUnreachable checks that New returns ErrUnreachable within a few seconds if the server cannot be
+// reached, and that it leaves no goroutine running.
 func TestUnreachable(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		t.Run(strategy, func(t *testing.T) {
@@ -213,7 +215,7 @@ func TestUnreachable(t *testing.T) {
 					Dial:    func(string, string, time.Duration) (net.Conn, error) { return nil, errDead },
 				}}
 				if _, err := st.New(env); !errors.Is(err, lock.ErrUnreachable) || time.Since(began) > 7*time.Second {
-					s.Errorf("%v after %v", err, time.Since(began))
+					s.Errorf("New returned %v after %v, want ErrUnreachable within 7s", err, time.Since(began))
 				}
 				synctest.Wait()
 			})

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// redisNodes is how many servers a test starts: one for locks on a single server, and five for
-// Redlock.
+// redisNodes is the number of servers that a test starts: one for locks on a single server, and five
+// for Redlock.
 const redisNodes = 1 + 5
 
 // embedded starts miniredis servers in this process.
@@ -41,10 +41,10 @@ func servers(tb testing.TB) (nodes conformtest.Nodes) {
 	return nodes
 }
 
-// TestConformance runs the conformance tests for strategies that need only Redis. Embedded servers
-// run only setnx. Real servers also run the first strategies and the fenced ones. The setnx
-// variants have tests of their own, because each one has a known mistake. If GRABLAB_PROVE is 1,
-// all strategies run on both.
+// TestConformance runs the conformance tests for strategies that need only Redis. To save time, it
+// tests only setnx on embedded servers, and a selection of strategies on real servers. The setnx
+// variants have their own tests, because each variant has a known mistake. If GRABLAB_PROVE is 1, it
+// tests all strategies on both kinds of servers.
 func TestConformance(t *testing.T) {
 	few := []string{"setnx"}
 	most := []string{"none", "mutex", "setnx", "watchdog", "redlock", "setnx-fenced", "handoff"}

@@ -80,6 +80,7 @@ func (c *cutter) cut() {
 	c.conns = nil
 }
 
+// mend makes the proxy accept connections again.
 func (c *cutter) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -176,7 +176,7 @@ var episodes = []episode{
 var inOrder = episode{"waited for by two processes for minutes", func(s *stage) {
 	lease := s.gets(s.a, 0)
 	first := s.waits(s.b, time.Hour)
-	time.Sleep(10950 * time.Millisecond) // so that it checks its place before the first waiter does
+	time.Sleep(10950 * time.Millisecond) // so that the second waiter checks its place before the first one
 	second := s.waits(s.c, time.Hour)
 	time.Sleep(150 * time.Second)
 	s.releases(s.a, lease)
@@ -235,7 +235,7 @@ func (s *stage) nameOf(a *actor) string {
 	}
 }
 
-// kindOf returns the kind of an error, as far as a caller can distinguish it.
+// kindOf classifies an error into the kinds that a caller can distinguish.
 func kindOf(err error) string {
 	switch {
 	case err == nil:
@@ -274,7 +274,7 @@ func (s *stage) waits(a *actor, wait time.Duration) func() lock.Lease {
 func (s *stage) waitsIn(ctx context.Context, a *actor, wait time.Duration) func() lock.Lease {
 	got := make(chan lock.Lease, 1)
 	go func() { got <- s.getsIn(ctx, a, wait) }()
-	time.Sleep(time.Millisecond) // by now, it waits behind the earlier waiters
+	time.Sleep(time.Millisecond) // until the client is in the queue
 	return func() lock.Lease { return <-got }
 }
 
@@ -330,8 +330,8 @@ func onStage(t *testing.T, strategy string, play func(*stage)) {
 }
 
 // TestEpisodes compares each episode's outcome, and what the servers store, with a file. It then
-// plays pairs of episodes in the same processes, because an earlier episode must not change a later
-// outcome. A process that has recovered from trouble must behave like a new one.
+// plays pairs of episodes in the same processes. The outcomes must not change, because a process that
+// has recovered from trouble must behave like a new one.
 func TestEpisodes(t *testing.T) {
 	pairs := 40
 	if os.Getenv("GRABLAB_PROVE") == "1" {
@@ -361,7 +361,7 @@ func TestEpisodes(t *testing.T) {
 			for _, pair := range order {
 				for _, e := range []episode{episodes[pair/len(episodes)], episodes[pair%len(episodes)]} {
 					if got := s.plays(e); got != fresh[e.name] {
-						t.Errorf("%s, %s: %s\nafter %q it was: %s", strategy, e.name, fresh[e.name], before, got)
+						t.Errorf("%s, %s: the outcome is %s\nbut after the episodes %q, it is: %s", strategy, e.name, fresh[e.name], before, got)
 						return
 					}
 					before = append(before, e.name)[max(0, len(before)-2):]

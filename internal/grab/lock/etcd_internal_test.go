@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// TestEtcdKeyAhead checks that a client holds the lock only if its key is the first one in the
-// queue. A missing key means that the client's lease has expired, whoever else is in the queue.
+// TestEtcdKeyAhead checks that ahead returns no key only if the client's own key is first in the
+// queue. If the client's key is missing, its lease has expired, so ahead must return errRanOut.
 func TestEtcdKeyAhead(t *testing.T) {
 	const own = 5
 	for _, tt := range []struct {

@@ -14,14 +14,15 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A watcher's first watches go to a member that has lost its leader. The other watches work.
+// leaderless is a Watcher whose first watches go to a member that has lost its leader. All later
+// watches work.
 type leaderless struct {
 	clientv3.Watcher
-	watches int
+	watches int // the number of watches that still go to that member
 }
 
-// Watch sends no event for a watch on a member without a leader. Such a member ends a watch only if
-// the watch requires a leader.
+// Watch simulates a watch on a member without a leader. Such a watch delivers no events. The member
+// cancels it only if the client requires a leader.
 func (l *leaderless) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	if l.watches == 0 {
 		return l.Watcher.Watch(ctx, key, opts...)
@@ -39,9 +40,9 @@ func (l *leaderless) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 	return responses
 }
 
-// TestWatchWithoutLeader lets a waiter's watches go to a member that has lost its leader, while all
-// other requests reach the leader. The waiter must look again instead of trusting a silent watch, so
-// that it gets the lock soon after the release. It must not flood the leader with requests.
+// TestWatchWithoutLeader sends a waiter's watches to a member that has lost its leader, while all
+// other requests reach the leader. The waiter must not rely on such a silent watch, so it must get
+// the lock soon after the release. It must also not flood the leader with requests.
 func TestWatchWithoutLeader(t *testing.T) {
 	const always = 1 << 30
 	for _, watches := range []int{0, 1, 3, always} {
@@ -69,7 +70,7 @@ func TestWatchWithoutLeader(t *testing.T) {
 				s.release(lease)
 				r := <-got
 				if took := time.Since(began); r.err != nil || took > time.Second {
-					s.Fatalf("%v %v after the release", r.err, took)
+					s.Fatalf("the acquire ended %v after the release, with error %v; want the lock within 1s", took, r.err)
 				}
 				s.release(r.lease)
 				synctest.Wait()

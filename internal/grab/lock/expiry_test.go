@@ -35,7 +35,8 @@ func (s *simulation) expire(entry string) {
 }
 
 // learnsOfLoss checks that the holder learns within a TTL that it has lost its lease, and that its
-// release says so. The renewals may have begun at the same instant, so it allows a millisecond more.
+// release returns ErrLost. It allows a millisecond more, because a renewal may have started at the
+// same instant.
 func (s *simulation) learnsOfLoss(lease lock.Lease) {
 	s.Helper()
 	select {
@@ -48,9 +49,9 @@ func (s *simulation) learnsOfLoss(lease lock.Lease) {
 	}
 }
 
-// works checks that a can get the lock without waiting and keep it from b for several TTLs, and
-// that b gets it after the release. The fencing tokens must be higher than fence. It returns the
-// highest of them.
+// works checks that client a gets the lock without waiting and keeps it for several TTLs, and that
+// client b gets it only after the release. All fencing tokens must be higher than fence. works
+// returns the highest token.
 func (s *simulation) works(a, b *actor, fence uint64) uint64 {
 	s.Helper()
 	for _, who := range []*actor{a, b} {
@@ -62,7 +63,7 @@ func (s *simulation) works(a, b *actor, fence uint64) uint64 {
 		if who == a {
 			time.Sleep(3 * simulatedTTL)
 			if lock.IsClosed(lease.Lost()) {
-				s.Error("a lease that is renewed was lost")
+				s.Error("the holder lost its lease although it renews it")
 			}
 			if b.tries() {
 				s.Error("two clients have the lock")
@@ -90,7 +91,8 @@ func withTwo(t *testing.T, strategy string, play func(s *simulation, a, b *actor
 	})
 }
 
-// leavesNothing closes the lockers and checks that the servers keep nothing of them.
+// leavesNothing closes the lockers, and checks that no queue entry, session, lease or watch remains on
+// the servers.
 func (s *simulation) leavesNothing(all ...*actor) {
 	s.Helper()
 	for _, a := range all {
@@ -110,9 +112,9 @@ func (s *simulation) leavesNothing(all ...*actor) {
 	}
 }
 
-// The session of a holder may expire at any time, and again later. The holder must learn of it as soon
-// as its ZooKeeper client has reconnected, or with the next renewal in etcd. Another client gets the
-// lock at once, and the next grab of the first client works like any other.
+// TestSessionExpiresWhileHeld makes a holder's session expire twice. The holder must learn of the loss
+// when its ZooKeeper client has reconnected, or at its next etcd renewal. Another client must get the
+// lock immediately, and the first client must be able to use the lock again.
 func TestSessionExpiresWhileHeld(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		for _, held := range []time.Duration{0, time.Millisecond, simulatedTTL / 2, 2 * simulatedTTL} {
@@ -127,7 +129,7 @@ func TestSessionExpiresWhileHeld(t *testing.T) {
 						if strategy == "zookeeper" {
 							time.Sleep(2 * time.Second)
 							if !lock.IsClosed(lease.Lost()) {
-								s.Error("the holder has a new session and does not know of the loss")
+								s.Error("the holder has a new session, but does not know that it lost its lease")
 							}
 						}
 						s.learnsOfLoss(lease)
@@ -142,8 +144,9 @@ func TestSessionExpiresWhileHeld(t *testing.T) {
 	}
 }
 
-// If the session of a waiter expires, its acquire fails although the lock stays busy. The waiter
-// keeps its chance: a new acquire gets the lock after the release.
+// TestSessionExpiresWhileWaiting checks that an acquire fails if its session expires while it waits
+// for the lock. The holder must not be affected, and a new acquire must get the lock after the
+// release.
 func TestSessionExpiresWhileWaiting(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		t.Run(strategy, func(t *testing.T) {
@@ -178,9 +181,9 @@ func TestSessionExpiresWhileWaiting(t *testing.T) {
 	}
 }
 
-// The session expires after any of the replies of an acquire. The client learns of it before or after
-// it gets the reply. The acquire must fail, or its lease must be lost soon. If a ZooKeeper client has
-// already learned of it, the acquire must fail.
+// TestSessionExpiresDuringAcquire makes the session expire after each reply of an acquire in turn. The
+// acquire must fail, or the client must soon learn that its lease is lost. If a ZooKeeper client
+// learns of the expiry before it gets the reply, the acquire must fail.
 func TestSessionExpiresDuringAcquire(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		for _, pause := range []time.Duration{0, 3 * time.Second} {
@@ -200,9 +203,9 @@ func TestSessionExpiresDuringAcquire(t *testing.T) {
 						lease, err := a.Acquire(lock.TryOnce(s.Context()), theKey)
 						a.forgetSteps()
 						if err == nil && expired.Load() > before && pause > 0 && strategy == "zookeeper" {
-							s.Errorf("request %d: the client has a lease of a session that it knows to have expired", n)
+							s.Errorf("request %d: the acquire succeeded although the client knew that its session had expired", n)
 						}
-						time.Sleep(3 * time.Second) // the client has a new session
+						time.Sleep(3 * time.Second) // until the client has a new session
 						switch {
 						case err == nil && s.newest() == "":
 							s.learnsOfLoss(lease)
@@ -222,8 +225,9 @@ func TestSessionExpiresDuringAcquire(t *testing.T) {
 	}
 }
 
-// A client learns that its session has expired, and cannot start a new one for a while. Until then,
-// it knows how long its leases last.
+// TestNoSessionForAWhile checks a ZooKeeper client whose session has expired and that cannot start a
+// new one yet. The client must still report the correct duration of its leases, and work normally
+// once it can connect again.
 func TestNoSessionForAWhile(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		var dials atomic.Int64 // how many more connections can be opened; 0 means any number
@@ -250,8 +254,9 @@ func TestNoSessionForAWhile(t *testing.T) {
 	})
 }
 
-// A session may outlive a lease whose renewals fail. The holder loses its lease at the end of a TTL
-// anyway, and others get the lock as soon as its requests succeed again.
+// TestSessionOutlivesLease makes a holder's requests fail for two TTLs, during which a ZooKeeper
+// session stays alive. The holder must still lose its lease after one TTL. Another client must get
+// the lock soon after the requests succeed again.
 func TestSessionOutlivesLease(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		t.Run(strategy, func(t *testing.T) {
@@ -274,8 +279,9 @@ func TestSessionOutlivesLease(t *testing.T) {
 	}
 }
 
-// The requests of a waiter fail for longer than a TTL. It may fail, or it may wait for the lock
-// again. It must not wait for a lock that it cannot get.
+// TestWaiterIsRefused makes a waiter's requests fail for longer than a TTL. With ZooKeeper, the
+// waiter must keep waiting and get the lock, because its session is still alive. With etcd, its lease
+// has expired, so the acquire must fail.
 func TestWaiterIsRefused(t *testing.T) {
 	for strategy, kept := range map[string]bool{"zookeeper": true, "etcd": false} {
 		t.Run(strategy, func(t *testing.T) {
@@ -306,7 +312,8 @@ func TestWaiterIsRefused(t *testing.T) {
 	}
 }
 
-// A waiter loses its connection while ZooKeeper keeps its session. It keeps its place.
+// TestWaiterIsUnplugged checks that a waiter that loses its connection still gets the lock, because
+// its ZooKeeper session has not expired.
 func TestWaiterIsUnplugged(t *testing.T) {
 	withTwo(t, "zookeeper", func(s *simulation, a, b *actor) {
 		lease := a.lock()
@@ -321,8 +328,8 @@ func TestWaiterIsUnplugged(t *testing.T) {
 	})
 }
 
-// A client cannot reach ZooKeeper for a while before one of the requests with which it waits. It keeps
-// its place, because the session has not expired.
+// TestOutageDuringWait cuts a waiter off from ZooKeeper for a while, before each of its requests in
+// turn. The waiter must still get the lock, because its session has not expired.
 func TestOutageDuringWait(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		t.Run(fmt.Sprint("before request ", n), func(t *testing.T) {
@@ -339,8 +346,9 @@ func TestOutageDuringWait(t *testing.T) {
 	}
 }
 
-// A release fails, and so do all further requests for a while. The holder must not renew the lease,
-// and the lock must be free as soon as the requests succeed again, or after a TTL.
+// TestReleaseFails makes a release fail, and all further requests for the given time. The lease must
+// then be neither renewed nor reported as lost. The lock must be free within a TTL after the requests
+// succeed again.
 func TestReleaseFails(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		for _, fails := range []time.Duration{0, time.Second, 5 * time.Second} {
@@ -355,7 +363,7 @@ func TestReleaseFails(t *testing.T) {
 						}
 						err := lease.Release(s.Context())
 						if retried := strategy == "etcd" && fails == 0 && err == nil; !retried && kindOf(err) != "error" {
-							s.Errorf("a release that fails: %v", err)
+							s.Errorf("the release returned %v, want the error of its request", err)
 						}
 						if err := lease.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
 							s.Errorf("a second release: %v", err)
@@ -364,7 +372,7 @@ func TestReleaseFails(t *testing.T) {
 						a.refuse(false)
 						time.Sleep(simulatedTTL)
 						if lock.IsClosed(lease.Lost()) {
-							s.Error("a lease that was released is reported as lost")
+							s.Error("a released lease is reported as lost")
 						}
 						s.works(b, a, lease.Fence())
 					}
@@ -374,7 +382,8 @@ func TestReleaseFails(t *testing.T) {
 	}
 }
 
-// The session expires just before the release, and the client does not know it yet.
+// TestReleaseAfterUnseenLoss checks a release just after the session has expired, when the client
+// does not know this yet. The release must fail, and another client must get the lock.
 func TestReleaseAfterUnseenLoss(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		t.Run(strategy, func(t *testing.T) {
@@ -392,7 +401,8 @@ func TestReleaseAfterUnseenLoss(t *testing.T) {
 	}
 }
 
-// The queue entry of a holder is deleted, but its session continues.
+// TestEntryIsDeleted deletes a holder's queue entry, although its ZooKeeper session is still alive.
+// The holder must learn of the loss within a TTL, or at the latest from its release.
 func TestEntryIsDeleted(t *testing.T) {
 	for _, release := range []bool{false, true} {
 		t.Run(fmt.Sprint("released ", release), func(t *testing.T) {
@@ -415,7 +425,9 @@ func TestEntryIsDeleted(t *testing.T) {
 	}
 }
 
-// The entry directly ahead of a waiter goes before the waiter can watch it.
+// TestPredecessorGoesBeforeTheWatch releases the lock after each of a waiter's first three replies.
+// Even if the entry ahead disappears before the waiter watches it, the waiter must get the lock
+// without a delay.
 func TestPredecessorGoesBeforeTheWatch(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		t.Run(strategy, func(t *testing.T) {

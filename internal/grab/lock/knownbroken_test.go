@@ -11,7 +11,8 @@ import (
 
 var errLostReply = errors.New("the reply is lost")
 
-// TestBlindTakeover lets C2 and C3 both find that A's timestamp has passed (F7).
+// TestBlindTakeover makes C2 and C3 both find that A's timestamp has passed (F7). With a blind
+// takeover, C3 then gets the lock although C2 already has it.
 func TestBlindTakeover(t *testing.T) {
 	compareVariants(t, "getset-blind-takeover", "setnx-getset", func(s *simulation, strategy string) bool {
 		a, c2, c3 := s.actor(strategy), s.actor(strategy), s.actor(strategy)
@@ -22,7 +23,8 @@ func TestBlindTakeover(t *testing.T) {
 	})
 }
 
-// TestGetSetNil lets the lock disappear between B's GET and its GETSET (F8).
+// TestGetSetNil deletes the lock between B's GET and its GETSET (F8). If B treats the nil reply as
+// busy, no client has the lock, but the timestamp that B has set keeps it busy.
 func TestGetSetNil(t *testing.T) {
 	compareVariants(t, "getset-nil-busy", "setnx-getset", func(s *simulation, strategy string) bool {
 		a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
@@ -33,7 +35,8 @@ func TestGetSetNil(t *testing.T) {
 	})
 }
 
-// TestWholeSeconds shows that rounding down to whole seconds shortens a lease of 1.5 s to 1 s (F9).
+// TestWholeSeconds checks that another client gets the lock too early if the lease's end is rounded
+// down to whole seconds (F9). A lease of 1.5 s is still valid after 1.2 s.
 func TestWholeSeconds(t *testing.T) {
 	compareVariants(t, "setnx-getset-seconds", "setnx-getset", func(s *simulation, strategy string) bool {
 		ttl := func(e *lock.Env) { e.TTL = 3 * time.Second / 2 }
@@ -44,8 +47,8 @@ func TestWholeSeconds(t *testing.T) {
 	})
 }
 
-// TestStrayRenewal lets A's client disconnect while its request is in flight. The request arrives
-// only after the cleanup (F14).
+// TestStrayRenewal makes A's client disconnect while its request is in flight, so that the request
+// arrives only after the cleanup (F14). The broken variant then renews that lock forever.
 func TestStrayRenewal(t *testing.T) {
 	compareVariants(t, "watchdog-stray-renewal", "watchdog", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -67,8 +70,8 @@ func TestStrayRenewal(t *testing.T) {
 	})
 }
 
-// TestLateSubscription lets A publish its release after B has checked the lock, but before B
-// subscribes (F16).
+// TestLateSubscription makes A release the lock after B has checked it, but before B subscribes
+// (F16). The broken variant misses the message, so B waits for a whole TTL.
 func TestLateSubscription(t *testing.T) {
 	compareVariants(t, "watchdog-late-subscribe", "watchdog", func(s *simulation, strategy string) bool {
 		a := s.actor(strategy)
@@ -81,7 +84,8 @@ func TestLateSubscription(t *testing.T) {
 	})
 }
 
-// TestCancelledCleanup lets A's client disconnect during the grant (F22).
+// TestCancelledCleanup makes A's client disconnect during the grant (F22). The broken variant then
+// does not delete the key, so B cannot get the lock.
 func TestCancelledCleanup(t *testing.T) {
 	compareVariants(t, "setnx-cancelled-cleanup", "setnx", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -94,8 +98,8 @@ func TestCancelledCleanup(t *testing.T) {
 	})
 }
 
-// TestSilentReacquire lets A's keys expire. B then locks, works and unlocks before A extends its
-// lease (F24).
+// TestSilentReacquire deletes A's keys. B then locks and unlocks before A extends its lease (F24).
+// The broken variant sets the keys again, so A does not learn that it had lost the lock.
 func TestSilentReacquire(t *testing.T) {
 	compareVariants(t, "redlock-set-on-extend", "redlock", func(s *simulation, strategy string) bool {
 		a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
@@ -112,7 +116,8 @@ func TestSilentReacquire(t *testing.T) {
 	})
 }
 
-// TestBlindRetry lets Redis apply A's SET, but drops the reply (F25).
+// TestBlindRetry drops the reply after Redis has executed A's SET (F25). The broken variant retries,
+// finds its own key, and reports that another client has the lock.
 func TestBlindRetry(t *testing.T) {
 	compareVariants(t, "setnx-blind-retry", "setnx", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -125,8 +130,8 @@ func TestBlindRetry(t *testing.T) {
 	})
 }
 
-// TestLateFence lets A's lease expire, and B lock, before A reads its token (F26). Both holders
-// then have the same token, so the fence cannot tell them apart.
+// TestLateFence makes A's lease expire, and B lock, before A reads its token (F26). In the broken
+// variant, both holders then have the same token, so the fence cannot distinguish them.
 func TestLateFence(t *testing.T) {
 	compareVariants(t, "setnx-late-fence", "setnx-fenced", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
@@ -144,8 +149,8 @@ func TestLateFence(t *testing.T) {
 	})
 }
 
-// compareVariants plays a schedule with a known-broken variant and with the correct lock. Only the
-// variant may show the mistake.
+// compareVariants runs a schedule with a known-broken variant and with the correct lock. shows
+// returns true if the mistake appears. The mistake must appear only with the broken variant.
 func compareVariants(t *testing.T, wrong, correct string, shows func(s *simulation, strategy string) bool) {
 	for strategy, want := range map[string]bool{wrong: true, correct: false} {
 		t.Run(strategy, func(t *testing.T) {

@@ -50,9 +50,9 @@ func TestWaitsLeaveNoGoroutines(t *testing.T) {
 	}
 }
 
-// TestNothingStaysForever kills the processes at each command of each operation on a lock. Two days
-// later, Redis must have forgotten the lock, its queue, its counter and its stock. Otherwise, the locks
-// of orders that no client needs any more would fill the server's memory.
+// TestNothingStaysForever kills the processes before each command of each operation on a lock. Two
+// days later, all keys of the lock must have expired, including its queue, counter and stock.
+// Otherwise, the locks of old orders would fill the server's memory.
 func TestNothingStaysForever(t *testing.T) {
 	operations := []struct {
 		name string
@@ -74,7 +74,8 @@ func TestNothingStaysForever(t *testing.T) {
 			}
 		}},
 	}
-	// The keys of the first two never expire. The last one uses the same commands as redlock.
+	// The keys of setnx-nottl and setnx-getset never expire. redlock-miswired uses the same commands
+	// as redlock.
 	leftOut := []string{"setnx-nottl", "setnx-getset", "redlock-miswired"}
 	for _, st := range lock.Strategies {
 		if !st.OutlivesHolder() || slices.Contains(leftOut, st.Name) {
@@ -88,7 +89,7 @@ func TestNothingStaysForever(t *testing.T) {
 				}
 				change := func(e *lock.Env) { e.Orders, e.Wait = orders, time.Second }
 				for _, op := range operations {
-					for n, sent := 1, 0; sent >= n-1; n++ { // in the last round, n exceeds the commands that are sent
+					for n, sent := 1, 0; sent >= n-1; n++ { // stop once the operation sends fewer than n commands
 						a, b := s.actor(st.Name, change), s.actor(st.Name, change)
 						a.diesBefore(n)
 						sent = a.sent(func() { op.run(a, b) })
@@ -100,7 +101,7 @@ func TestNothingStaysForever(t *testing.T) {
 						for i, node := range s.nodes {
 							keys := node.Keys()
 							if st.Name == "setnx-expire" && n == 2 {
-								keys = nil // it died between SETNX and EXPIRE
+								keys = nil // the process died between SETNX and EXPIRE
 							}
 							if len(keys) > 0 {
 								s.Errorf("%s, death before command %d: node %d keeps %v", op.name, n, i+1, keys)

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLeaseEndsByTheRequest delays every reply. The TTL of a lease and of each renewal must count
-// from the request, so no lease may end later than one TTL after the latest reply. It covers every
-// Redis lock that knows when its lease ends.
+// TestLeaseEndsByTheRequest delays the processing of every reply, for each Redis lock that knows when
+// its lease ends. The TTL must count from the request, both for the grant and for a renewal. A lease
+// must therefore end within one TTL after the latest reply arrived.
 func TestLeaseEndsByTheRequest(t *testing.T) {
 	const ttl, delay = 6 * time.Second, 50 * time.Millisecond
 	bounded := 0
@@ -69,7 +69,7 @@ func TestLeaseEndsByTheRequest(t *testing.T) {
 				}
 				first := b.Until()
 				check(first)
-				// Wait for a renewal, if there are any.
+				// Wait for a renewal, if the lock renews its lease.
 				for until := time.Now().Add(ttl * 2 / 5); time.Now().Before(until); time.Sleep(delay / 10) {
 					if end := b.Until(); !end.Equal(first) {
 						check(end)

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestOneNodeTwice clears the node that holds two of the three locks (F20). That node then gives B
-// a majority alongside A. Three separate nodes survive the loss, and so does the same mistake with
-// SET NX.
+// TestOneNodeTwice deletes the data of a node that was configured twice, so that it holds two of the
+// three locks (F20). With re-entrant locks, that node then gives B a majority alongside A. With three
+// separate nodes, or with SET NX, B must not get the lock.
 func TestOneNodeTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string
@@ -34,7 +34,7 @@ func TestOneNodeTwice(t *testing.T) {
 				both := b.tries()
 				select {
 				case <-lease.Lost():
-					t.Error("A knows of the loss immediately, which is impossible")
+					t.Error("A knows of the loss immediately, although it has not sent a renewal yet")
 				default:
 				}
 				if both != tt.both {
@@ -49,9 +49,9 @@ func miswire(e *lock.Env) {
 	e.Redlock = []redis.UniversalClient{e.Redlock[0], e.Redlock[0], e.Redlock[1]}
 }
 
-// TestOneNodeTwiceCostsAvailability shows the price of the mistake. With SET NX, the second request
-// to the doubled node fails, so the lock needs both nodes and cannot lose one. With re-entrant
-// locks, the lock can lose the other node, because the doubled node alone is a majority.
+// TestOneNodeTwiceCostsAvailability checks whether a lock with a doubled node is available while the
+// other node is down. With SET NX, the second request to the doubled node fails, so the lock needs
+// both nodes. With re-entrant locks, the doubled node alone is a majority.
 func TestOneNodeTwiceCostsAvailability(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string
@@ -78,8 +78,8 @@ func TestOneNodeTwiceCostsAvailability(t *testing.T) {
 	}
 }
 
-// TestMiswiredIsRenewed checks that the miswired lock is renewed, and that its holder learns of the
-// loss when the doubled node loses its data.
+// TestMiswiredIsRenewed checks that the holder of a miswired lock renews it. The holder must learn
+// that it has lost the lock if the doubled node loses its data, but keep it if the other node does.
 func TestMiswiredIsRenewed(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("redlock-miswired"), s.actor("redlock-miswired")

@@ -32,6 +32,8 @@ func TestEveryExpectedFailureHasAMode(t *testing.T) {
 	}
 }
 
+// TestModeOf checks which failure mode explains a verdict, for typical combinations of strategy,
+// guard and fault.
 func TestModeOf(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string

@@ -13,13 +13,13 @@ import (
 	"grablab/internal/order"
 )
 
-// sessions is a database that may refuse to begin one, or have few.
+// sessions is a database with a limited number of sessions. A test can make Begin fail or hang.
 type sessions struct {
 	order.Store
 	refuses bool
-	hangs   bool          // Begin takes as long as its caller waits
-	few     chan struct{} // one for each session that is out; nil: there are enough
-	locked  func() error  // called after a session has got a lock; its error takes the place of the answer
+	hangs   bool          // Begin returns only when its context ends
+	few     chan struct{} // contains one value per session in use; nil means that there is no limit
+	locked  func() error  // called after a session has got a lock; an error replaces the reply
 }
 
 func (s *sessions) Begin(ctx context.Context) (order.Tx, error) {
@@ -41,7 +41,7 @@ func (s *sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return pinned{tx, s}, err
 }
 
-// pinned is a session that is out.
+// pinned is a session that a client is using.
 type pinned struct {
 	order.Tx
 	of *sessions
@@ -89,7 +89,8 @@ func sessionLocker(t *testing.T, strategy string, db order.Store, wait time.Dura
 	return l
 }
 
-// inSessions plays with two processes over one database with one order.
+// inSessions runs play once for each MySQL lock, with two processes that use the same database. The
+// database has one order.
 func inSessions(t *testing.T, wait time.Duration, play func(t *testing.T, db *sessions, a, b lock.Locker)) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -104,7 +105,8 @@ func inSessions(t *testing.T, wait time.Duration, play func(t *testing.T, db *se
 	}
 }
 
-// A client that gets no session leaves the others of its process a way.
+// TestRefusedSession checks the error of an acquire that gets no database session. Afterwards, other
+// clients of the same process must still be able to get the lock.
 func TestRefusedSession(t *testing.T) {
 	inSessions(t, 0, func(t *testing.T, db *sessions, a, _ lock.Locker) {
 		db.refuses = true
@@ -113,14 +115,15 @@ func TestRefusedSession(t *testing.T) {
 		}
 		db.refuses, db.hangs = false, true
 		if _, err := a.Acquire(t.Context(), "{1}"); kindOf(err) != "error" || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a session that does not begin: %v, want an error that is no deadline of the caller", err)
+			t.Errorf("Begin hangs: %v, want an error that does not look like the caller's deadline", err)
 		}
 		db.hangs = false
 		mustRelease(t, mustAcquire(t, t.Context(), a, "{1}"))
 	})
 }
 
-// A client waits no longer than it may, though the database counts in seconds.
+// TestSessionWaitsNoLonger checks that a client waits exactly as long as it is allowed to, although
+// the database accepts only whole seconds.
 func TestSessionWaitsNoLonger(t *testing.T) {
 	const wait = 2500 * time.Millisecond
 	inSessions(t, wait, func(t *testing.T, _ *sessions, a, b lock.Locker) {
@@ -132,7 +135,7 @@ func TestSessionWaitsNoLonger(t *testing.T) {
 	})
 }
 
-// A client that does not want to wait is told at once that the lock is busy.
+// TestSessionTriesOnce checks that a client that does not want to wait gets ErrBusy immediately.
 func TestSessionTriesOnce(t *testing.T) {
 	inSessions(t, 0, func(t *testing.T, _ *sessions, a, b lock.Locker) {
 		lease, began := mustAcquire(t, t.Context(), a, "{1}"), time.Now()
@@ -143,8 +146,9 @@ func TestSessionTriesOnce(t *testing.T) {
 	})
 }
 
-// Many more want one key than there are sessions: they leave the sessions to other keys,
-// whose clients come in between, and each gets the key in its turn.
+// TestWaitersOfOneKeyLeaveSessions checks that the clients that wait for one key do not use up the
+// database sessions. Clients of other keys must get their lock immediately, and all waiters must get
+// the key one after the other.
 func TestWaitersOfOneKeyLeaveSessions(t *testing.T) {
 	const many, few, work = 50, 3, 100 * time.Millisecond
 	inSessions(t, time.Minute, func(t *testing.T, db *sessions, a, b lock.Locker) {
@@ -162,7 +166,7 @@ func TestWaitersOfOneKeyLeaveSessions(t *testing.T) {
 					err = lease.Release(t.Context())
 				}
 				if err != nil {
-					t.Errorf("a waiter of the key that many want: %v", err)
+					t.Errorf("a client that waits for the key with %d waiters: %v", many, err)
 				}
 			})
 		}
@@ -175,7 +179,7 @@ func TestWaitersOfOneKeyLeaveSessions(t *testing.T) {
 					err = lease.Release(t.Context())
 				}
 				if err != nil || time.Since(began) > 0 {
-					t.Errorf("another key, which nobody has: %v after %v", err, time.Since(began))
+					t.Errorf("another key, which is free: %v after %v, want the lock immediately", err, time.Since(began))
 				}
 			}
 		}
@@ -183,13 +187,14 @@ func TestWaitersOfOneKeyLeaveSessions(t *testing.T) {
 		mustRelease(t, first)
 		served.Wait()
 		if took := time.Since(began); took != many*work {
-			t.Errorf("%d waiters took %v in their turns, want %v", many, took, many*work)
+			t.Errorf("%d waiters took %v in total, want %v", many, took, many*work)
 		}
 	})
 }
 
-// The database ends all sessions while a client has the lock. The client writes nothing any more, and
-// its release says so. Its next grab works like any other, and so does that of another process.
+// TestSessionLostWhileHeld makes the database end all sessions while a client holds the lock. The
+// client's reads and writes must fail, and its release must return ErrLost. Afterwards, this process
+// and another one must be able to get the lock.
 func TestSessionLostWhileHeld(t *testing.T) {
 	inSessions(t, 0, func(t *testing.T, db *sessions, a, b lock.Locker) {
 		mem := db.Store.(*order.Mem)
@@ -199,10 +204,10 @@ func TestSessionLostWhileHeld(t *testing.T) {
 			mustRelease(t, mustAcquire(t, t.Context(), b, "{1}"))
 			rows := lease.(lock.TxLease).Rows()
 			if _, err := rows.Read(t.Context(), 1, 0); err == nil {
-				t.Error("a lost session reads")
+				t.Error("a read in a lost session succeeds")
 			}
 			if err := rows.Claim(t.Context(), order.Claim{Order: 1, Driver: 7, Token: "lost"}, order.Naive); err == nil {
-				t.Error("a lost session writes")
+				t.Error("a write in a lost session succeeds")
 			}
 			for range 2 {
 				if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
@@ -217,8 +222,9 @@ func TestSessionLostWhileHeld(t *testing.T) {
 	})
 }
 
-// The database ends all sessions while a client waits. Its acquire fails, and the next one works. The
-// others of its process, which wait for their turn, are not affected.
+// TestSessionLostWhileWaiting makes the database end all sessions while a client waits for the lock.
+// Its acquire must fail. Another client, which waits in the queue of the same process, must get the
+// lock.
 func TestSessionLostWhileWaiting(t *testing.T) {
 	inSessions(t, time.Minute, func(t *testing.T, db *sessions, a, b lock.Locker) {
 		mem := db.Store.(*order.Mem)
@@ -246,7 +252,8 @@ func TestSessionLostWhileWaiting(t *testing.T) {
 	})
 }
 
-// An acquire that fails gives its session and its turn back, whatever happened to its last answer.
+// TestFailedAcquireKeepsNoSession checks that a failed acquire closes its session and unlocks the
+// process's queue. The database may have granted the lock, but the client does not use it.
 func TestFailedAcquireKeepsNoSession(t *testing.T) {
 	broken := errors.New("the connection is broken")
 	for _, c := range []struct {
@@ -278,11 +285,11 @@ func TestFailedAcquireKeepsNoSession(t *testing.T) {
 	}
 }
 
-// All sessions are in use. An acquire waits for one for half a second, or for as long as it may wait
-// for the lock if that is longer. Then it says that the lock is busy.
+// TestNoFreeSession checks how long an acquire waits for a session if all are in use: for half a
+// second, or for as long as it waits for a lock, whichever is longer. It must then return ErrBusy.
 func TestNoFreeSession(t *testing.T) {
 	for _, c := range []struct {
-		wait, free, hangUp time.Duration // 0: never
+		wait, free, hangUp time.Duration // 0 means that the client does not wait, or that the event never happens
 		took               time.Duration
 		want               string
 	}{
@@ -317,7 +324,8 @@ func TestNoFreeSession(t *testing.T) {
 	}
 }
 
-// The time that a client waits for its turn in its process counts as waiting for the lock.
+// TestTurnCountsAsWaiting checks that the time in the local queue of a process counts towards the time
+// for which a client waits for the lock.
 func TestTurnCountsAsWaiting(t *testing.T) {
 	const first, second = 2 * time.Second, 6 * time.Second
 	wait := func(t *testing.T, l lock.Locker, key string, d time.Duration) func() {
@@ -351,8 +359,8 @@ func TestTurnCountsAsWaiting(t *testing.T) {
 	}
 }
 
-// A lock that is built asks the database whether it supports sessions. It keeps none, and accepts a
-// database whose sessions are all in use.
+// TestProbeKeepsNoSession checks that New leaves no session open after it has checked that the
+// database supports sessions. New must succeed even if all sessions are in use.
 func TestProbeKeepsNoSession(t *testing.T) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		for _, full := range []bool{false, true} {

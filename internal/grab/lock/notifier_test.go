@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// waitersOf adds k waiters to one channel, without a connection.
+// waitersOf returns a notifier without a connection, and k waiters of its channel "c".
 func waitersOf(k int) (*notifier, []*waiter) {
 	n := newNotifier(nil)
 	n.started = true
@@ -38,11 +38,11 @@ func wantAwake(t *testing.T, when string, all []*waiter, want ...int) {
 	}
 }
 
-// mustWait consumes a wake-up.
+// mustWait consumes the pending wake-up of w. It ends the test if there is none.
 func mustWait(t *testing.T, w *waiter) {
 	t.Helper()
 	if len(w.signal) == 0 {
-		t.Fatal("not awake")
+		t.Fatal("the waiter has no pending wake-up")
 	}
 	if err := w.wait(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
@@ -53,15 +53,15 @@ func mustWait(t *testing.T, w *waiter) {
 // joins later starts awake.
 func TestWakeAll(t *testing.T) {
 	n, all := waitersOf(2)
-	wantAwake(t, "before the subscription stands", all)
-	for _, when := range []string{"it stands", "it stands again, after a reconnect"} {
+	wantAwake(t, "before the subscription is confirmed", all)
+	for _, when := range []string{"the subscription is confirmed", "it is confirmed again, after a reconnect"} {
 		n.deliver(&redis.Subscription{Kind: "subscribe", Channel: "c"})
 		wantAwake(t, when, all, 0, 1)
 		mustWait(t, all[0])
 		mustWait(t, all[1])
 	}
 	all = append(all, n.join("c"))
-	wantAwake(t, "one came later", all, 2)
+	wantAwake(t, "another waiter joins", all, 2)
 }
 
 // TestWakeOne checks that each message wakes one more waiter.
@@ -198,10 +198,10 @@ func TestListenPauses(t *testing.T) {
 		var dials atomic.Int64
 		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1,
-			PoolSize: 1 << 14, // after as many errors, the client would not call Dialer each time
+			PoolSize: 1 << 14, // after this many errors, the client would stop calling Dialer each time
 			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				if dials.Add(1) > 1000 {
-					<-ctx.Done() // let the time pass, so that the test ends
+					<-ctx.Done() // block, so that the simulated time advances and the test ends
 				}
 				return nil, errors.New("refused")
 			},

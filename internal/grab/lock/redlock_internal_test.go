@@ -26,8 +26,8 @@ func redlockOf(t *testing.T, nodes int) *redlockLocker {
 	return l.(*redlockLocker)
 }
 
-// TestQuestion checks when a question ends. It needs any quorum of answers, unless decide is set.
-// In that case, it needs a quorum of yes, or so many no that such a quorum is impossible.
+// TestQuestion checks when a question ends. If decide is false, any quorum of answers is enough. If
+// decide is true, a question ends with a quorum of yes answers, or once no such quorum is possible.
 func TestQuestion(t *testing.T) {
 	for _, c := range []struct {
 		nodes   int
@@ -67,8 +67,8 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// TestRedlockOutcome checks that a lease is lost once so many nodes lack its key that the rest is
-// no majority. Silent nodes count as possible holders of the key.
+// TestRedlockOutcome checks that a lease counts as lost once so many nodes lack its key that the other
+// nodes are not a majority. A silent node does not count as lacking the key.
 func TestRedlockOutcome(t *testing.T) {
 	for nodes := redlockMin; nodes <= 7; nodes++ {
 		l := redlockOf(t, nodes)

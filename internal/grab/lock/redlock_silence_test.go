@@ -16,10 +16,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redlockTimeout is how long redlock waits for a quorum with the simulated TTL.
+// redlockTimeout is the time for which redlock waits for a quorum if the TTL is simulatedTTL.
 const redlockTimeout = 1500 * time.Millisecond
 
-// A nodeState is what a node does in one phase. It never answers if it is silent.
+// A nodeState describes a node during one phase. A silent node never answers.
 type nodeState byte
 
 const (
@@ -41,7 +41,7 @@ func states(of ...nodeState) (all [][]nodeState) {
 	return all
 }
 
-// A quorumTrial brings the nodes of a process into their states and runs one phase.
+// A quorumTrial puts each node into its given state and runs one phase.
 type quorumTrial struct {
 	*simulation
 	a        *actor
@@ -50,7 +50,7 @@ type quorumTrial struct {
 	count    map[nodeState]int
 }
 
-// enter brings the nodes into their states.
+// enter puts each node into its given state.
 func (q *quorumTrial) enter(nodes []nodeState) {
 	for i, n := range nodes {
 		switch n {
@@ -64,8 +64,8 @@ func (q *quorumTrial) enter(nodes []nodeState) {
 	}
 }
 
-// most returns the maximum duration of one question to all nodes. If the question must be decided,
-// it needs a quorum that has the key or a quorum that does not.
+// most returns the maximum duration of one question to all nodes. If decide is true, the question
+// needs a quorum of nodes that have the key, or a quorum of nodes that lack it.
 func (q *quorumTrial) most(decide bool) time.Duration {
 	enough := q.count[silent] < 2
 	if decide {
@@ -102,9 +102,9 @@ func silentIf(isSilent *[3]atomic.Bool) func(*lock.Env) {
 	}
 }
 
-// TestEveryAttemptCounts lets the nodes change between answering and silence while two clients of a
-// process wait for a lock that another client has. A client is told that the lock is busy if any
-// attempt of its own found it taken. While the process has only met silence, it says so instead.
+// TestEveryAttemptCounts makes the nodes fall silent in some phases, while clients of one process wait
+// for a lock that another client holds. The client that makes the attempts must get ErrBusy if any of
+// them found the lock taken. A client in the local queue must get ErrBusy if the last attempt did.
 func TestEveryAttemptCounts(t *testing.T) {
 	const phase = 10 * time.Second // longer than an attempt and its cleanup
 	for n := range 8 {
@@ -151,8 +151,8 @@ func TestEveryAttemptCounts(t *testing.T) {
 }
 
 // TestSilentNodesDelayNoPhase checks every combination of nodes that answer yes, answer no, or never
-// answer, in each phase of redlock. A phase waits for a silent node only if the others do not
-// decide, and never longer than the timeout.
+// answer, in each phase of redlock. A phase must wait for a silent node only if the other answers do
+// not decide the result, and never longer than the timeout.
 func TestSilentNodesDelayNoPhase(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		var isSilent [3]atomic.Bool
@@ -179,7 +179,7 @@ func TestSilentNodesDelayNoPhase(t *testing.T) {
 				if lease != nil {
 					s.release(lease)
 				}
-				time.Sleep(2 * redlockTimeout) // until late answers are undone
+				time.Sleep(2 * redlockTimeout) // until late grants have been undone
 				s.forget(0, 1, 2)
 			}
 		}
@@ -203,7 +203,7 @@ func (q *quorumTrial) acquiresIn(ctx context.Context, nodes []nodeState) (lease 
 	granted := q.count[lacksKey] > 1
 	limit := q.most(false)
 	if !granted || ctx != q.Context() {
-		limit *= 2 // the cleanup asks all nodes, too
+		limit *= 2 // the cleanup asks all nodes too
 	}
 	var err error
 	q.within(limit, func() { lease, err = q.a.Acquire(lock.TryOnce(ctx), theKey) })
@@ -243,8 +243,8 @@ func (q *quorumTrial) releases(nodes []nodeState) lock.Lease {
 	return nil
 }
 
-// renews checks that the holder knows the result of its first renewal in time. If the nodes do not
-// decide, it must know the loss by the end of its lease.
+// renews checks that the holder learns the result of its first renewal in time. If the nodes reach no
+// quorum, the holder must know that the lease is lost by the time it expires.
 func (q *quorumTrial) renews(nodes []nodeState) lock.Lease {
 	var renewed atomic.Bool
 	lease := q.a.lock(func(ctx context.Context) context.Context {

@@ -57,8 +57,8 @@ func redlockOver(t *testing.T, wait time.Duration, nodes ...node) lock.Locker {
 	return start(t, "redlock", env)
 }
 
-// TestSilentNode checks that a silent node delays each step only by RedlockGrace. With a single
-// timeout for all nodes, it would be the whole redlockTimeout of 1.5 s.
+// TestSilentNode checks that a node that is silent or down delays an acquire and a release by at most
+// a second. If all nodes had a single timeout, a silent node would delay them by 1.5 s.
 func TestSilentNode(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -79,8 +79,8 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// TestNoQuorum checks that an acquire reports why it failed, unless another client was seen with
-// the lock. ErrBusy would hide the cause, even from clients waiting in the local queue.
+// TestNoQuorum checks that an acquire without a quorum returns the cause and not ErrBusy, because no
+// node has reported another holder. This also applies to clients that wait in the local queue.
 func TestNoQuorum(t *testing.T) {
 	for wait, waiters := range map[time.Duration]int{0: 1, 300 * time.Millisecond: 3} {
 		l := redlockOver(t, wait, liveNode, liveNode, deadNode, deadNode, deadNode)
@@ -131,8 +131,8 @@ func TestTooFewNodes(t *testing.T) {
 	}
 }
 
-// TestMinorityLost checks that a lease survives the loss of two out of five nodes, but not of a
-// third one, because an extension never sets a missing key again (F21).
+// TestMinorityLost checks that a lease survives if two of five nodes lose their data, but not if three
+// do (F21).
 func TestMinorityLost(t *testing.T) {
 	var servers []*miniredis.Miniredis
 	var nodes []node
@@ -235,8 +235,8 @@ func TestReleaseReachesTheSlowest(t *testing.T) {
 	})
 }
 
-// TestEachTryHasItsToken checks that each attempt uses a new token, because an earlier attempt's
-// cleanup may be late.
+// TestEachTryHasItsToken checks that each attempt uses a new token. Otherwise, the delayed cleanup of
+// an earlier attempt could delete the key of a later one.
 func TestEachTryHasItsToken(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		var values []string

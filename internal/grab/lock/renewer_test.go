@@ -34,19 +34,19 @@ func TestUntilRenewal(t *testing.T) {
 
 var errNoAnswer = errors.New("no answer")
 
-// TestRenewer lets a lease of 30 s live through the answers of its renewals, and
-// says when it is lost.
+// TestRenewer simulates various replies to the renewals of a 30 s lease, and checks when the lease
+// counts as lost.
 func TestRenewer(t *testing.T) {
 	const ttl = 30 * time.Second
 	yes := func(context.Context) error { return nil }
 	gone := func(context.Context) error { return ErrLost }
 	silent := func(context.Context) error { return errNoAnswer }
-	hangs := func(context.Context) error { time.Sleep(2 * ttl); return nil } // heeds no context
+	hangs := func(context.Context) error { time.Sleep(2 * ttl); return nil } // ignores its context
 	slow := func(context.Context) error { time.Sleep(ttl / 4); return nil }
 	for _, c := range []struct {
 		name    string
-		answers []func(context.Context) error // the last one for ever
-		lost    time.Duration                 // 0: never
+		answers []func(context.Context) error // the last one is repeated
+		lost    time.Duration                 // 0 means never
 		asked   int
 	}{
 		{"kept", []func(context.Context) error{yes}, 0, 30},
@@ -86,7 +86,7 @@ func TestRenewer(t *testing.T) {
 	}
 }
 
-// TestRenewerStops: a lease that was given back is not renewed, and never lost.
+// TestRenewerStops checks that a released lease is neither renewed nor reported as lost.
 func TestRenewerStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
@@ -106,8 +106,8 @@ func TestRenewerStops(t *testing.T) {
 	})
 }
 
-// TestRenewerOutlivesAcquire: a renewal has the values of the acquire, and not
-// its end.
+// TestRenewerOutlivesAcquire checks that renewals keep the values of the acquire's context, but
+// continue after that context is cancelled.
 func TestRenewerOutlivesAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
@@ -131,19 +131,19 @@ func TestRenewerOutlivesAcquire(t *testing.T) {
 	})
 }
 
-// TestLostLooksAtTheClock: after a pause of the whole process the holder may run
-// before any timer.
+// TestLostLooksAtTheClock checks that Lost reports an expired lease even if the expiry timer has not
+// fired yet. After a pause of the whole process, the holder can run before any timer.
 func TestLostLooksAtTheClock(t *testing.T) {
 	r := &renewer{lost: make(chan struct{}), end: time.Now().Add(-time.Millisecond), expiry: time.NewTimer(time.Hour), cancel: func() {}}
 	select {
 	case <-r.Lost():
 	default:
-		t.Error("a lease that has run out is not lost")
+		t.Error("an expired lease is not reported as lost")
 	}
 }
 
-// TestExtend checks every outcome of a renewal, while the timer of the expiry has not fired. That is
-// so in a process that was stopped.
+// TestExtend checks every outcome of a renewal if the expiry timer has not fired yet. After a pause
+// of the process, a reply can be processed before the timer.
 func TestExtend(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -179,8 +179,8 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// TestOnRenewal checks when the holder is told of a renewal: after each one that succeeded in time,
-// with the new end of the lease, and when the lease already has that end.
+// TestOnRenewal checks that the callback is called once for each renewal that succeeded in time. It
+// must receive the new end of the lease, and Until must already return that end.
 func TestOnRenewal(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, c := range []struct {
@@ -200,7 +200,7 @@ func TestOnRenewal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var rs renewers
 				var r atomic.Pointer[renewer]
-				var sent time.Time // this and asked belong to the goroutine that renews
+				var sent time.Time // only the renewing goroutine uses sent and asked
 				var told atomic.Int64
 				asked := 0
 				ctx := OnRenewal(t.Context(), func(until time.Time) {
@@ -224,15 +224,15 @@ func TestOnRenewal(t *testing.T) {
 				time.Sleep(3*ttl + time.Second)
 				rs.close()
 				if got := int(told.Load()); got != c.told {
-					t.Errorf("told %d times, want %d", got, c.told)
+					t.Errorf("the callback was called %d times, want %d", got, c.told)
 				}
 			})
 		})
 	}
 }
 
-// TestRenewersForget checks that renewers keeps only leases that are held, and that close waits for
-// a renewal that is being sent.
+// TestRenewersForget checks that renewers forgets a lease as soon as it has ended, and that close waits
+// for a pending renewal.
 func TestRenewersForget(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, c := range []struct {
@@ -256,12 +256,12 @@ func TestRenewersForget(t *testing.T) {
 					return time.Time{}, ctx.Err()
 				})
 				if !rs.any() {
-					t.Error("a lease that is held is unknown")
+					t.Error("any returns false although a lease is held")
 				}
 				time.Sleep(ttl / 2)
 				c.end(&rs, r)
 				if rs.any() {
-					t.Error("a lease that has ended is known")
+					t.Error("any returns true although the only lease has ended")
 				}
 				rs.close()
 				if pending || len(rs.live) > 0 {
@@ -275,8 +275,8 @@ func TestRenewersForget(t *testing.T) {
 	}
 }
 
-// TestRenewersClose checks that closed renewers renew nothing, and report each lease as lost at its
-// end and not before.
+// TestRenewersClose checks that no lease is renewed after close. Each lease must be reported as lost
+// exactly when it expires.
 func TestRenewersClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A wire counts the commands that a client sends over all its connections. It disturbs one of them.
+// A wire counts the commands that a client sends over all its connections, and disturbs one command.
 type wire struct {
 	mu      sync.Mutex
 	n       int
@@ -55,7 +55,7 @@ func (w *wire) next() func(*wireConn, []byte) error {
 	return w.disturb
 }
 
-// A wireConn is one connection of a client with a wire.
+// A wireConn is one of the connections of a wire's client.
 type wireConn struct {
 	net.Conn
 	*wire
@@ -85,7 +85,7 @@ func (c *wireConn) Read(b []byte) (int, error) {
 
 const nodeAddr = "127.0.0.1:6379"
 
-// client returns a client of the node whose commands pass the wire.
+// client returns a Redis client of node. All its commands go through the wire.
 func (w *wire) client(s *simulation, node *miniredis.Miniredis, cluster bool) redis.UniversalClient {
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		conn, err := node.Dial()
@@ -110,7 +110,7 @@ func (w *wire) client(s *simulation, node *miniredis.Miniredis, cluster bool) re
 	return client
 }
 
-// A disturbance happens at one command. The client knows only what the replies tell it.
+// A disturbance describes what goes wrong at one command.
 type disturbance struct {
 	name     string
 	do       func(*trial) func(*wireConn, []byte) error
@@ -177,9 +177,9 @@ type trial struct {
 // mostDisturbed limits the number of commands in one acquire or release.
 const mostDisturbed = 12
 
-// TestEveryReplyAtEveryCommand disturbs each command of an acquire and a release in turn, with a
-// plain client and with a Cluster client. The outcome must be one that the replies allow. For
-// example, nil is a reply and not an error, so no caller may see it.
+// TestEveryReplyAtEveryCommand disturbs each command of an acquire and of a release in turn, with a
+// plain client and with a Cluster client. The result must be one that the disturbance explains. For
+// example, no caller must see redis.Nil, because a nil reply is not a failure.
 func TestEveryReplyAtEveryCommand(t *testing.T) {
 	for _, st := range lock.Strategies {
 		if st.Needs != lock.Redis {

@@ -15,7 +15,7 @@ var setnxVariants = []string{
 	"setnx-check", "setnx-watch", "setnx-getset", "setnx", "setnx-fenced",
 }
 
-// TestHolderDies lets A die with the lock (F3). B must get the lock once the lease has expired,
+// TestHolderDies kills A while it holds the lock (F3). B must get the lock once the lease has expired,
 // unless the key has no expiry.
 func TestHolderDies(t *testing.T) {
 	for _, strategy := range setnxVariants {
@@ -36,8 +36,8 @@ func TestHolderDies(t *testing.T) {
 	}
 }
 
-// TestHolderDiesHalfway lets A die before the nth command of its acquire, for every n (F4). B must
-// still get the lock after the TTL.
+// TestHolderDiesHalfway kills A before each command of its acquire in turn (F4). B must still get the
+// lock after the TTL, except with setnx-expire if A dies before its EXPIRE.
 func TestHolderDiesHalfway(t *testing.T) {
 	stuck := map[string]int{"setnx-expire": 2}
 	for _, strategy := range setnxVariants[1:] {
@@ -62,7 +62,8 @@ func TestHolderDiesHalfway(t *testing.T) {
 	}
 }
 
-// commandsOf counts the commands of a strategy in a separate simulation.
+// commandsOf runs count in a separate simulation and returns its result, the number of commands of an
+// operation. It ends the test if no command was sent.
 func commandsOf(t *testing.T, strategy string, count func(a *actor, do func(func()) int) int) (n int) {
 	simulate(t, func(s *simulation) {
 		a := s.actor(strategy)
@@ -74,8 +75,8 @@ func commandsOf(t *testing.T, strategy string, count func(a *actor, do func(func
 	return n
 }
 
-// TestReleaseFreesTheNextHolder lets A's lease expire, and B lock, before the nth command of A's
-// release (F5, F6, F35). A correct release leaves B's lock alone, so C cannot get in.
+// TestReleaseFreesTheNextHolder makes A's lease expire, and B lock, before each command of A's release
+// in turn (F5, F6, F35). A correct release does not delete B's lock, so C cannot get it.
 func TestReleaseFreesTheNextHolder(t *testing.T) {
 	frees := map[string]map[int]bool{
 		"setnx-expire": {1: true}, // F5
@@ -107,8 +108,8 @@ func TestReleaseFreesTheNextHolder(t *testing.T) {
 	}
 }
 
-// TestReleaseOfTheSameDriver lets a driver's first attempt expire before the second attempt locks
-// (F36). The first attempt's release must not free the second attempt's lock.
+// TestReleaseOfTheSameDriver checks two attempts by the same driver. The first one expires before the
+// second one locks (F36). The first attempt's release must not free the second attempt's lock.
 func TestReleaseOfTheSameDriver(t *testing.T) {
 	for strategy, frees := range map[string]bool{"setnx-driverid": true, "setnx-check": false, "setnx": false} {
 		t.Run(strategy, func(t *testing.T) {
@@ -132,8 +133,8 @@ func TestReleaseOfTheSameDriver(t *testing.T) {
 	}
 }
 
-// TestLateGrant delays the last reply of A's acquire for longer than the TTL (F12). A strategy that
-// accepts the late grant works alongside B. The others release whatever they may have acquired.
+// TestLateGrant delays the last reply of A's acquire for longer than the TTL (F12). If a strategy
+// accepts the late grant, A and B both have the lock. A correct strategy rejects it and cleans up.
 func TestLateGrant(t *testing.T) {
 	type gets struct{ a, b bool }
 	both, onlyA, onlyB := gets{true, true}, gets{true, false}, gets{false, true}
@@ -158,7 +159,8 @@ func TestLateGrant(t *testing.T) {
 	}
 }
 
-// TestCheck checks that a lock check reports a loss that happened before it.
+// TestCheck checks that Check returns ErrLost if the lease has expired or another client has the lock,
+// and the cause if Redis is unreachable.
 func TestCheck(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("setnx-check"), s.actor("setnx-check")
@@ -210,8 +212,8 @@ func TestClientClocks(t *testing.T) {
 	}
 }
 
-// TestLoserMovesTheStamp lets B and C race to take over A's lock (F10). C loses the race, but has
-// already overwritten B's timestamp.
+// TestLoserMovesTheStamp makes B and C race to take over A's expired lock (F10). It checks that C,
+// which loses the race, overwrites B's timestamp anyway.
 func TestLoserMovesTheStamp(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
@@ -234,8 +236,8 @@ func TestLoserMovesTheStamp(t *testing.T) {
 	})
 }
 
-// TestGetSetMeetsNil covers both cases in which setnx-getset gets a nil reply. GET returns nil if
-// the lock was released after the SETNX, and GETSET returns nil if it was released after the GET.
+// TestGetSetMeetsNil checks both cases in which setnx-getset gets a nil reply, because the lock was
+// released after the SETNX or after the GET. The client must get the lock in both cases.
 func TestGetSetMeetsNil(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -264,8 +266,8 @@ func TestGetSetMeetsNil(t *testing.T) {
 	}
 }
 
-// TestGetSetSparesItsTwin gives two clients the same timestamp. A client that got no reply must not
-// mistake the other client's lock for its own.
+// TestGetSetSparesItsTwin checks two clients with the same timestamp. If a client gets no reply, its
+// cleanup must not delete the other client's lock, although both timestamps are equal.
 func TestGetSetSparesItsTwin(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")

@@ -35,12 +35,13 @@ const (
 // simulation provides lock servers for a schedule. Its time passes only while all clients wait.
 type simulation struct {
 	*testing.T
-	nodes     []*miniredis.Miniredis // the first is the single Redis, too
+	nodes     []*miniredis.Miniredis // the first one also serves locks that use a single Redis server
 	zookeeper sim.ZooKeeper
 	etcd      sim.Etcd
 	tokens    atomic.Int64
 }
 
+// simulate runs schedule in a synctest bubble with new servers.
 func simulate(t *testing.T, schedule func(*simulation)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +56,7 @@ func simulate(t *testing.T, schedule func(*simulation)) {
 	})
 }
 
-// forget removes the data of nodes, as a restart without persistence does.
+// forget removes the data of nodes, like a restart without persistence.
 func (s *simulation) forget(nodes ...int) {
 	for _, n := range nodes {
 		s.nodes[n].FlushAll()
@@ -73,7 +74,7 @@ func (s *simulation) queued() (entries []string) {
 	return entries
 }
 
-// set has a node hold the key for another client.
+// set stores value under theKey on a node, so that another client holds the lock there.
 func (s *simulation) set(node *miniredis.Miniredis, value string) {
 	s.Helper()
 	if err := node.Set(theKey, value); err != nil {
@@ -81,25 +82,25 @@ func (s *simulation) set(node *miniredis.Miniredis, value string) {
 	}
 }
 
-// actor is a client in a process of its own, whose commands can be met one by one.
+// actor is a client in its own process. A test can intercept each of its commands.
 type actor struct {
 	lock.Locker
 	s *simulation
 
 	mu        sync.Mutex
-	n         int // commands so far
-	pending   int // commands that have not returned
-	then      map[int]step
-	every     step // stands in for the sending of every other command; nil if there is none
-	dead      bool // nothing is sent any more
-	refused   bool // nothing is sent any more, but the connections stay open
-	unplugged bool // no connection to ZooKeeper can be opened
-	muted     bool // nothing that is written to ZooKeeper arrives
-	conns     []net.Conn
-	lost      error // what the client reports if no reply arrives
+	n         int          // commands so far
+	pending   int          // commands that have not returned
+	then      map[int]step // by command number
+	every     step         // runs for each command that is not in then; may be nil
+	dead      bool         // commands fail without being sent, and ZooKeeper cannot be dialed
+	refused   bool         // commands fail without being sent, but the connections stay open
+	unplugged bool         // ZooKeeper cannot be dialed
+	muted     bool         // the connections to ZooKeeper drop all messages of the client
+	conns     []net.Conn   // to ZooKeeper
+	lost      error        // the error that the client reports if no reply arrives
 }
 
-// actor builds a locker whose scripts are loaded and whose connections are open.
+// actor returns a client whose scripts are loaded and whose connections are open.
 func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 	s.Helper()
 	st, err := lock.Find(strategy)
@@ -166,7 +167,7 @@ func (s *simulation) client(node *miniredis.Miniredis) *redis.Client {
 	return client
 }
 
-// lock takes the lock, or ends the test.
+// lock acquires the lock. It ends the test if that fails.
 func (a *actor) lock(change ...func(context.Context) context.Context) lock.Lease {
 	a.s.Helper()
 	ctx := a.s.Context()
@@ -180,7 +181,8 @@ func (a *actor) lock(change ...func(context.Context) context.Context) lock.Lease
 	return lease
 }
 
-// locks takes the lock in the background. The channel receives nil if that failed.
+// locks acquires the lock in the background. It sends the lease to the returned channel and then
+// closes the channel. If the acquire fails, it only closes the channel.
 func (a *actor) locks() <-chan lock.Lease {
 	got := make(chan lock.Lease, 1)
 	go func() {
@@ -190,7 +192,7 @@ func (a *actor) locks() <-chan lock.Lease {
 	return got
 }
 
-// tries says whether the lock can be had now.
+// tries acquires the lock without waiting, and reports whether the lock was granted.
 func (a *actor) tries() bool {
 	a.s.Helper()
 	_, err := a.Acquire(lock.TryOnce(a.s.Context()), theKey)
@@ -200,7 +202,7 @@ func (a *actor) tries() bool {
 	return err == nil
 }
 
-// release may find the lease lost.
+// release releases the lease. It accepts that the lease was lost.
 func (s *simulation) release(lease lock.Lease) {
 	s.Helper()
 	if lease == nil {
@@ -211,17 +213,17 @@ func (s *simulation) release(lease lock.Lease) {
 	}
 }
 
-// step stands in for the sending of a command.
+// A step runs in place of sending a command. It can call send to send the command.
 type step func(ctx context.Context, send func(context.Context) error) error
 
-// at has something happen at the nth command from now.
+// at runs do in place of sending the nth command from now.
 func (a *actor) at(n int, do step) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.then[a.n+n] = do
 }
 
-// before has something happen before the nth command from now.
+// before runs f before the nth command from now is sent.
 func (a *actor) before(n int, f func()) {
 	a.at(n, func(ctx context.Context, send func(context.Context) error) error {
 		f()
@@ -229,8 +231,7 @@ func (a *actor) before(n int, f func()) {
 	})
 }
 
-// after has something happen after the nth command from now. An error takes the
-// place of its reply.
+// after runs f after the nth command from now. If f returns an error, that error replaces the reply.
 func (a *actor) after(n int, f func() error) {
 	a.at(n, func(ctx context.Context, send func(context.Context) error) error {
 		err := send(ctx)
@@ -241,14 +242,14 @@ func (a *actor) after(n int, f func() error) {
 	})
 }
 
-// forgetSteps forgets what was to happen at later commands.
+// forgetSteps removes the steps of all later commands.
 func (a *actor) forgetSteps() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.then)
 }
 
-// sent counts the commands that f has the actor send.
+// sent returns the number of commands that the actor sends while f runs.
 func (a *actor) sent(f func()) int {
 	was := a.count()
 	f()
@@ -272,7 +273,8 @@ func (a *actor) diesBefore(n int) {
 	})
 }
 
-// cut makes all commands of the actor fail, or ends that.
+// cut makes all commands of the actor fail if off is true, and ends this if off is false. In both
+// cases, it closes the actor's connections to ZooKeeper.
 func (a *actor) cut(off bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -288,16 +290,16 @@ func (a *actor) closeLocked() {
 	a.conns = nil
 }
 
-// refuse makes all commands of the actor fail, or ends that. Its connections stay open, so ZooKeeper
-// keeps its session.
+// refuse makes all commands of the actor fail if on is true, and ends this if on is false. The
+// connections stay open, so the ZooKeeper session stays alive.
 func (a *actor) refuse(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refused = on
 }
 
-// unplug closes the actor's connections to ZooKeeper and makes new ones fail, or ends that. The
-// client itself reports the error.
+// unplug closes the actor's connections to ZooKeeper and makes new ones fail. If off is false, new
+// connections succeed again. Unlike with cut, the ZooKeeper client itself reports the errors.
 func (a *actor) unplug(off bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -317,14 +319,15 @@ func (a *actor) dial(string, string, time.Duration) (net.Conn, error) {
 	return mutableConn{conn, a}, err
 }
 
-// mute makes the actor's messages to ZooKeeper disappear, or ends that. No connection breaks.
+// mute drops all messages of the actor to ZooKeeper if on is true, and ends this if on is false. The
+// connections stay open.
 func (a *actor) mute(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.muted = on
 }
 
-// mutableConn drops what its actor writes while the actor is muted.
+// mutableConn drops all writes while its actor is muted.
 type mutableConn struct {
 	net.Conn
 	a *actor
@@ -340,8 +343,8 @@ func (c mutableConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// around counts the commands of the strategy, and not those by which the client sets
-// up a connection.
+// around intercepts the commands of the strategy, but not the commands with which the Redis client
+// sets up a connection.
 func (a *actor) around(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 	switch cmds[0].Name() {
 	case "hello", "client", "auth", "select", "unwatch":

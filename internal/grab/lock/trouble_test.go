@@ -67,12 +67,12 @@ var troubles = []trouble{
 // troublePhases lists the phases in which a process can run into trouble.
 var troublePhases = []string{"acquire", "wait", "release"}
 
-// mostTroubled limits how many requests of a phase run into trouble, because a polling client sends
-// many.
+// mostTroubled is the maximum number of requests per phase into which TestTroubles injects trouble. It
+// exists because a polling client sends many requests.
 const mostTroubled = 6
 
-// meetsTrouble makes A's nth request of a phase fail, then lets B try to get the lock. It returns
-// false if the phase has fewer requests.
+// meetsTrouble makes A's nth request in the given phase fail, and then makes B try to get the lock. It
+// returns false if the phase has fewer than n requests.
 func (s *stage) meetsTrouble(phase string, n int, tr trouble) (struck bool) {
 	s.outcome = nil
 	ctx, hangUp := context.WithCancel(s.Context())
@@ -119,7 +119,7 @@ func (s *stage) meetsTrouble(phase string, n int, tr trouble) (struck bool) {
 // TestTroubles injects each kind of trouble into each request that a process sends. Afterwards,
 // another process must get the lock, but never alongside the first. Nothing may stay on the
 // servers, and no process may keep sending requests. The test compares the observations and their
-// times with a file, in which a line has the outcomes for the first request, the second, and so on.
+// times with a file. A line of the file contains one outcome per failed request.
 func TestTroubles(t *testing.T) {
 	kept, _ := os.ReadFile(troublesFile) // missing until the first -update
 	known := strings.Split(string(kept), "\n")
@@ -140,7 +140,7 @@ func TestTroubles(t *testing.T) {
 					}
 					line := outcomes()
 					for again := 0; again < 2 && !slices.Contains(known, line); again++ {
-						line = outcomes() // on a busy machine, requests of the same instant may change their order
+						line = outcomes() // on a busy machine, simultaneous requests may arrive in another order
 					}
 					lines = append(lines, line)
 					parallel := strings.HasPrefix(strategy, "redlock") // sends requests in varying order
@@ -228,7 +228,7 @@ func TestReleaseWakesOne(t *testing.T) {
 						before += w.count()
 					}
 					if before > 0 {
-						t.Errorf("%d of the others sent %d requests when the next one got the lock", len(others), before)
+						t.Errorf("the %d other waiters sent %d requests when the next waiter got the lock, want none", len(others), before)
 					}
 					waiters = others
 				}

@@ -137,8 +137,8 @@ func counting(calls *atomic.Int32) redis.Hook {
 	})
 }
 
-// TestReconnectWakes checks that a waiter misses no release if its subscription breaks: it checks
-// the lock again after the reconnect (F16).
+// TestReconnectWakes checks that a waiter gets a lock that was released while its subscription was
+// broken. It must check the lock again after the reconnect (F16).
 func TestReconnectWakes(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newCutter(t, server.Addr())
@@ -213,7 +213,7 @@ func TestLateCleanup(t *testing.T) {
 			server := miniredis.RunT(t)
 			client := conformtest.NewClient(server.Addr())
 			defer client.Close()
-			var first sync.Once // this reply arrives after the lease has expired
+			var first sync.Once // the first reply arrives after the lease has expired
 			client.AddHook(redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 				err := send(ctx)
 				first.Do(func() { time.Sleep(60 * time.Millisecond) })
@@ -235,8 +235,8 @@ func TestLateCleanup(t *testing.T) {
 	}
 }
 
-// TestFailedLookPassesOn checks that a woken waiter wakes the next one if its own check of the lock
-// fails.
+// TestFailedLookPassesOn checks that a woken waiter whose check of the lock fails wakes the next
+// waiter.
 func TestFailedLookPassesOn(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b := s.actor("watchdog"), s.actor("watchdog", func(e *lock.Env) { e.Wait = time.Hour })

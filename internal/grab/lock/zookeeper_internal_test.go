@@ -12,8 +12,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// TestZooKeeperLeaseCountsFromTheRequest checks that a session lasts for one timeout from the
-// request, however late the reply is.
+// TestZooKeeperLeaseCountsFromTheRequest checks that a lease ends one session timeout after the
+// request was sent, even if the reply is late.
 func TestZooKeeperLeaseCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease, delay = 10 * time.Second, 8 * time.Second
@@ -55,8 +55,8 @@ func TestZooKeeperExpiredSessionEndsAllLeases(t *testing.T) {
 
 // TestSessionClosesUnderRequests checks that a session closes even if its connection breaks while
 // requests still arrive. The ZooKeeper client answers such a late request up to three times, but
-// has room for only two answers once the caller has gone. About half of the callers have gone by
-// then, so both cases occur.
+// has room for only two answers once the caller has stopped waiting. In this test, about half of the
+// callers have stopped by then, so both cases occur.
 func TestSessionClosesUnderRequests(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

@@ -29,8 +29,8 @@ func withNodes(t *testing.T, play func(s *simulation, a, b *actor)) {
 	})
 }
 
-// The first client of a lock creates its parent node, and the root too if that is missing. The
-// others find it.
+// TestParentIsCreatedOnce checks that the first client of a lock creates its parent node, and the root
+// node if it is missing. Later clients must need no additional requests.
 func TestParentIsCreatedOnce(t *testing.T) {
 	for name, want := range map[string]int{
 		"no parent": 3, // create the node, the parent, the node
@@ -55,7 +55,7 @@ func TestParentIsCreatedOnce(t *testing.T) {
 	}
 }
 
-// acquired takes the lock of any key, or ends the test.
+// acquired acquires the lock for the given key. It ends the test if that fails.
 func (a *actor) acquired(key string) lock.Lease {
 	a.s.Helper()
 	lease, err := a.Acquire(a.s.Context(), key)
@@ -65,7 +65,8 @@ func (a *actor) acquired(key string) lock.Lease {
 	return lease
 }
 
-// The server removes the parent just before any request of an acquire, once or repeatedly.
+// TestParentIsRemoved makes the server remove the parent node just before a request of an acquire,
+// once or twice. The acquire must succeed anyway.
 func TestParentIsRemoved(t *testing.T) {
 	for _, times := range []int{1, 2} {
 		for n := 1; n <= 4; n++ {
@@ -81,8 +82,9 @@ func TestParentIsRemoved(t *testing.T) {
 	}
 }
 
-// Another client creates the parent, or the root, just before any request of an acquire. One of the
-// two gets the lock, and the other one waits.
+// TestParentIsCreatedByTwo makes another client create the parent node, or the root too, just before
+// each request of an acquire in turn. Only one of the two clients may get the lock immediately, and
+// the other client must get it after the release.
 func TestParentIsCreatedByTwo(t *testing.T) {
 	for _, root := range []bool{false, true} {
 		for n := 1; n <= 5; n++ {
@@ -109,8 +111,9 @@ func TestParentIsCreatedByTwo(t *testing.T) {
 	}
 }
 
-// Each request of the first acquire of a lock has each kind of trouble. If the server also removes
-// the parent while the client cleans up, the client must stop anyway.
+// TestTroubleWithParent injects each kind of trouble into each request of a lock's first acquire. The
+// client must soon stop sending requests and leave nothing behind, even if the server removes the
+// parent node during the cleanup.
 func TestTroubleWithParent(t *testing.T) {
 	for _, tr := range troubles {
 		t.Run(tr.name, func(t *testing.T) {
@@ -151,8 +154,8 @@ func TestTroubleWithParent(t *testing.T) {
 	}
 }
 
-// The servers may grant another TTL than the configured one. The leases, the renewals and the loss
-// must follow what the servers grant.
+// TestGrantedLease checks that the end of a lease, its renewals and its loss are based on the TTL that
+// the server grants. This TTL may differ from the configured one.
 func TestGrantedLease(t *testing.T) {
 	for _, c := range []struct {
 		strategy  string
@@ -173,7 +176,8 @@ func TestGrantedLease(t *testing.T) {
 				if got := lock.LeaseOf(a.Locker, c.ttl); got != c.want {
 					s.Fatalf("a lease lasts %v, want %v", got, c.want)
 				}
-				var sent, decisive atomic.Int64 // when the latest request was sent, and the one that the lease counts from, in ns
+				// sent is the time of the latest request, and decisive is the time from which the TTL counts.
+				var sent, decisive atomic.Int64 // in ns since the epoch
 				delay := c.want / 8
 				a.every = func(ctx context.Context, send func(context.Context) error) error {
 					sent.Store(time.Now().UnixNano())
@@ -218,7 +222,7 @@ func TestGrantedLease(t *testing.T) {
 	}
 }
 
-// A TTL below 1 ms is refused.
+// TestShortTTL checks that New rejects a TTL below 1 ms.
 func TestShortTTL(t *testing.T) {
 	for _, strategy := range sessionLocks {
 		t.Run(strategy, func(t *testing.T) {
@@ -247,7 +251,7 @@ func TestShortTTL(t *testing.T) {
 	}
 }
 
-// An acquire whose context has ended sends nothing.
+// TestEndedContext checks that an acquire with a cancelled context sends no request.
 func TestEndedContext(t *testing.T) {
 	for _, strategy := range append([]string{"handoff"}, sessionLocks...) {
 		t.Run(strategy, func(t *testing.T) {
@@ -268,8 +272,8 @@ func TestEndedContext(t *testing.T) {
 	}
 }
 
-// statusServer answers requests for the status of a ZooKeeper server with the given text. hangs is
-// called instead of answering if the text is empty. closed receives a value when the client has
+// statusServer starts a server that answers a ZooKeeper status request with the given status. If
+// status is empty, the server calls hangs instead of answering. It sends to closed when a client has
 // closed its connection.
 func statusServer(t *testing.T, status string, hangs func()) (addr string, closed <-chan struct{}) {
 	t.Helper()
@@ -302,8 +306,8 @@ func statusServer(t *testing.T, status string, hangs func()) (addr string, close
 	return listener.Addr().String(), end
 }
 
-// TestPing checks which servers count as working: at least one of them must answer, and be part of
-// a quorum.
+// TestPing checks that Ping succeeds only if at least one server answers and is part of a quorum. An
+// error must name every server.
 func TestPing(t *testing.T) {
 	const (
 		works    = "Zookeeper version: 3.9\nMode: follower\nNode count: 7\n"
