@@ -23,7 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestDial sends spans to a collector, which gets them at the end at the latest.
+// TestDial checks that a collector has received all spans when Close returns, and that the path
+// defaults to /v1/traces.
 func TestDial(t *testing.T) {
 	for _, path := range []string{"", "/", "/custom/traces"} {
 		var got []string
@@ -62,7 +63,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestDialWithoutCollector reports the error, and does not wait for long.
+// TestDialWithoutCollector checks that the callback gets an error if no collector is reachable.
 func TestDialWithoutCollector(t *testing.T) {
 	var warned error
 	tracer, err := trace.Dial(t.Context(), "http://127.0.0.1:1", "grabsvc", "8004", func(err error) { warned = err })
@@ -92,8 +93,8 @@ func newTracer(t *testing.T) (*trace.Tracer, func() tracetest.SpanStubs) {
 	return trace.New(sdk.NewSimpleSpanProcessor(spans), "grabsvc", "8004"), spans.GetSpans
 }
 
-// TestWaits checks that the times without a call in flight are waits, but not those after the
-// acquire.
+// TestWaits checks that each pause without a call in flight gets a span named "wait". Only pauses
+// during the acquire count.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracer, spans := newTracer(t)
@@ -135,7 +136,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// A call that belongs to no grab, such as a ping, has no span.
+// TestTapOutsideAGrab checks that a call that belongs to no grab, such as a ping, gets no span.
 func TestTapOutsideAGrab(t *testing.T) {
 	tracer, spans := newTracer(t)
 	sent := 0
@@ -145,7 +146,7 @@ func TestTapOutsideAGrab(t *testing.T) {
 	}
 }
 
-// Without a Tracer, nothing is allocated, and calls go directly to the next tap.
+// TestNoTracer checks that a nil Tracer allocates no memory, and that its Tap returns the next tap.
 func TestNoTracer(t *testing.T) {
 	var none *trace.Tracer
 	ctx, header := t.Context(), http.Header{}
