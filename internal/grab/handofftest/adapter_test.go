@@ -18,8 +18,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-// redsyncMutex lists what programs use of redsync's Mutex. The first assignment fails to compile
-// if redsync changes, the second one if the adapter lacks a method.
+// redsyncMutex lists the methods of redsync's Mutex that programs use. The first assignment fails to
+// compile if redsync changes, and the second one fails if the adapter lacks a method.
 type redsyncMutex interface {
 	Name() string
 	Value() string
@@ -126,8 +126,9 @@ func TestAdapterLocker(t *testing.T) {
 	})
 }
 
-// A caller lost its lease, and another caller of the same process has the next one. An unlock gives back
-// the older lease, because the adapter does not know which of the two callers called it.
+// TestAdapterAfterLoss checks an unlock after one caller has lost its lease and another caller of the
+// same process has got the next one. The adapter does not know which of the two has called it, so it
+// must release the older lease.
 func TestAdapterAfterLoss(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -138,11 +139,11 @@ func TestAdapterAfterLoss(t *testing.T) {
 		} {
 			tt.lock()
 			b.node.Del(key)
-			time.Sleep(ttl) // the loss is known
+			time.Sleep(ttl) // until the holder knows of the loss
 			tt.lock()
 			tt.unlock() // by the first caller
 			if lease, err := q.TryAcquire(b.Context(), key); !errors.Is(err, handoff.ErrBusy) {
-				b.Errorf("%s: the unlock gave back the lease of another caller: %v", name, err)
+				b.Errorf("%s: the unlock released the lease of the second caller: %v", name, err)
 				b.release(lease)
 				continue
 			}
@@ -166,7 +167,7 @@ func TestAdapterUnlockTwice(t *testing.T) {
 	})
 }
 
-// The adapters that need another library are in a module of their own, which has its own tests.
+// TestAdapterExamples runs the tests of the module with the adapters that need other libraries.
 func TestAdapterExamples(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "./...")
 	cmd.Dir = filepath.Join("..", "..", "..", "examples", "handoff")

@@ -16,7 +16,7 @@ import (
 func BenchmarkUncontended(b *testing.B) {
 	addr := os.Getenv("HANDOFF_REDIS")
 	if addr == "" {
-		b.Skip("HANDOFF_REDIS names no Redis")
+		b.Skip("set HANDOFF_REDIS to the address of a Redis server")
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()

@@ -26,13 +26,14 @@ const (
 	ttl = 30 * time.Second
 )
 
-// bubble is a server in virtual time.
+// bubble contains a Redis server in a synctest bubble, where time is simulated.
 type bubble struct {
 	*testing.T
 	node  *miniredis.Miniredis
 	count int
 }
 
+// inBubble runs test in a new bubble.
 func inBubble(t *testing.T, test func(*bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,21 +44,21 @@ func inBubble(t *testing.T, test func(*bubble)) {
 	})
 }
 
-// process is one process's side of the lock, and what it sends.
+// process is the Locker of one process. It counts the process's requests, and a test can intercept them.
 type process struct {
 	*handoff.Locker
 	*bubble
 	client *redis.Client
 	id     string
-	down   atomic.Bool // nothing reaches the server
-	deaf   atomic.Bool // no connection can be opened
-	trips  atomic.Int64
+	down   atomic.Bool  // requests and connections fail
+	deaf   atomic.Bool  // no connection can be opened
+	trips  atomic.Int64 // the number of requests
 
 	subscriptions atomic.Int64 // the number of connections that were used to subscribe
-	silenced      atomic.Int64 // the first that many of them are dead, but stay open
+	silenced      atomic.Int64 // the number of these connections, in order, that are dead but stay open
 
 	mu   sync.Mutex
-	next []func(send func() error) error // what happens to the next requests
+	next []func(send func() error) error // run in place of sending the next requests
 }
 
 var errDown = errors.New("down")
@@ -86,13 +87,13 @@ func (b *bubble) process(change ...func(*handoff.Options)) *process {
 	if p.Locker, err = handoff.New(p.client, opt); err != nil {
 		b.Fatal(err)
 	}
-	p.release(p.acquire(b.Context(), "warm:{up}")) // its scripts are known
+	p.release(p.acquire(b.Context(), "warm:{up}")) // loads the scripts
 	b.Cleanup(p.end)
 	return p
 }
 
-// silence makes the process's current subscription deaf and mute without closing its connection, as a
-// network does that drops all packets.
+// silence makes the process's current subscription lose all data in both directions. The connection
+// stays open, like in a network that drops all packets.
 func (p *process) silence() { p.silenced.Store(p.subscriptions.Load()) }
 
 // A subscription is a connection that a process may use to subscribe.
@@ -125,7 +126,7 @@ func (s *subscription) Read(b []byte) (int, error) {
 	}
 }
 
-// end ends the process as a crash does: it releases nothing.
+// end ends the process like a crash, without releasing any lease.
 func (p *process) end() {
 	_ = p.Close()
 	_ = p.client.Close()
@@ -151,7 +152,7 @@ func (p *process) around(ctx context.Context, cmds []redis.Cmder, send func(cont
 	return do(func() error { return send(ctx) })
 }
 
-// meet says what happens to the next requests of the process.
+// meet makes the process run the given functions in place of sending its next requests.
 func (p *process) meet(next ...func(send func() error) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,11 +160,11 @@ func (p *process) meet(next ...func(send func() error) error) {
 }
 
 var (
-	twice      = func(send func() error) error { _ = send(); return send() } // as a client repeats what it got no reply to
-	unanswered = func(send func() error) error { _ = send(); return errDown }
+	twice      = func(send func() error) error { _ = send(); return send() }  // like a client that retries after a lost reply
+	unanswered = func(send func() error) error { _ = send(); return errDown } // the reply is lost
 )
 
-// sent counts the requests of f.
+// sent returns the number of requests that the process sends while f runs.
 func (p *process) sent(f func()) int {
 	before := p.trips.Load()
 	f()
@@ -188,7 +189,8 @@ func (b *bubble) release(lease *handoff.Lease) {
 	}
 }
 
-// wait begins an acquire, and returns when it waits.
+// wait starts an acquire in the background, and returns once it is waiting. The channel receives the
+// lease. It is closed without a lease if the acquire fails.
 func (p *process) wait() <-chan *handoff.Lease {
 	p.Helper()
 	got := make(chan *handoff.Lease, 1)
@@ -202,7 +204,7 @@ func (p *process) wait() <-chan *handoff.Lease {
 	return got
 }
 
-// served returns the lease, which must arrive before any time passes.
+// served returns the lease of a waiter. It ends the test if the waiter has not got the lease already.
 func (b *bubble) served(got <-chan *handoff.Lease) *handoff.Lease {
 	b.Helper()
 	synctest.Wait()
@@ -213,28 +215,29 @@ func (b *bubble) served(got <-chan *handoff.Lease) *handoff.Lease {
 		}
 		b.Fatal("the acquire failed")
 	default:
-		b.Fatal("not served")
+		b.Fatal("the waiter has not got the lease")
 	}
 	return nil
 }
 
+// unserved checks that none of the waiters has got the lease yet.
 func (b *bubble) unserved(all ...<-chan *handoff.Lease) {
 	b.Helper()
 	synctest.Wait()
 	for i, got := range all {
 		if len(got) > 0 {
-			b.Fatalf("waiter %d is served", i)
+			b.Fatalf("waiter %d has already got the lease", i)
 		}
 	}
 }
 
-// nothingLeft says that the server holds counters alone, and those not for ever.
+// nothingLeft checks that only counters remain on the server, and that they all expire.
 func (b *bubble) nothingLeft() {
 	b.Helper()
 	synctest.Wait()
 	for _, key := range b.node.Keys() {
 		if !strings.HasSuffix(key, ":fence") || b.node.TTL(key) <= 0 {
-			b.Errorf("left: %s, for %v", key, b.node.TTL(key))
+			b.Errorf("the server still has the key %s, which expires in %v", key, b.node.TTL(key))
 		}
 	}
 }

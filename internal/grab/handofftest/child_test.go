@@ -15,32 +15,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv is set in a process that plays the other side of a test.
+// childEnv is an environment variable. If it is set, the test binary runs as a child, with the setup in
+// the variable.
 const childEnv = "HANDOFF_CHILD"
 
-// childSetup says which lock a child opens.
+// childSetup contains the Redis address and the TTL of a child's Locker.
 type childSetup struct {
 	Addr string
 	TTL  time.Duration
 }
 
-// childOrder is one thing that a child is told to do.
+// childOrder is a task for a child.
 type childOrder struct {
 	Do      string // hold, wait or wave
 	Key     string
 	Workers int
-	Rounds  int // how often each worker of a wave takes the lock; 0 means once
+	Rounds  int // how many times each worker of a wave acquires the lock; 0 means once
 }
 
-// childHold is one lease that a child had, on the clock of the host.
+// childHold describes one lease of a child. The times are from hostClock.
 type childHold struct {
 	Fence           uint64
 	Asked           int64
-	Acquired, Freed int64 // ns; Freed is when the release was called
+	Acquired, Freed int64 // Freed is the time just before the release
 	Error           string
 }
 
-// child is another process with the lock.
+// child is another process that uses the lock.
 type child struct {
 	cmd     *exec.Cmd
 	orders  *json.Encoder
@@ -94,7 +95,7 @@ func (c *child) hear(tb testing.TB) (holds []childHold) {
 	return holds
 }
 
-// kill ends the child as a crash would.
+// kill ends the child like a crash.
 func (c *child) kill(tb testing.TB) {
 	tb.Helper()
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -102,7 +103,7 @@ func (c *child) kill(tb testing.TB) {
 	}
 }
 
-// stop stops the child, and returns when it stands still.
+// stop sends SIGSTOP to the child, and returns once the child has stopped.
 func (c *child) stop(tb testing.TB) {
 	tb.Helper()
 	if err := c.cmd.Process.Signal(unix.SIGSTOP); err != nil {
@@ -114,7 +115,7 @@ func (c *child) stop(tb testing.TB) {
 	}
 }
 
-// TestChild runs a child.
+// TestChild is not a test: it runs the tasks of a child process.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {

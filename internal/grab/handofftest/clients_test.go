@@ -27,11 +27,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// requestTTL is the TTL of everyRequest. A third of it passes between two looks or renewals.
+// requestTTL is the TTL in everyRequest. A process renews its lease, or checks the queue, after every
+// third of it.
 const requestTTL = 1500 * time.Millisecond
 
-// everyRequest makes two processes send every request of the library: each script in each mode, the fast
-// path, messages, renewals, looks, and the check of a silent subscription.
+// everyRequest makes two processes send every kind of request: each script in each mode, the fast path,
+// messages, renewals, checks of the queue, and the check of a silent subscription.
 func everyRequest(ctx context.Context, opt *redis.Options, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -69,7 +70,7 @@ func everyRequest(ctx context.Context, opt *redis.Options, key string) error {
 				if _, err := b.TryAcquire(ctx, key); !errors.Is(err, handoff.ErrBusy) {
 					return fmt.Errorf("an attempt at a held lock returned %w", err)
 				}
-				for range 2 { // b looks, and gives up
+				for range 2 { // b checks the queue and then gives up
 					if _, err := b.AcquireWithin(ctx, key, requestTTL/2); !errors.Is(err, handoff.ErrBusy) {
 						return fmt.Errorf("a wait for a held lock returned %w", err)
 					}
@@ -88,7 +89,7 @@ func everyRequest(ctx context.Context, opt *redis.Options, key string) error {
 			})
 			return errors.Join(err, <-failed, <-failed, <-failed, <-failed)
 		},
-		func() error { time.Sleep(3500 * time.Millisecond); return nil }, // the subscriptions are silent
+		func() error { time.Sleep(3500 * time.Millisecond); return nil }, // the subscriptions receive nothing
 		func() error { return a.RaiseFence(ctx, key, uint64(time.Now().UnixMicro())) },
 		func() error { return a.Forget(ctx, key) },
 		func() error { return cycle(b) },
@@ -101,7 +102,7 @@ func everyRequest(ctx context.Context, opt *redis.Options, key string) error {
 	return nil
 }
 
-// The lock works with both versions of the Redis protocol.
+// TestProtocols checks that every request works with both versions of the Redis protocol.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	addr := conformtest.RedisServer(t)
@@ -142,8 +143,9 @@ func selfSigned(t *testing.T) (path string, pool *x509.CertPool) {
 	return path, pool
 }
 
-// The rights that the README lists suffice for a user, and the server refuses a request if one of the
-// commands is missing. Each user has its own server, because all users share the scripts of a server.
+// TestACL checks that the rights in the README suffice for a user. Without any one of the listed
+// commands, the server must refuse a request. Each user needs a separate server, because all users of
+// a server share its scripts.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	_, text, _ := strings.Cut(string(must(os.ReadFile("../../../handoff/README.md"))), "ACL SETUSER ")

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// openCluster is for the conformance suite.
+// openCluster connects to a Redis Cluster. It is the Opener for the conformance suite.
 func openCluster(spec string) (lock.Env, func(), error) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: strings.Split(spec, ","), ContextTimeoutEnabled: true})
 	client.AddHook(redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
@@ -38,7 +38,7 @@ func openCluster(spec string) (lock.Env, func(), error) {
 	return conformtest.EnvOf(client), func() { _ = client.Close() }, nil
 }
 
-// cluster is six servers: three masters with a replica each.
+// cluster contains clients of six servers: three masters, and then a replica of each.
 type cluster []*redis.Client
 
 func startCluster(t *testing.T) (c cluster) {
@@ -61,12 +61,12 @@ func startCluster(t *testing.T) (c cluster) {
 			must(0, node.ClusterAddSlotsRange(ctx, i*16384/3, (i+1)*16384/3-1).Err())
 		}
 		must(0, node.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
-		if i > 0 { // a node that met itself would stay in the list of a Valkey
+		if i > 0 { // a Valkey node that meets itself would keep itself in its list of nodes
 			host, port, _ := net.SplitHostPort(addrs[0])
 			must(0, node.Do(ctx, "cluster", "meet", host, port, buses[0]).Err())
 		}
 	}
-	c.until(t, "the Cluster does not meet", func(node *redis.Client) bool {
+	c.until(t, "the nodes of the Cluster do not know each other", func(node *redis.Client) bool {
 		return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_known_nodes:6")
 	})
 	for i, replica := range c[3:] {
@@ -76,6 +76,7 @@ func startCluster(t *testing.T) (c cluster) {
 	return c
 }
 
+// until waits until ok returns true for every node. After 30 s, it ends the test with the message what.
 func (c cluster) until(t *testing.T, what string, ok func(*redis.Client) bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -94,7 +95,7 @@ func (c cluster) until(t *testing.T, what string, ok func(*redis.Client) bool) {
 	}
 }
 
-// untilReady waits until all nodes serve all slots, and replicas follow.
+// untilReady waits until all nodes serve all slots, and all replicas are connected to their masters.
 func (c cluster) untilReady(t *testing.T) {
 	t.Helper()
 	c.until(t, "the Cluster does not come up", func(node *redis.Client) bool {
@@ -120,8 +121,8 @@ func (c cluster) conform(t *testing.T) {
 	conformtest.Conform(t, subject)
 }
 
-// On a Cluster the lock conforms: before a master dies, and when its replica has been promoted; and
-// meanwhile those of the other masters go on.
+// TestCluster runs the conformance tests on a Cluster, both before a master dies and after its replica
+// has been promoted. Meanwhile, the locks on the other masters must keep working.
 func TestCluster(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil && os.Getenv("GRABLAB_REQUIRE_SERVERS") != "1" {
 		t.Skip(err)
@@ -131,7 +132,7 @@ func TestCluster(t *testing.T) {
 
 	ctx := t.Context()
 	a, b := open(t, c.addrs(), faultTTL), open(t, c.addrs(), faultTTL)
-	leases := map[int]*handoff.Lease{} // of the keys of each master
+	leases := map[int]*handoff.Lease{} // one lease for each master
 	keys := map[int]string{}
 	for i := 0; len(leases) < 3; i++ {
 		key := fmt.Sprintf("order:{%d}", i)
@@ -139,7 +140,7 @@ func TestCluster(t *testing.T) {
 			leases[m], keys[m] = must(a.Acquire(ctx, key)), key
 		}
 	}
-	must(0, c[0].Do(ctx, "wait", 1, 1000).Err()) // the replica has it
+	must(0, c[0].Do(ctx, "wait", 1, 1000).Err()) // until the replica has the lease
 	_ = c[0].ShutdownNoSave(ctx)
 	left := c[1:]
 	promoted := make(chan struct{})
@@ -154,33 +155,33 @@ func TestCluster(t *testing.T) {
 		waits := acquireAsync(ctx, b, keys[m])
 		time.Sleep(poll)
 		if isLost(leases[m]) {
-			t.Errorf("the lease of master %d is lost with another master", m)
+			t.Errorf("the lease on master %d was lost when another master died", m)
 		}
 		must(0, leases[m].Release(ctx))
 		must(0, soon(t, poll+leeway, waits).Release(ctx))
 	}
 	<-promoted
-	_ = leases[0].Release(ctx) // lost or not: it took as long as it took
+	_ = leases[0].Release(ctx) // the lease may be lost, depending on how long the promotion took
 	end := time.Now().Add(30 * time.Second)
-	b = open(t, left.addrs(), faultTTL) // one that knows the new master
+	b = open(t, left.addrs(), faultTTL) // a new client, which can find the new master
 	lease, err := b.Acquire(ctx, keys[0])
 	for ; err != nil && time.Now().Before(end); lease, err = b.Acquire(ctx, keys[0]) {
-		time.Sleep(10 * time.Millisecond) // its client asks for the masters anew after ten seconds
+		time.Sleep(10 * time.Millisecond) // the client updates its list of masters only every ten seconds
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lease.Fence() <= leases[0].Fence() {
-		t.Errorf("token %d after %d, of which the replica had heard", lease.Fence(), leases[0].Fence())
+		t.Errorf("token %d after %d, although the replica had received the higher token", lease.Fence(), leases[0].Fence())
 	}
 	must(0, lease.Release(ctx))
 	t.Run("promoted", left.conform)
 }
 
-// cutConn loses the reply to every so many requests, with the connection.
+// cutConn closes the connection instead of returning every nth reply.
 type cutConn struct {
 	net.Conn
-	every *atomic.Int64 // 0: none
+	every *atomic.Int64 // n; 0 means that all replies arrive
 	reads *atomic.Int64
 	cuts  *atomic.Int64
 }
@@ -195,8 +196,9 @@ func (c cutConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Connections are cut after a request was executed and before its reply arrives, and the client
-// library sends it again. No holder is told of a loss, no two hold the lock, and nothing is left.
+// TestRepeatedByTheClient cuts connections after a request was executed but before its reply arrives,
+// so that the Redis client repeats the request. No acquire or release may fail, no two callers may hold
+// a lock at the same time, and no lock may remain.
 func TestRepeatedByTheClient(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) string{
 		"one server": func(t *testing.T) string { return conformtest.RedisServer(t) },
@@ -234,7 +236,7 @@ func TestRepeatedByTheClient(t *testing.T) {
 							return
 						}
 						if inside[k].Add(1) != 1 {
-							t.Error("two hold one lock")
+							t.Error("two callers hold the same lock")
 						}
 						had.Add(1)
 						time.Sleep(100 * time.Microsecond)
@@ -249,7 +251,7 @@ func TestRepeatedByTheClient(t *testing.T) {
 			every.Store(0)
 			t.Logf("%d leases, %d replies lost", had.Load(), cuts.Load())
 			if had.Load() < 50 || cuts.Load() < 10 {
-				t.Errorf("%d leases, %d replies lost: too few", had.Load(), cuts.Load())
+				t.Errorf("%d leases and %d lost replies, want at least 50 and 10", had.Load(), cuts.Load())
 			}
 			for _, addr := range strings.Split(addrs, ",") {
 				nothingLeftOn(t, clientOf(t, addr))

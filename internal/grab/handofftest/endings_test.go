@@ -12,8 +12,8 @@ import (
 	"grablab/handoff"
 )
 
-// TestEndedContext checks that an acquire whose context has ended sends nothing, and that a closed
-// Locker sends nothing either.
+// TestEndedContext checks that an acquire sends no request if its context has ended or its Locker is
+// closed.
 func TestEndedContext(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		t.Run(fmt.Sprint("closed ", closed), func(t *testing.T) {
@@ -41,10 +41,11 @@ func TestEndedContext(t *testing.T) {
 	}
 }
 
-// The context of an acquire ends while a reply is on its way. The acquire fails, and what it did on the
-// server is undone at once, even if the first attempt to undo it fails.
+// TestHangsUpDuringTheRequest ends the context of an acquire while a reply is on its way. The acquire
+// must fail, and its effect on the server must be undone soon, even if the first attempt to undo it
+// fails.
 func TestHangsUpDuringTheRequest(t *testing.T) {
-	for _, fails := range []int{0, 1} { // how many requests of the cleanup get no reply
+	for _, fails := range []int{0, 1} { // the number of cleanup requests that fail
 		for _, answer := range []error{nil, errDown} {
 			t.Run(fmt.Sprint(answer, ", cleanup fails ", fails), func(t *testing.T) {
 				inBubble(t, func(b *bubble) {
@@ -58,7 +59,7 @@ func TestHangsUpDuringTheRequest(t *testing.T) {
 					}}
 					refused := func(func() error) error { return errDown }
 					if answer != nil {
-						meets = append(meets, refused) // the second attempt
+						meets = append(meets, refused) // the second request of the acquire
 					}
 					for range fails {
 						meets = append(meets, refused)
@@ -77,7 +78,8 @@ func TestHangsUpDuringTheRequest(t *testing.T) {
 	}
 }
 
-// A context of the work that is asked for after the end of the lease has ended too, with its cause.
+// TestContextAfterTheEnd checks that Context returns a cancelled context if the lease has already
+// ended. If the lease was lost, the cause must be ErrLost.
 func TestContextAfterTheEnd(t *testing.T) {
 	for _, loses := range []bool{false, true} {
 		t.Run(fmt.Sprint("lost ", loses), func(t *testing.T) {
@@ -99,7 +101,8 @@ func TestContextAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A release fails until the lease has expired. It says so in time, and the Locker can be used again.
+// TestReleaseFailsForALease makes all requests of a release fail. The release must return an error soon
+// after the lease has expired, and both processes must then be able to use the lock.
 func TestReleaseFailsForALease(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("another caller waits ", waits), func(t *testing.T) {
@@ -129,8 +132,9 @@ func TestReleaseFailsForALease(t *testing.T) {
 	}
 }
 
-// TestRenewalHasTrouble lets one renewal have trouble, and cuts the holder off after the next one or
-// at once. The holder loses the lease only if no renewal succeeded, and always before the server ends it.
+// TestRenewalHasTrouble disturbs one renewal. If the holder then stays connected, it must keep the
+// lease, unless the reply arrives only after the end of the lease. If the holder is then cut off, it
+// must report the loss before the server ends the lease.
 func TestRenewalHasTrouble(t *testing.T) {
 	late := func(d time.Duration) func(func() error) error {
 		return func(send func() error) error {
@@ -156,7 +160,7 @@ func TestRenewalHasTrouble(t *testing.T) {
 				inBubble(t, func(b *bubble) {
 					p := b.process()
 					lease := p.take()
-					time.Sleep(ttl / 2) // the server knows the script that renews a lease
+					time.Sleep(ttl / 2) // until a renewal has loaded its script
 					b.release(lease)
 					lease = p.take()
 					p.meet(func(send func() error) error {
@@ -169,7 +173,7 @@ func TestRenewalHasTrouble(t *testing.T) {
 					if cut {
 						<-lease.Lost()
 						if left := b.node.TTL(key); left <= 0 && c.name != "refused" {
-							b.Error("the server had ended the lease before its holder knew")
+							b.Error("the server ended the lease before its holder reported the loss")
 						}
 						return
 					}
@@ -187,8 +191,8 @@ func TestRenewalHasTrouble(t *testing.T) {
 	}
 }
 
-// A renewal that fails is sent again after a tenth of the TTL, and one that gets no reply is given up
-// after a third. A late reply to it changes no later lease.
+// TestRenewalIsRetried checks that a failed renewal is repeated after a tenth of the TTL. It also checks
+// that a late reply to a renewal of an earlier lease has no effect on the current lease.
 func TestRenewalIsRetried(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -200,7 +204,7 @@ func TestRenewalIsRetried(t *testing.T) {
 		}
 		time.Sleep(ttl)
 		if isLost(lease) {
-			b.Error("lost although the fifth renewal arrived in time")
+			b.Error("the lease was lost although the fifth renewal arrived in time")
 		}
 		b.release(lease)
 
@@ -213,14 +217,15 @@ func TestRenewalIsRetried(t *testing.T) {
 		close(release)
 		n := p.sent(synctest.Wait)
 		if isLost(next) || n > 0 {
-			b.Errorf("a late reply to an old renewal: lost %v, %d requests", isLost(next), n)
+			b.Errorf("after a late reply to an old renewal, the new lease is lost: %v, %d requests", isLost(next), n)
 		}
 		b.release(next)
 		b.nothingLeft()
 	})
 }
 
-// The holder dies, and the first check of a waiter fails. The waiter checks again and gets the lock.
+// TestFailedCheckIsRepeated kills the holder and makes the first two checks of a waiter fail. The waiter
+// must check again and get the lock.
 func TestFailedCheckIsRepeated(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		other, p := b.process(), b.process()
@@ -242,7 +247,7 @@ func TestFailedCheckIsRepeated(t *testing.T) {
 	})
 }
 
-// Close waits for the requests that are being sent.
+// TestCloseWaitsForRequests checks that Close waits for pending requests.
 func TestCloseWaitsForRequests(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -257,7 +262,7 @@ func TestCloseWaitsForRequests(t *testing.T) {
 		})
 		time.Sleep(ttl/3 + time.Millisecond)
 		if !pending.Load() {
-			b.Fatal("no renewal")
+			b.Fatal("no renewal was sent")
 		}
 		must(0, p.Close())
 		if pending.Load() {
@@ -266,20 +271,20 @@ func TestCloseWaitsForRequests(t *testing.T) {
 	})
 }
 
-// Close returns only when Redis no longer knows the requests of the callers that were waiting, so that
-// the client can be closed next.
+// TestCloseWithdrawsRequests checks that Close removes the requests of its waiting callers from Redis
+// before it returns. The program can then close the Redis client immediately.
 func TestCloseWithdrawsRequests(t *testing.T) {
-	for _, listens := range []bool{true, false} { // without a subscription, the process is not in the queue, but asks once a second
+	for _, listens := range []bool{true, false} { // without a subscription, the process polls instead of joining the queue
 		inBubble(t, func(b *bubble) {
 			p, q := b.process(), b.process()
 			p.deaf.Store(!listens)
 			lease := q.take()
 			waits := p.wait()
 			if queued := b.queued() > 0; queued != listens {
-				b.Fatalf("it listens: %v, it is queued: %v", listens, queued)
+				b.Fatalf("the process has a subscription: %v, and is in the queue: %v", listens, queued)
 			}
 			if listens {
-				p.meet(func(send func() error) error { time.Sleep(time.Second / 2); return send() }) // it gives up slowly
+				p.meet(func(send func() error) error { time.Sleep(time.Second / 2); return send() }) // delays leaving the queue
 			} else {
 				p.meet(func(send func() error) error {
 					b.release(lease)
@@ -292,7 +297,7 @@ func TestCloseWithdrawsRequests(t *testing.T) {
 			must(0, p.Close())
 			must(0, p.client.Close())
 			if _, ok := <-waits; ok {
-				b.Error("a closed Locker serves")
+				b.Error("a waiter got a lease from a closed Locker")
 			}
 			if listens {
 				b.release(lease)

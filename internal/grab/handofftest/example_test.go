@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// exampleLocker stands in for a Redis of one's own.
+// exampleLocker returns a Locker that uses a Redis server in this process, and a function that stops
+// both.
 func exampleLocker() (l *handoff.Locker, end func()) {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -43,13 +44,13 @@ func Example() {
 	// Output: order:7 is ours
 }
 
-// Work that must end when the lease is lost takes the lease's context.
+// Pass the lease's context to the work, so that the work ends if the lease is lost.
 func Example_leaseContext() {
 	locks, end := exampleLocker()
 	defer end()
 	lease, err := locks.AcquireWithin(context.Background(), "report", 2*time.Second)
 	if errors.Is(err, handoff.ErrBusy) {
-		fmt.Println("somebody else makes it")
+		fmt.Println("another process writes the report")
 		return
 	}
 	if err != nil {
@@ -60,15 +61,15 @@ func Example_leaseContext() {
 	ctx := lease.Context()
 	select {
 	case <-ctx.Done():
-		fmt.Println("given up:", context.Cause(ctx)) // handoff.ErrLost
+		fmt.Println("cancelled:", context.Cause(ctx)) // handoff.ErrLost
 	case <-time.After(10 * time.Millisecond): // the work
 		fmt.Println("done")
 	}
 	// Output: done
 }
 
-// A write is fenced where it happens: the token is raised in the row before it is read, and compared when
-// it is written. Then a holder that was paused past its lease writes nothing, whatever the lock says.
+// Fence a write in the database. The first statement raises the token in the row before the read, and
+// the last one compares it. A holder that was paused past its lease then changes no row.
 func Example_leaseFence() {
 	locks, end := exampleLocker()
 	defer end()
@@ -84,7 +85,7 @@ func Example_leaseFence() {
 	}
 
 	grab := func(driver string, fence uint64) error {
-		// With a token below one that was seen, raising changes no row.
+		// This changes no row if the row already has this token or a higher one.
 		res, err := db.Exec(`UPDATE orders SET fence = ? WHERE id = 7 AND fence < ?`, int64(fence), int64(fence))
 		if err != nil {
 			return err

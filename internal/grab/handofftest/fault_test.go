@@ -16,12 +16,12 @@ import (
 
 const (
 	faultTTL = 1500 * time.Millisecond
-	poll     = faultTTL / 3 // how often a waiter looks, with that TTL
-	leeway   = time.Second  // for a machine that does much else
+	poll     = faultTTL / 3 // the interval at which a waiter checks the queue if the TTL is faultTTL
+	leeway   = time.Second  // for a busy machine
 )
 
-// A killed holder's lease passes on within its TTL and one poll interval, to
-// the first in the queue.
+// TestKilledHolder checks that the first process in the queue gets the lease of a killed holder within
+// a TTL and one poll interval.
 func TestKilledHolder(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	client := clientOf(t, addr)
@@ -40,7 +40,7 @@ func TestKilledHolder(t *testing.T) {
 	lease := soon(t, faultTTL+poll+leeway, first)
 	select {
 	case <-second:
-		t.Error("the second waiter has it too")
+		t.Error("the second waiter has the lock too")
 	default:
 	}
 	must(0, lease.Release(t.Context()))
@@ -48,7 +48,7 @@ func TestKilledHolder(t *testing.T) {
 	nothingLeftOn(t, client)
 }
 
-// A killed process with a hundred waiters delays no one.
+// TestKilledWaiters checks that a killed process with a hundred waiters does not delay another process.
 func TestKilledWaiters(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	client := clientOf(t, addr)
@@ -67,8 +67,9 @@ func TestKilledWaiters(t *testing.T) {
 	nothingLeftOn(t, client)
 }
 
-// A process that is stopped, not dead, still listens as far as the server knows. It costs the others one
-// TTL and one look, however many of it wait.
+// TestStoppedWaiters stops a process with many waiters, but does not kill it. The server still passes
+// the lock to this process, because its connection is open. This must delay the other processes by at
+// most one TTL and one poll interval.
 func TestStoppedWaiters(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	client := clientOf(t, addr)
@@ -100,15 +101,15 @@ func TestStoppedWaiters(t *testing.T) {
 	must(0, lease.Release(t.Context()))
 	others.Wait()
 	took := time.Since(began)
-	t.Logf("it took %v", took)
+	t.Logf("the others waited for %v", took)
 	if took < faultTTL/2 || took > faultTTL+poll+leeway {
-		t.Errorf("it took %v, want a TTL of %v and at most %v", took, faultTTL, poll)
+		t.Errorf("the others waited for %v, want a TTL of %v and at most %v more", took, faultTTL, poll)
 	}
 	must(0, stopped.cmd.Process.Kill())
 }
 
-// A waiter's process is stopped while it gets the lease. It continues after the lease has expired
-// and another client has it. The wake-up that it then finds is too old (F12).
+// TestLateWakeup stops a waiter's process while it gets the lease. The process continues after the lease
+// has expired and another client has the lock. It must ignore the wake-up, which is too old (F12).
 func TestLateWakeup(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	client := clientOf(t, addr)
@@ -125,7 +126,7 @@ func TestLateWakeup(t *testing.T) {
 	time.Sleep(2 * poll)
 	select {
 	case <-other.Lost():
-		t.Error("the holder lost it to the sleeper")
+		t.Error("the holder lost the lock to the stopped process")
 	default:
 	}
 	freed := hostClock()
@@ -135,13 +136,14 @@ func TestLateWakeup(t *testing.T) {
 		t.Fatal(h.Error)
 	}
 	if h.Acquired < freed {
-		t.Errorf("the sleeper took itself for the holder %v before the release", time.Duration(freed-h.Acquired))
+		t.Errorf("the stopped process used the lock %v before the holder released it", time.Duration(freed-h.Acquired))
 	}
 	nothingLeftOn(t, client)
 }
 
-// A process whose subscription is cut when its turn comes is passed over, and costs those behind
-// nothing. It stands in the queue again as soon as it is back.
+// TestCutSubscription cuts a process's subscription just before its turn. The release must skip this
+// process and immediately serve the next one. The process must join the queue again once it has
+// reconnected.
 func TestCutSubscription(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	proxy := startProxy(t, addr)
@@ -153,7 +155,7 @@ func TestCutSubscription(t *testing.T) {
 		untilQueued(t, client, key, 1)
 		after := acquireAsync(ctx, c, key)
 		untilQueued(t, client, key, 2)
-		time.Sleep(poll / 4) // b reads that it is queued: else its request was cut, and fails
+		time.Sleep(poll / 4) // until b has received the reply to its request, which would otherwise fail
 		listening := len(client.PubSubChannels(ctx, "handoff:*").Val())
 		restore := proxy.refuse()
 		for len(client.PubSubChannels(ctx, "handoff:*").Val()) == listening {
@@ -172,7 +174,8 @@ func TestCutSubscription(t *testing.T) {
 	nothingLeftOn(t, client)
 }
 
-// The wake-up itself is lost: it is on its way when the connection dies.
+// TestLostWakeup checks that a waiter whose wake-up message is lost gets the lock within one poll
+// interval.
 func TestLostWakeup(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	proxy := startProxy(t, addr)
@@ -183,7 +186,7 @@ func TestLostWakeup(t *testing.T) {
 		lease := must(a.Acquire(ctx, key))
 		waiting := acquireAsync(ctx, b, key)
 		untilQueued(t, client, key, 1)
-		forget := proxy.swallow("message") // the server believes that it was heard
+		forget := proxy.swallow("message") // from the server's view, the message was delivered
 		must(0, lease.Release(ctx))
 		must(0, soon(t, poll+leeway, waiting).Release(ctx))
 		forget()
@@ -191,7 +194,8 @@ func TestLostWakeup(t *testing.T) {
 	nothingLeftOn(t, client)
 }
 
-// All connections of one of two processes are cut in the middle of everything.
+// TestCutConnections repeatedly cuts all connections of one of two processes. There must never be two
+// holders, no caller may wait for too long, and no lock may remain.
 func TestCutConnections(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	proxy := startProxy(t, addr)
@@ -206,7 +210,7 @@ func TestCutConnections(t *testing.T) {
 				began := time.Now()
 				lease, err := lockers[w%2].Acquire(t.Context(), key)
 				if err != nil {
-					continue // refused or cut: the service would answer so
+					continue // the connection was refused or cut
 				}
 				if took := int64(time.Since(began)); took > longest.Load() {
 					longest.Store(took)
@@ -234,15 +238,15 @@ func TestCutConnections(t *testing.T) {
 		t.Errorf("only %d leases", had.Load())
 	}
 	if took := time.Duration(longest.Load()); took > faultTTL+poll+leeway {
-		t.Errorf("somebody waited for %v", took)
+		t.Errorf("a caller waited for %v, want at most %v", took, faultTTL+poll+leeway)
 	}
 	for end := time.Now().Add(faultTTL + leeway); client.Exists(t.Context(), key).Val() != 0 && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond) // an acquire whose undoing was cut too
+		time.Sleep(20 * time.Millisecond) // the cleanup of an acquire may have been cut too
 	}
 	nothingLeftOn(t, client)
 }
 
-// proxy stands between a client and its server.
+// proxy forwards connections between clients and a server. It can cut them and drop replies.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -250,7 +254,7 @@ type proxy struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]struct{}
 	refusing bool
-	swallows string // replies that hold this are lost
+	swallows string // replies that contain this text are dropped; empty means none
 }
 
 func startProxy(tb testing.TB, server string) *proxy {
@@ -330,7 +334,7 @@ func (p *proxy) cut() {
 	}
 }
 
-// refuse cuts all connections and lets none through until restored.
+// refuse closes all connections and refuses new ones until restore is called.
 func (p *proxy) refuse() (restore func()) {
 	p.mu.Lock()
 	p.refusing = true
@@ -343,7 +347,7 @@ func (p *proxy) refuse() (restore func()) {
 	}
 }
 
-// swallow loses what the server says, if it holds a text, until forgotten.
+// swallow drops all replies that contain text until forget is called.
 func (p *proxy) swallow(text string) (forget func()) {
 	set := func(s string) {
 		p.mu.Lock()

@@ -46,7 +46,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Without contention, acquire and release cost a round trip each, and no subscription.
+// TestUncontended checks that an acquire and a release without contention send one request each, and
+// open no subscription.
 func TestUncontended(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -60,13 +61,14 @@ func TestUncontended(t *testing.T) {
 			}
 		}
 		if n := len(b.node.PubSubChannels("*")); n != 0 {
-			b.Errorf("%d subscriptions, and nobody waited", n)
+			b.Errorf("%d subscriptions, although no client waited", n)
 		}
 		b.nothingLeft()
 	})
 }
 
-// Within a process the lease goes on without Redis, first come, first served.
+// TestCohort checks that a release hands the lease to the next caller of the same process without a
+// request to Redis, in order of arrival.
 func TestCohort(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -76,7 +78,7 @@ func TestCohort(t *testing.T) {
 			all = append(all, p.wait())
 		}
 		if n := b.queued(); n != 0 {
-			b.Errorf("%d in the queue behind their own process", n)
+			b.Errorf("%d turns in the queue, although only callers of the holder's process wait", n)
 		}
 		for i, got := range all {
 			fence := lease.Fence()
@@ -93,7 +95,8 @@ func TestCohort(t *testing.T) {
 	})
 }
 
-// While no other process waits, a process keeps the lock, with one request for each block of tokens.
+// TestCohortGoesOn checks that a process keeps the lock for its callers while no other process waits.
+// It must send only about one request per block of tokens.
 func TestCohortGoesOn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -110,7 +113,7 @@ func TestCohortGoesOn(t *testing.T) {
 				last = lease.Fence()
 			}
 		})
-		if n < 10 || n > 13 { // and the subscription, in case that others come, and scripts that the server learns
+		if n < 10 || n > 13 { // up to three more requests, to subscribe and to load scripts
 			b.Errorf("%d requests for 320 hand-overs", n)
 		}
 		b.release(lease)
@@ -118,8 +121,9 @@ func TestCohortGoesOn(t *testing.T) {
 	})
 }
 
-// When others wait, those who waited by then are served, then the other process, and then those
-// who came later: their process stands in the queue again.
+// TestTurns checks the order in which two processes are served. The holder's process first serves the
+// callers that were waiting when the other process joined the queue. Then the other process gets its
+// turn, and only after that the later callers of the first process.
 func TestTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -127,7 +131,7 @@ func TestTurns(t *testing.T) {
 		order := []<-chan *handoff.Lease{p.wait(), p.wait()}
 		other, also := q.wait(), q.wait()
 		if n := b.queued(); n != 1 {
-			b.Errorf("%d in the queue, want one for the process", n)
+			b.Errorf("%d turns in the queue, want one for the other process", n)
 		}
 		late := p.wait()
 		order = append(order, other, also, late)
@@ -145,8 +149,9 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTurnIsNotProlonged lets callers of two processes wait for several checks of the queue. Each check
-// tells the holder again that others wait, but its turn serves only the callers that waited before.
+// TestTurnIsNotProlonged makes callers of two processes wait during several checks of the queue. Each
+// check tells the holder's process again that others wait. Its turn must still serve only the callers
+// that were waiting before.
 func TestTurnIsNotProlonged(t *testing.T) {
 	for checks := range 4 {
 		for callers := 1; callers <= 3; callers++ {
@@ -176,8 +181,8 @@ func TestTurnIsNotProlonged(t *testing.T) {
 	}
 }
 
-// The word that others wait may come before the reply to the acquire, or never: a process hears of
-// them with its next renewal.
+// TestOthersWait checks that a process learns that other processes wait, even if the message arrives
+// before the reply to its acquire, or not at all. Without a message, the next renewal must tell it.
 func TestOthersWait(t *testing.T) {
 	for name, lost := range map[string]bool{"early": false, "lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +206,7 @@ func TestOthersWait(t *testing.T) {
 				close(reply)
 				lease := b.served(first)
 				if lost {
-					time.Sleep(ttl / 2) // renewed, and told
+					time.Sleep(ttl / 2) // until a renewal has told the process
 				}
 				fourth := p.wait()
 				for _, got := range []<-chan *handoff.Lease{second, third, other} {
@@ -216,7 +221,8 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// subscribed has a process wait once behind another, so that its subscription stands.
+// subscribed makes p wait once for a lock that other holds and then releases. After that, p has a
+// subscription.
 func (p *process) subscribed(other *process) <-chan *handoff.Lease {
 	lease := other.take()
 	got := p.wait()
@@ -243,7 +249,8 @@ func TestTryAcquire(t *testing.T) {
 	})
 }
 
-// An attempt at a lock that the same process has sends no request and opens no subscription.
+// TestTryAcquireInProcess checks that TryAcquire sends no request and opens no subscription if a
+// caller of the same process holds the lock.
 func TestTryAcquireInProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -261,7 +268,8 @@ func TestTryAcquireInProcess(t *testing.T) {
 	})
 }
 
-// Each release reports a lease that the server has forgotten, and the lock then works again.
+// TestReleaseOfForgotten checks that a release returns ErrLost if the server has forgotten the lease.
+// Afterwards, all processes must be able to use the lock.
 func TestReleaseOfForgotten(t *testing.T) {
 	for _, fast := range []bool{false, true} {
 		for _, others := range []string{"none", "one has it", "one waits"} {
@@ -295,8 +303,8 @@ func TestReleaseOfForgotten(t *testing.T) {
 	}
 }
 
-// A release repeats a failed request until its context is done or the lease has expired, but sends one in
-// any case.
+// TestReleaseRepeats checks that a release repeats a failed request until its context is done or the
+// lease has expired. It must send one request even if its context is already done.
 func TestReleaseRepeats(t *testing.T) {
 	end := ttl - ttl/100
 	for name, tt := range map[string]struct {
@@ -318,7 +326,7 @@ func TestReleaseRepeats(t *testing.T) {
 					b.Errorf("the release returned %v", err)
 				}
 				if took := time.Since(began); took < tt.least || took > tt.most {
-					b.Errorf("it took %v, want %v to %v", took, tt.least, tt.most)
+					b.Errorf("the release took %v, want %v to %v", took, tt.least, tt.most)
 				}
 			})
 		})
@@ -333,9 +341,9 @@ func TestReleaseRepeats(t *testing.T) {
 	})
 }
 
-// TestReleaseAnsweredTooLate loses the reply to a release of a lease that another client has already
-// taken over. The repeated request is answered only after the end of the lease. The release may then
-// not assume that its first request has passed the lock on.
+// TestReleaseAnsweredTooLate checks the release of a lease that another client has already taken over.
+// The first reply is lost, and the second one arrives only after the end of the lease. The release must
+// return ErrLost, and not assume that its first request has passed the lock on.
 func TestReleaseAnsweredTooLate(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -354,8 +362,9 @@ func TestReleaseAnsweredTooLate(t *testing.T) {
 	})
 }
 
-// A process that passed the lock on knows that it is not free, even if the reply was lost. Its next attempt
-// takes one request.
+// TestAttemptAfterPass checks that a process that has passed the lock on knows that the lock is not
+// free, even if the reply was lost. It must not try the fast path, so its next attempt sends only one
+// request.
 func TestAttemptAfterPass(t *testing.T) {
 	for name, reply := range map[string]func(func() error) error{"answered": func(send func() error) error { return send() }, "lost reply": unanswered} {
 		t.Run(name, func(t *testing.T) {
@@ -369,7 +378,7 @@ func TestAttemptAfterPass(t *testing.T) {
 				b.release(lease)
 				lease = b.served(waits)
 				if n := p.sent(func() { _, _ = p.TryAcquire(b.Context(), key) }); n != 1 {
-					b.Errorf("%d requests", n)
+					b.Errorf("the attempt sent %d requests, want 1", n)
 				}
 				b.release(lease)
 				b.nothingLeft()
@@ -378,7 +387,8 @@ func TestAttemptAfterPass(t *testing.T) {
 	}
 }
 
-// A client waits no longer than its wait, and leaves nothing behind.
+// TestGivesUp checks that a client waits no longer than it is allowed to, and leaves no entry in the
+// queue.
 func TestGivesUp(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -401,7 +411,7 @@ func TestGivesUp(t *testing.T) {
 				}
 			}
 			if n := b.queued(); n != 0 {
-				b.Errorf("%d are left in the queue", n)
+				b.Errorf("%d turns are left in the queue", n)
 			}
 		}
 		waits := q.wait()
@@ -418,7 +428,7 @@ func TestKeptWhileHeld(t *testing.T) {
 		work := lease.Context()
 		time.Sleep(time.Hour)
 		if isLost(lease) || work.Err() != nil {
-			b.Error("lost")
+			b.Error("the lease was lost although its process renews it")
 		}
 		b.release(lease)
 		if isLost(lease) || !errors.Is(work.Err(), context.Canceled) || errors.Is(context.Cause(work), handoff.ErrLost) {
@@ -430,7 +440,8 @@ func TestKeptWhileHeld(t *testing.T) {
 	})
 }
 
-// A holder knows of its loss before the server can have given the lease to another.
+// TestLostInTime checks that a holder without a connection reports the loss just before the server
+// ends the lease. A release that arrives before that end must still free the lock.
 func TestLostInTime(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		lost := make(chan string, 1)
@@ -441,7 +452,7 @@ func TestLostInTime(t *testing.T) {
 		p.down.Store(true)
 		<-work.Done()
 		if left := b.node.TTL(key); left <= 0 || left > ttl/50 {
-			b.Errorf("lost %v before its end", left)
+			b.Errorf("the loss was reported %v before the end of the lease", left)
 		}
 		if cause := context.Cause(work); cause != handoff.ErrLost || !isLost(lease) || <-lost != key {
 			b.Errorf("the cause is %v", cause)
@@ -450,12 +461,12 @@ func TestLostInTime(t *testing.T) {
 		if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
 			b.Error(err)
 		}
-		b.nothingLeft() // and yet it was given back
+		b.nothingLeft() // the release has freed the lock anyway
 	})
 }
 
-// A lease that the server has forgotten is known to be lost with the next renewal; what another
-// has by then is not released.
+// TestForgotten checks that a holder learns at its next renewal that the server has forgotten its
+// lease. Its release must not free the lease that another client has got meanwhile.
 func TestForgotten(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -468,20 +479,21 @@ func TestForgotten(t *testing.T) {
 		}
 		time.Sleep(ttl/3 + time.Millisecond)
 		if !isLost(lease) {
-			b.Error("the holder does not know")
+			b.Error("the holder does not know of the loss")
 		}
 		if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
 			b.Error(err)
 		}
 		if isLost(other) {
-			b.Error("the other lost it")
+			b.Error("the other client lost its lease")
 		}
 		b.release(other)
 		b.nothingLeft()
 	})
 }
 
-// A holder that is gone costs those who wait its TTL and one look, however many of its process waited.
+// TestDeadHolder checks that a waiter gets the lock of a dead holder after about a TTL, even if many
+// callers of the holder's process were waiting too.
 func TestDeadHolder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -494,13 +506,14 @@ func TestDeadHolder(t *testing.T) {
 		p.end()
 		lease := <-waits
 		if took := time.Since(began); took < ttl-time.Second || took > ttl+time.Second {
-			b.Errorf("it took %v", took)
+			b.Errorf("the waiter got the lock after %v, want about %v", took, ttl)
 		}
 		b.release(lease)
 	})
 }
 
-// A process that comes later does not overtake the queue, even if the holder has died.
+// TestNoOvertaking checks that a late process does not overtake the queue, even if the lock is free
+// because the holder's lease has expired.
 func TestNoOvertaking(t *testing.T) {
 	for _, tries := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tries once %t", tries), func(t *testing.T) {
@@ -509,7 +522,7 @@ func TestNoOvertaking(t *testing.T) {
 				p.take()
 				first := q.wait()
 				if queued, err := b.node.ZMembers(key + ":queue"); err != nil || len(queued) != 1 {
-					b.Fatalf("queued are %q, %v", queued, err)
+					b.Fatalf("the queue contains %q, %v", queued, err)
 				}
 				b.node.Del(key) // as if the lease had expired
 				var second <-chan *handoff.Lease
@@ -529,7 +542,8 @@ func TestNoOvertaking(t *testing.T) {
 	}
 }
 
-// A process that dies while it waits costs nothing, because the server reports that no one listens.
+// TestDeadWaiter checks that a process that died while it waited does not delay the others. The server
+// reports that the dead process no longer listens, so the lock is passed to the next one.
 func TestDeadWaiter(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, dead, q := b.process(), b.process(), b.process()
@@ -545,11 +559,12 @@ func TestDeadWaiter(t *testing.T) {
 	})
 }
 
-// The client sends a request again by itself: whatever it was, it does no harm.
+// TestRepeated checks that any request can be executed twice without harm, because a Redis client may
+// repeat a request by itself.
 func TestRepeated(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
-		for range 3 { // by a script, then on the fast path
+		for range 3 { // with a script first, and then on the fast path
 			p.meet(twice, twice)
 			lease := p.take()
 			if b.queued() != 0 {
@@ -563,10 +578,10 @@ func TestRepeated(t *testing.T) {
 		q.meet(twice, twice, twice)
 		waits := q.wait()
 		if n := b.queued(); n != 1 {
-			b.Errorf("%d in the queue", n)
+			b.Errorf("%d turns in the queue, want 1", n)
 		}
 		again := p.wait()
-		p.meet(twice) // passed on, and queued again
+		p.meet(twice) // the release passes the lock on and joins the queue again
 		b.release(lease)
 		lease = b.served(waits)
 		q.meet(twice)
@@ -576,7 +591,8 @@ func TestRepeated(t *testing.T) {
 	})
 }
 
-// A reply is lost: the request is made again, and what it did is not done twice.
+// TestUnanswered checks that a process repeats each kind of request whose reply was lost, and that the
+// repetition has no second effect.
 func TestUnanswered(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -587,7 +603,7 @@ func TestUnanswered(t *testing.T) {
 		b.release(lease)
 		lease = b.served(waits)
 		waits = p.wait()
-		p.meet(unanswered) // the next look
+		p.meet(unanswered) // the next check of the queue
 		time.Sleep(2 * time.Second)
 		b.release(lease)
 		b.release(b.served(waits))
@@ -595,8 +611,8 @@ func TestUnanswered(t *testing.T) {
 	})
 }
 
-// TestLateAcquire lets the server execute an acquire only after its caller has given up, or has got the
-// lock by a second request and released or lost it. No caller then uses the lease or the place in the
+// TestLateAcquire delays the request of an acquire until its caller has given up, or has got the lock
+// with a second request and released or lost it. No caller uses the resulting lease or place in the
 // queue, so the process must give it back as soon as another client waits.
 func TestLateAcquire(t *testing.T) {
 	for _, caller := range []string{"gave up", "released the lock", "lost the lock"} {
@@ -637,7 +653,7 @@ func TestLateAcquire(t *testing.T) {
 					began := time.Now()
 					lease := <-q.wait()
 					if took := time.Since(began); took > 2*time.Second {
-						b.Errorf("it took %v", took)
+						b.Errorf("the other client got the lock after %v, want at most 2s", took)
 					}
 					b.release(lease)
 					b.nothingLeft()
@@ -647,7 +663,8 @@ func TestLateAcquire(t *testing.T) {
 	}
 }
 
-// A waiter whose subscription cannot be opened looks again with every check.
+// TestNoSubscription checks that a waiter that cannot open a subscription gets the lock anyway, because
+// it polls.
 func TestNoSubscription(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -666,8 +683,8 @@ func TestNoSubscription(t *testing.T) {
 	})
 }
 
-// A process replaces a subscription whose connection has died without being closed, each time that
-// this happens. It keeps a subscription that is only quiet.
+// TestQuietSubscription checks that a process replaces its subscription each time that its connection
+// has died without being closed. It must keep a subscription that merely receives no messages.
 func TestQuietSubscription(t *testing.T) {
 	for name, dead := range map[string]bool{"dead": true, "alive": false} {
 		t.Run(name, func(t *testing.T) {
@@ -695,8 +712,9 @@ func TestQuietSubscription(t *testing.T) {
 	}
 }
 
-// A process stands in the queue only while it has a subscription. Without one, it could not hear that
-// its turn has come, and would delay the processes behind it. It polls instead.
+// TestQueuesOnlyWhileItListens checks that a process joins the queue only if it has a subscription, and
+// polls otherwise. Without a subscription, it would not receive the message that its turn has come, and
+// would delay the processes behind it.
 func TestQueuesOnlyWhileItListens(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -707,11 +725,11 @@ func TestQueuesOnlyWhileItListens(t *testing.T) {
 				if !listens {
 					q.silence()
 				}
-				time.Sleep(10 * time.Second) // until it has noticed
+				time.Sleep(10 * time.Second) // until the process has noticed the change
 				lease := p.take()
 				waits := q.wait()
 				if queued := b.queued() > 0; queued != listens {
-					b.Errorf("it listens: %v, it is queued: %v", listens, queued)
+					b.Errorf("the process has a subscription: %v, and is in the queue: %v", listens, queued)
 				}
 				time.Sleep(100 * time.Millisecond)
 				b.release(lease)
@@ -727,8 +745,8 @@ func TestQueuesOnlyWhileItListens(t *testing.T) {
 	})
 }
 
-// However many other keys a process uses meanwhile, it renews the leases that it holds, and gets the
-// lease that it waits for.
+// TestManyKeys checks that a process still renews its leases, and gets the lease for which it waits, if
+// it uses many other keys meanwhile.
 func TestManyKeys(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -736,7 +754,7 @@ func TestManyKeys(t *testing.T) {
 		var held []*handoff.Lease
 		for i := range 3 {
 			key := fmt.Sprintf("held:{%d}", i)
-			for range i { // it was used before, or not
+			for range i { // use some of the keys before
 				use(key)
 			}
 			held = append(held, p.acquire(b.Context(), key))
@@ -746,7 +764,7 @@ func TestManyKeys(t *testing.T) {
 		for i := range 300 { // more than a process keeps for reuse
 			use(fmt.Sprintf("order:{%d}", 100+i))
 		}
-		for _, i := range []int{100, 399} { // the first and the last of them
+		for _, i := range []int{100, 399} { // the first and the last of these keys
 			held = append(held, p.acquire(b.Context(), fmt.Sprintf("order:{%d}", i)))
 		}
 		time.Sleep(2 * ttl)
@@ -769,8 +787,9 @@ func TestManyKeys(t *testing.T) {
 	})
 }
 
-// A request of one turn hangs beyond the end of that turn. Whenever its reply arrives, the next turn
-// works like the first one: the process looks if its message is lost, and renews its lease.
+// TestRequestOutlivesItsTurn checks a request that is still pending when its turn ends. The time at
+// which its reply arrives must not affect the next turn: the process must still check the queue if a
+// message is lost, and renew its lease.
 func TestRequestOutlivesItsTurn(t *testing.T) {
 	for _, hung := range []string{"look", "renewal"} {
 		for _, answered := range []string{"between the turns", "while it waits", "while it holds", "at the end"} {
@@ -815,7 +834,7 @@ func TestRequestOutlivesItsTurn(t *testing.T) {
 					select {
 					case lease = <-waits:
 					case <-time.After(time.Second):
-						b.Fatal("the process does not look whether its turn has come")
+						b.Fatal("the process does not check whether its turn has come")
 					}
 					now("while it holds")
 					time.Sleep(2 * ttl)
@@ -831,7 +850,7 @@ func TestRequestOutlivesItsTurn(t *testing.T) {
 	}
 }
 
-// A renewal that hangs delays no other.
+// TestHungRenewal checks that a hung renewal does not delay the renewal of another lease.
 func TestHungRenewal(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -842,14 +861,15 @@ func TestHungRenewal(t *testing.T) {
 		p.meet(func(func() error) error { <-free; return errDown })
 		time.Sleep(2 * ttl)
 		if !isLost(hung) || isLost(other) {
-			b.Errorf("lost: %v, and the other: %v", isLost(hung), isLost(other))
+			b.Errorf("the lease with the hung renewal is lost: %v, the other lease is lost: %v; want true, false", isLost(hung), isLost(other))
 		}
 		close(free)
 		b.release(other)
 	})
 }
 
-// Tokens grow whatever becomes of the counter, which is kept for a day.
+// TestCounter checks that the fencing tokens grow even if the counter is lost, deleted or raised. The
+// counter must expire after a day without use, but not while the lock is in use.
 func TestCounter(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -881,7 +901,7 @@ func TestCounter(t *testing.T) {
 			}
 			grows(step.when)
 		}
-		for range 23 { // the fast path does not keep it, and is left in time
+		for range 23 { // the fast path does not extend the counter's TTL, so a script must do it in time
 			time.Sleep(time.Hour - time.Minute)
 			grows("every hour")
 			if left := b.node.TTL(key + ":fence"); left < 24*time.Hour {
@@ -908,10 +928,10 @@ func TestClose(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, ok := <-local; ok {
-			b.Error("a closed Locker serves")
+			b.Error("a waiter in the holder's process got a lease from a closed Locker")
 		}
 		if _, ok := <-remote; ok {
-			b.Error("a closed Locker serves")
+			b.Error("a waiter in another process got a lease from a closed Locker")
 		}
 		if _, err := p.Acquire(b.Context(), key); !errors.Is(err, handoff.ErrClosed) {
 			b.Error(err)
@@ -921,7 +941,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A lease that a closed Locker cannot renew is reported as lost before its end.
+// TestClosedHolder checks that a closed Locker, which no longer renews its lease, reports the lease as
+// lost just before its end.
 func TestClosedHolder(t *testing.T) {
 	for name, held := range map[string]time.Duration{"before a renewal": time.Second, "after a renewal": ttl} {
 		t.Run(name, func(t *testing.T) {
@@ -937,7 +958,7 @@ func TestClosedHolder(t *testing.T) {
 					b.Fatal("the holder does not know of the loss")
 				}
 				if left := b.node.TTL(key); left <= 0 || left > ttl/50 {
-					b.Errorf("lost %v before its end", left)
+					b.Errorf("the loss was reported %v before the end of the lease", left)
 				}
 				<-lost
 				if cause := context.Cause(work); cause != handoff.ErrLost {
@@ -948,7 +969,8 @@ func TestClosedHolder(t *testing.T) {
 	}
 }
 
-// A key of any type that holds no lease is refused and stays as it is.
+// TestOtherTypes checks that an acquire returns ErrProtocol and changes nothing if the key contains
+// other data.
 func TestOtherTypes(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	l, client := open(t, addr, ttl), clientOf(t, addr)
@@ -969,8 +991,9 @@ func TestOtherTypes(t *testing.T) {
 	}
 }
 
-// The keys a and {a} have one queue, so a release may grant a lock to a process that waits for the other.
-// It gives that lock back, and its next look finds its own.
+// TestSharedStem checks the keys a and {a}, which share a queue. If the release of a grants that lock to
+// a process that waits for {a}, the process must give it back. It must still get {a} soon after the
+// release of {a}.
 func TestSharedStem(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q, r := b.process(), b.process(), b.process()
@@ -993,7 +1016,8 @@ func TestSharedStem(t *testing.T) {
 	})
 }
 
-// All methods of a Lease may run at once, and one of several releases succeeds.
+// TestConcurrentUse checks that all methods of a Lease can run concurrently, and that exactly one of
+// several concurrent releases succeeds.
 func TestConcurrentUse(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -1022,7 +1046,8 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-// The scripts count in doubles, so RaiseFence refuses tokens that a double cannot hold.
+// TestRaiseTooFar checks that RaiseFence rejects tokens that the scripts cannot represent exactly,
+// because Lua numbers are doubles. A rejected call must not affect later tokens.
 func TestRaiseTooFar(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	l := open(t, addr, ttl)
@@ -1074,7 +1099,8 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves the place in the queue to the other callers of its process.
+// TestGivesUpForItselfOnly checks that a caller that gives up does not cost the other callers of its
+// process their place in the queue.
 func TestGivesUpForItselfOnly(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q, r := b.process(), b.process(), b.process()
@@ -1098,8 +1124,9 @@ func TestGivesUpForItselfOnly(t *testing.T) {
 	})
 }
 
-// A process that has lost its lease leaves it in Redis until it expires, although another process that
-// waits still sends it messages. The holder thus has time to notice the loss.
+// TestLostLeaseIsNotGivenBack checks that a process that has lost its lease does not delete it from
+// Redis, although a waiting process still sends it messages. The lease must expire by itself, so that
+// the holder has time to notice the loss.
 func TestLostLeaseIsNotGivenBack(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -1122,14 +1149,15 @@ func TestLostLeaseIsNotGivenBack(t *testing.T) {
 	})
 }
 
-// A process whose look finds that the lease of a dead holder is free learns that others wait, and lets
-// no later caller overtake them.
+// TestLookTellsThatOthersWait checks a process that takes over the lease of a dead holder. The check
+// with which it gets the lease must tell it that others wait, so that its later callers do not overtake
+// them.
 func TestLookTellsThatOthersWait(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		dead, p, r := b.process(), b.process(), b.process()
 		dead.take()
 		first := p.wait()
-		time.Sleep(20 * time.Millisecond) // p is the first that looks after the end of the lease
+		time.Sleep(20 * time.Millisecond) // so that p is the first process to check after the end of the lease
 		behind := r.wait()
 		dead.end()
 		lease := <-first

@@ -18,10 +18,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-const leaseEnd = ttl - ttl/100 // when a holder gives up a lease that it cannot renew
+const leaseEnd = ttl - ttl/100 // the age at which an unrenewed lease counts as lost
 
-// TestGivesUpWhenServed lets a waiter give up at the moment at which it gets the lock. It gets either
-// the lock or the reason why it gave up, and the lock is free afterwards.
+// TestGivesUpWhenServed makes a waiter give up at the same moment at which it gets the lock. The acquire
+// must return either the lease or the expected error, and the lock must be free afterwards.
 func TestGivesUpWhenServed(t *testing.T) {
 	for _, where := range []string{"in the same process", "in another process"} {
 		for _, why := range []string{"its wait is over", "its client has gone"} {
@@ -32,7 +32,7 @@ func TestGivesUpWhenServed(t *testing.T) {
 					if where == "in another process" {
 						waiter = b.process()
 					}
-					for range 30 { // the two happen in either order
+					for range 30 { // the two events occur in either order
 						lease := holder.take()
 						ctx, cancel, wait := b.Context(), func() {}, time.Second
 						if why == "its client has gone" {
@@ -62,15 +62,15 @@ func TestGivesUpWhenServed(t *testing.T) {
 	}
 }
 
-// TestEndOfALease looks at a lease that could not be renewed, shortly before its end and exactly at its
-// end. Only the first one is still held, whether or not a timer has noticed the end.
+// TestEndOfALease checks a lease without renewals shortly before its end and exactly at its end. It must
+// be valid before the end and lost at the end, even if no timer has fired yet.
 func TestEndOfALease(t *testing.T) {
 	for before, held := range map[time.Duration]bool{time.Millisecond: true, 0: false} {
 		for _, look := range []string{"Release", "Lost"} {
 			t.Run(fmt.Sprintf("%s %v before the end", look, before), func(t *testing.T) {
 				inBubble(t, func(b *bubble) {
 					p := b.process()
-					for range 20 { // the timer may fire before or after the look
+					for range 20 { // the timer may fire before or after the call
 						lease := p.take()
 						free := make(chan struct{})
 						p.meet(func(func() error) error { <-free; return errDown }) // the renewal
@@ -90,8 +90,8 @@ func TestEndOfALease(t *testing.T) {
 	}
 }
 
-// TestLateReply delays the reply that grants the lock until around the end of the lease. The caller
-// gets the lock only while the server still has it, whichever request was delayed.
+// TestLateReply delays the reply that grants the lock, for each kind of request and by up to two TTLs.
+// When the caller gets the lock, the server must still store the lease.
 func TestLateReply(t *testing.T) {
 	for name, request := range map[string]func(b *bubble, p *process, late func(func() error) error) <-chan *handoff.Lease{
 		"script": func(b *bubble, p *process, late func(func() error) error) <-chan *handoff.Lease {
@@ -131,7 +131,7 @@ func TestLateReply(t *testing.T) {
 						b.Fatal("the acquire failed")
 					}
 					if left := b.node.TTL(key); left < ttl/100 || isLost(lease) {
-						b.Errorf("the caller has the lock, which the server keeps for %v", left)
+						b.Errorf("the caller has the lock, but the server keeps the lease only for %v", left)
 					}
 					b.release(lease)
 					b.nothingLeft()
@@ -142,8 +142,8 @@ func TestLateReply(t *testing.T) {
 }
 
 // TestWaiterLosesInTime gives a waiter the lease while it checks its place in the queue, and then cuts
-// it off. However late the check and the message arrive, the waiter reports the loss before the server
-// ends the lease.
+// it off. The waiter must report the loss before the server ends the lease, even if the reply to the
+// check and the message arrive late.
 func TestWaiterLosesInTime(t *testing.T) {
 	const never = time.Duration(-1)
 	for _, grant := range []string{"before the check", "after the check"} {
@@ -196,7 +196,7 @@ func TestWaiterLosesInTime(t *testing.T) {
 						p.down.Store(true)
 						<-lease.Lost()
 						if !b.node.Exists(key) {
-							b.Error("the server had ended the lease before its holder knew")
+							b.Error("the server ended the lease before its holder reported the loss")
 						}
 					})
 				})
@@ -205,15 +205,15 @@ func TestWaiterLosesInTime(t *testing.T) {
 	}
 }
 
-// TestTokens compares the tokens of callers who take turns in a process. The number in the token begins
-// at 0 with each turn, and no token occurs twice.
+// TestTokens checks the tokens of callers in one process. The number in a token must start at 0 for each
+// turn and each block of fencing tokens, and no token may occur twice.
 func TestTokens(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
 		seen := map[string]bool{}
 		for range 2 {
 			lease := p.take()
-			for n := range 40 { // one block of fencing tokens, and a part of the next
+			for n := range 40 { // one block of fencing tokens and a part of the next one
 				turn, number, _ := strings.Cut(lease.Token(), ".")
 				if want := fmt.Sprint(n % 32); number != want || !strings.HasPrefix(turn, "handoff:"+p.id) || seen[lease.Token()] {
 					b.Errorf("caller %d has the token %s, want number %s", n, lease.Token(), want)
@@ -228,7 +228,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// slowConn counts its round trips, each of which takes a while.
+// slowConn delays each write, and counts the writes as round trips.
 type slowConn struct {
 	net.Conn
 	trips *atomic.Int64
@@ -240,8 +240,8 @@ func (c slowConn) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// TestCombine sends several bursts of requests. All callers get their locks, and each burst needs fewer
-// round trips than it has requests.
+// TestCombine checks that a burst of requests with Combine needs at most half as many round trips as it
+// has requests. All callers must get their locks.
 func TestCombine(t *testing.T) {
 	node := miniredis.RunT(t)
 	var trips atomic.Int64

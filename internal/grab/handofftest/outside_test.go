@@ -11,7 +11,8 @@ import (
 	"grablab/internal/testbed/conformtest"
 )
 
-// The package needs go-redis, what that needs, and the standard library.
+// TestDependsOnGoRedisAlone checks that the package depends only on go-redis, its dependencies, and the
+// standard library.
 func TestDependsOnGoRedisAlone(t *testing.T) {
 	list := func(pkg string) []string {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
@@ -23,13 +24,14 @@ func TestDependsOnGoRedisAlone(t *testing.T) {
 	may := append(list("github.com/redis/go-redis/v9"), "grablab/handoff")
 	for _, pkg := range list("grablab/handoff") {
 		if !slices.Contains(may, pkg) {
-			t.Errorf("it depends on %s", pkg)
+			t.Errorf("package handoff depends on %s", pkg)
 		}
 	}
 }
 
-// A module that requires only handoff builds with it, takes a lock, and gets nothing but go-redis and
-// what go-redis needs. The replacement stands for the release that such a module would fetch.
+// TestFromAnotherModule builds and runs a program in a module that requires only handoff. The program
+// must get a lock, and link only handoff, go-redis and its dependencies. A replace directive stands for
+// the released version that such a module would download.
 func TestFromAnotherModule(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	library := must(filepath.Abs("../../../handoff"))
@@ -49,7 +51,8 @@ func TestFromAnotherModule(t *testing.T) {
 		}
 		return string(out)
 	}
-	if out := outside("run", ".", addr); !strings.HasSuffix(out, "locked order:7 true\n") { // go may say before it what it downloads
+	// The output may start with the modules that go downloads.
+	if out := outside("run", ".", addr); !strings.HasSuffix(out, "locked order:7 true\n") {
 		t.Errorf("the program printed %q", out)
 	}
 	may := []string{

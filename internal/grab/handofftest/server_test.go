@@ -30,7 +30,7 @@ func open(tb testing.TB, addr string, ttl time.Duration) *handoff.Locker {
 	return l
 }
 
-// must is for what cannot go wrong in a test.
+// must returns v. It panics if err is not nil, so use it only for errors that a test does not expect.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -38,6 +38,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// outcome is the result of an acquire.
 type outcome struct {
 	lease *handoff.Lease
 	err   error
@@ -53,7 +54,8 @@ func acquireAsync(ctx context.Context, l *handoff.Locker, key string) <-chan out
 	return done
 }
 
-// soon waits for an outcome that must be a lease.
+// soon returns the lease of a background acquire. It ends the test if the acquire fails or takes too
+// long.
 func soon(t *testing.T, within time.Duration, done <-chan outcome) *handoff.Lease {
 	t.Helper()
 	select {
@@ -73,23 +75,23 @@ func untilQueued(t *testing.T, client redis.UniversalClient, key string, n int64
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); client.ZCard(t.Context(), key+":queue").Val() != n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("never %d in the queue", n)
+			t.Fatalf("there were never %d processes in the queue", n)
 		}
 	}
 }
 
-// nothingLeftOn checks that the server holds nothing but counters, and those not for ever.
+// nothingLeftOn checks that only counters remain on the server, and that they all expire.
 func nothingLeftOn(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	for _, key := range must(client.Keys(t.Context(), "*").Result()) {
-		ttl, err := client.TTL(t.Context(), key).Result() // a replica does not say
+		ttl, err := client.TTL(t.Context(), key).Result() // fails on a replica
 		if !strings.HasSuffix(key, ":fence") || err == nil && ttl <= 0 {
 			t.Errorf("left behind: %s, for %v", key, ttl)
 		}
 	}
 }
 
-func init() { redis.SetLogger(silent{}) } // of connections that tests cut
+func init() { redis.SetLogger(silent{}) } // hides the errors of connections that tests cut
 
 type silent struct{}
 

@@ -23,13 +23,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestStress measures the figures of the stress table in handoff/README.md. GRABLAB_STRESS enables it and
-// says how long it holds one lease, for example 15m. In that time the lease is renewed as often as it would be
-// in an hour with the default TTL.
+// TestStress measures the figures of the stress table in handoff/README.md. GRABLAB_STRESS enables the
+// test and sets how long it holds one lease, for example 15m. In that time, the lease is renewed as many
+// times as in an hour with the default TTL.
 func TestStress(t *testing.T) {
 	hold, err := time.ParseDuration(os.Getenv("GRABLAB_STRESS"))
 	if err != nil {
-		t.Skip("GRABLAB_STRESS=15m runs it")
+		t.Skip("to run this test, set GRABLAB_STRESS=15m")
 	}
 	t.Run("hold", func(t *testing.T) { t.Parallel(); stressHold(t, hold) })
 	t.Run("load", func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestStress(t *testing.T) {
 	})
 }
 
-// counted returns a Locker with a client as the README creates it, and the number of its requests.
+// counted returns a Locker whose client has the options from the README, and a counter of its requests.
 func counted(t *testing.T, addr string, ttl time.Duration, combine bool) (*handoff.Locker, *atomic.Int64) {
 	requests := new(atomic.Int64)
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -64,23 +64,23 @@ func counted(t *testing.T, addr string, ttl time.Duration, combine bool) (*hando
 	return l, requests
 }
 
-// usage is what a process uses while it holds or waits.
+// usage is the memory and the number of goroutines that this process uses.
 type usage struct{ bytes, goroutines float64 }
 
 func used() usage {
 	runtime.GC()
-	runtime.GC() // after the finalizers
+	runtime.GC() // frees objects whose finalizers have run
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return usage{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}
 }
 
-// per returns what each of n more leases or waiters uses.
+// per returns the additional usage since before, divided by the number n of new leases or waiters.
 func (u usage) per(before usage, n int) string {
 	return fmt.Sprintf("%.0f bytes and %.2f goroutines", (u.bytes-before.bytes)/float64(n), (u.goroutines-before.goroutines)/float64(n))
 }
 
-// onServer returns a number from the server's INFO.
+// onServer returns a number from the server's INFO, or 0 if the field is missing.
 func onServer(t *testing.T, client redis.UniversalClient, section, field string) float64 {
 	match := regexp.MustCompile(field + `[:=](\d+)`).FindStringSubmatch(must(client.Info(t.Context(), section).Result()))
 	if match == nil {
@@ -89,7 +89,8 @@ func onServer(t *testing.T, client redis.UniversalClient, section, field string)
 	return must(strconv.ParseFloat(match[1], 64))
 }
 
-// together runs n calls at once and returns how long they took. It fails the test for each error.
+// together runs n calls at the same time and returns how long they took. It fails the test if a call
+// returns an error.
 func together(t *testing.T, n int, call func(i int) error) time.Duration {
 	t.Helper()
 	var failed atomic.Int64
@@ -109,7 +110,8 @@ func together(t *testing.T, n int, call func(i int) error) time.Duration {
 	return time.Since(began)
 }
 
-// stressKeys takes 10,000 keys at once, keeps them longer than their TTL, and frees them at once.
+// stressKeys locks 10,000 keys at the same time, holds them for longer than their TTL, and releases them
+// at the same time.
 func stressKeys(t *testing.T, roundTrip time.Duration, combine bool) {
 	const n, ttl = 10_000, 30 * time.Second
 	addr := conformtest.RedisServer(t)
@@ -156,13 +158,14 @@ func stressKeys(t *testing.T, roundTrip time.Duration, combine bool) {
 	}
 	first := free()
 	together(t, n, acquire)
-	if second := free(); second.goroutines > before.goroutines+50 || second.bytes > first.bytes+100*n { // connections; noise of the runtime
+	// Allow for goroutines of connections and for noise in the memory statistics.
+	if second := free(); second.goroutines > before.goroutines+50 || second.bytes > first.bytes+100*n {
 		t.Errorf("the process keeps %.0f goroutines, and after the second time %.0f bytes more", second.goroutines-before.goroutines, second.bytes-first.bytes)
 	}
 	nothingLeftOn(t, client)
 }
 
-// stressWaiters lets 1,000 callers of one process wait for one key.
+// stressWaiters measures 1,000 callers of one process that wait for the same key.
 func stressWaiters(t *testing.T) {
 	const n = 1000
 	addr := conformtest.RedisServer(t)
@@ -207,7 +210,7 @@ func stressWaiters(t *testing.T) {
 	}
 }
 
-// stressProcesses lets 64 processes take one key in turns.
+// stressProcesses makes 64 processes take turns with one key.
 func stressProcesses(t *testing.T) {
 	const processes, workers, rounds = 64, 4, 100
 	addr := conformtest.RedisServer(t)
@@ -246,10 +249,10 @@ func stressProcesses(t *testing.T) {
 		if h.Error != "" {
 			t.Error(h.Error)
 		} else if i > 0 && (h.Acquired < holds[i-1].Freed || h.Fence <= holds[i-1].Fence) {
-			t.Errorf("hold %d overlaps with the one before, or its token is lower", i)
+			t.Errorf("hold %d overlaps with the previous one, or its token is not higher", i)
 		}
 	}
-	if waited > 2*processes { // a caller that asks at the end of its process's turn waits for one turn of each other process
+	if waited > 2*processes { // a fair queue needs one turn of each other process; allow twice as many
 		t.Errorf("a caller waited for %d turns of other processes", waited)
 	}
 	scripts := onServer(t, client, "commandstats", "cmdstat_evalsha:calls") + onServer(t, client, "commandstats", "cmdstat_eval:calls")
@@ -273,7 +276,7 @@ func stressHold(t *testing.T, hold time.Duration) {
 	t.Logf("held for %v with a TTL of %v: %d renewals, %.0f more goroutines", hold, ttl, requests.Load()-sent-1, after.goroutines-before.goroutines)
 }
 
-// stressRoundTrip measures the lock when a round trip to Redis takes long.
+// stressRoundTrip measures the acquisitions per second if a round trip to Redis takes the given time.
 func stressRoundTrip(t *testing.T, roundTrip time.Duration) {
 	addr := startDistance(t, conformtest.RedisServer(t), roundTrip)
 	client := clientOf(t, addr)
@@ -335,8 +338,8 @@ func stressRoundTrip(t *testing.T, roundTrip time.Duration) {
 	}
 }
 
-// startDistance starts a proxy to a server. Each direction delays the bytes by half of the round trip, however
-// many are under way.
+// startDistance starts a proxy to a server. It delays all data by half of the round trip in each
+// direction, without limiting the throughput.
 func startDistance(t *testing.T, server string, roundTrip time.Duration) (addr string) {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = l.Close() })

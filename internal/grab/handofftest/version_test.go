@@ -21,8 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// frozenClient is a process with the scripts of protocol version 1 as they were first released, in
-// testdata/protocol1. Do not change those files: they stand for programs that are already deployed.
+// frozenClient is a process that uses the first released scripts of protocol version 1. Do not change
+// these files in testdata/protocol1, because they represent programs that are already deployed.
 type frozenClient struct {
 	client  redis.UniversalClient
 	channel string
@@ -51,7 +51,7 @@ func (c *frozenClient) run(ctx context.Context, files []string, args ...any) (in
 	return redis.NewScript(text).Run(ctx, c.client, []string{key, key + ":queue", key + ":fence"}, args...).Int64()
 }
 
-// acquire waits for the lock, and returns the name of the turn and its first token.
+// acquire waits for the lock. It returns the name of the turn and its first token.
 func (c *frozenClient) acquire(ctx context.Context) (name string, fence uint64, err error) {
 	c.turns++
 	name = c.channel + "/" + strconv.Itoa(c.turns)
@@ -79,7 +79,8 @@ func (c *frozenClient) release(ctx context.Context, name string) error {
 	return nil
 }
 
-// Processes with this version and with the first scripts take turns on one key.
+// TestMixedVersions checks that processes with the current scripts and processes with the first scripts
+// can share a key. There must be one holder at a time, and growing tokens.
 func TestMixedVersions(t *testing.T) {
 	const rounds = 100
 	addr := conformtest.RedisServer(t)
@@ -138,8 +139,8 @@ func TestMixedVersions(t *testing.T) {
 	nothingLeftOn(t, clientOf(t, addr))
 }
 
-// A key that another version of the protocol or another program uses is refused, before and
-// during a wait, and it stays as it is.
+// TestAlienKey checks that an acquire returns ErrProtocol if another protocol version or another program
+// uses the key, even if that starts only during the wait. The key must not change.
 func TestAlienKey(t *testing.T) {
 	for name, value := range map[string]string{
 		"a newer version": "handoff2:process:30000/1",
@@ -157,7 +158,7 @@ func TestAlienKey(t *testing.T) {
 					}
 				}
 				if got, _ := b.node.Get(key); got != value || b.queued() != 0 {
-					b.Errorf("the key holds %q, with %d in its queue", got, b.queued())
+					b.Errorf("the key contains %q, with %d turns in its queue", got, b.queued())
 				}
 				b.node.Del(key)
 				lease := p.take()
@@ -176,13 +177,13 @@ func TestAlienKey(t *testing.T) {
 						b.Errorf("a waiter got %v; want ErrProtocol", err)
 					}
 				default:
-					b.Error("a waiter still waits for a key of another version")
+					b.Error("the waiter has not noticed that another program uses the key")
 				}
 				if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
 					b.Errorf("the release returned %v; want ErrLost", err)
 				}
 				if got, _ := b.node.Get(key); got != value || b.queued() != 0 {
-					b.Errorf("the key holds %q, with %d in its queue", got, b.queued())
+					b.Errorf("the key contains %q, with %d turns in its queue", got, b.queued())
 				}
 				b.node.Del(key)
 				b.release(q.take())
