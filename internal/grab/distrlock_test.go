@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// distr makes one call and returns its body.
+// distr sends a distrLock or distrUnlock request and returns the response body.
 func (r rig) distr(t *testing.T, call, key, uuid string) string {
 	t.Helper()
 	w := r.call(t, request("POST", "/"+call+"/"+key+"/"+uuid, ""))
@@ -42,24 +42,23 @@ func TestDistrLock(t *testing.T) {
 			t.Errorf("%s by %s: %s, want %s", step.call, step.uuid, got, step.want)
 		}
 	}
-	// The lock is all that there is in Redis.
 	keys := r.redis.Keys()
 	if len(keys) != 1 || !strings.HasSuffix(keys[0], "order-7") {
-		t.Fatalf("keys %q, want the lock alone", keys)
+		t.Fatalf("keys %q, want only the lock", keys)
 	}
 	if ttl := r.redis.TTL(keys[0]); ttl <= 49*time.Second || ttl > 50*time.Second {
-		t.Errorf("it expires in %v, want 50 s", ttl)
+		t.Errorf("the lock expires in %v, want 50 s", ttl)
 	}
 	r.redis.FastForward(50 * time.Second)
 	if got := r.distr(t, "distrLock", "order-7", "c"); got != `{"locked":true}` {
 		t.Errorf("after 50 s: %s", got)
 	}
-	// Other keys are other locks, and none is a strategy's.
+	// A lock must not conflict with a strategy's lock, even if its key is the name of that lock.
 	if got := r.distr(t, "distrLock", "grab:setnx:{1}", "c"); got != `{"locked":true}` {
 		t.Errorf("another key: %s", got)
 	}
 	if w := r.call(t, request("POST", "/orders/1/grab", `{"driver_id":42}`)); w.Code != 200 {
-		t.Errorf("a grab beside it: %d %s", w.Code, w.Body)
+		t.Errorf("a grab while a distrLock has the same key: %d %s", w.Code, w.Body)
 	}
 }
 
@@ -112,8 +111,8 @@ func TestDistrLockWithoutRedis(t *testing.T) {
 	}
 }
 
-// A real Redis forgets the scripts, as it does when it is started again: they
-// are loaded again, and called by their hash.
+// TestDistrLockReloadsItsScripts checks that each script is loaded again, and called by its hash, if
+// the Redis server has lost it. A server loses its scripts in a restart.
 func TestDistrLockReloadsItsScripts(t *testing.T) {
 	servers := stacktest.Local(t)
 	client := realClient(t, servers.Redis)

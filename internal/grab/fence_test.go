@@ -10,8 +10,8 @@ import (
 
 var fencedStrategies = []string{"setnx-fenced", "watchdog-fenced"}
 
-// F27: the order has seen higher tokens than the lock's counter hands out. It can still be
-// grabbed, with a token above all that it has seen.
+// TestForgottenCounter checks a lock whose counter is lower than the tokens that the order has already
+// seen (F27). A grab must still succeed, with a token that is higher than all of them.
 func TestForgottenCounter(t *testing.T) {
 	for _, strategy := range fencedStrategies {
 		for name, once := range map[string]bool{"waiting": false, "trying once": true} {
@@ -29,7 +29,7 @@ func TestForgottenCounter(t *testing.T) {
 					s.redis.FlushAll()
 					s.wants("B", b.grab(), grab.Taken, "")
 					if got := s.winners(); len(got) != 1 {
-						t.Errorf("drivers %v have the order, want A alone", got)
+						t.Errorf("drivers %v have the order, want only A", got)
 					}
 				})
 			})
@@ -37,8 +37,8 @@ func TestForgottenCounter(t *testing.T) {
 	}
 }
 
-// Redis forgets lock and counter under a holder. The next driver's token falls
-// back, is raised, and wins; the holder's write is refused.
+// TestRedisForgetsUnderAHolder checks that a holder cannot write after Redis has lost the lock and its
+// counter. The next driver's first token is then too low. The driver must get a higher token and win.
 func TestRedisForgetsUnderAHolder(t *testing.T) {
 	for _, strategy := range fencedStrategies {
 		t.Run(strategy, func(t *testing.T) {
@@ -58,14 +58,15 @@ func TestRedisForgetsUnderAHolder(t *testing.T) {
 					t.Errorf("A's token is %d, want 1", told.Fence)
 				}
 				if got := s.winners(); len(got) != 1 || got[0] != b.driver {
-					t.Errorf("drivers %v have the order, want B alone", got)
+					t.Errorf("drivers %v have the order, want only B", got)
 				}
 			})
 		})
 	}
 }
 
-// A holder that was overtaken before its read begins again, behind the other.
+// TestOvertakenBeforeTheRead checks that a holder tries again if another driver has taken the lock and
+// read the order before the holder's read. The holder must then find the order taken.
 func TestOvertakenBeforeTheRead(t *testing.T) {
 	play(t, "setnx-fenced", func(s *scene) {
 		a, b := s.instance(), s.instance()
@@ -86,7 +87,8 @@ func TestOvertakenBeforeTheRead(t *testing.T) {
 	})
 }
 
-// Repairs are few, and leave nothing behind.
+// TestRepairsEnd checks that a grab gives up after a few attempts if its token stays too old, and that
+// it leaves no lock behind.
 func TestRepairsEnd(t *testing.T) {
 	for _, strategy := range fencedStrategies {
 		t.Run(strategy, func(t *testing.T) {
@@ -106,7 +108,7 @@ func TestRepairsEnd(t *testing.T) {
 	}
 }
 
-// A counter that cannot be raised is a dependency that failed.
+// TestRepairFails checks that a grab reports a failed dependency if it cannot raise the counter.
 func TestRepairFails(t *testing.T) {
 	play(t, "setnx-fenced", func(s *scene) {
 		a := s.instance()
@@ -118,7 +120,7 @@ func TestRepairFails(t *testing.T) {
 	})
 }
 
-// All acquires of one grab together wait no longer than one would.
+// TestRepairWaitsNoLonger checks that the wait limit applies to all acquires of a grab together.
 func TestRepairWaitsNoLonger(t *testing.T) {
 	for _, strategy := range fencedStrategies {
 		t.Run(strategy, func(t *testing.T) {
@@ -129,13 +131,13 @@ func TestRepairWaitsNoLonger(t *testing.T) {
 				b.afterRead = func(order.Order, error) error {
 					close(inside)
 					time.Sleep(wait / 4)
-					return order.ErrNotFound // B goes without having written
+					return order.ErrNotFound // so that B releases the lock without writing
 				}
 				go func() { b.grab(); close(ended) }()
 				<-inside
 				a.afterRead = func(order.Order, error) error {
 					s.runOut()
-					s.redis.HSet(s.key(), "owner", "another client") // and for ever
+					s.redis.HSet(s.key(), "owner", "another client") // and never releases the lock
 					return order.ErrStale
 				}
 				began := time.Now()

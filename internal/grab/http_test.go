@@ -36,16 +36,16 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// rig is an instance over a store in memory and a Redis in this process.
+// rig is an instance that uses a store in memory and a Redis server in this process.
 type rig struct {
 	http.Handler
 	store *order.Mem
 	redis *miniredis.Miniredis
-	first int64 // of 100 open orders
+	first int64 // the ID of the first of 100 open orders
 }
 
-// settings of a rig. The zero value does not work, does not wait, and is asked
-// from this host only.
+// settings configures a rig. With the zero value, a grab does no work and does not wait for the lock,
+// and the instance is not public.
 type settings struct {
 	grab grab.Config
 	env  lock.Env
@@ -95,7 +95,7 @@ func newRig(t *testing.T, set settings) rig {
 	return rig{newHandler(service, set.http), store, server, first}
 }
 
-// newHandler fills in what a test leaves out.
+// newHandler returns a handler for s. It sets defaults for all fields of cfg that are zero.
 func newHandler(s *grab.Service, cfg grab.HTTPConfig) http.Handler {
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	cfg.Metrics = cmp.Or(cfg.Metrics, grab.NewMetrics())
@@ -106,7 +106,7 @@ func newHandler(s *grab.Service, cfg grab.HTTPConfig) http.Handler {
 	return grab.NewHandler(s, cfg)
 }
 
-// call makes one request and holds its answer to the API's own description.
+// call sends a request and checks that the response matches openapi.json.
 func (r rig) call(t *testing.T, req *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -121,7 +121,7 @@ func request(method, path, body string) *http.Request {
 	return req
 }
 
-// description is openapi.json.
+// description contains the parts of openapi.json that the tests need.
 type description struct {
 	Paths map[string]map[string]struct {
 		Responses map[string]struct {
@@ -162,8 +162,8 @@ func schemaOf(t *testing.T, c *jsonschema.Compiler, path, method, status string)
 	return s
 }
 
-// described fails the test if the answer is not one that the description has.
-// Calls that the API does not have are not described.
+// described fails the test if the response does not match openapi.json. It ignores calls that the API
+// does not have.
 func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 	t.Helper()
 	d, c := readDescription()
@@ -174,7 +174,7 @@ func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 	}
 	answer, ok := op.Responses[status]
 	if !ok {
-		t.Errorf("%s %s answers %s, which is not described", method, path, status)
+		t.Errorf("%s %s answers %s, which is not in openapi.json", method, path, status)
 		return
 	}
 	if _, ok := answer.Content["application/json"]; !ok {
@@ -193,7 +193,7 @@ func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 	}
 }
 
-// template returns the described path that a real one belongs to.
+// template returns the path in openapi.json that matches the path of a request.
 func template(path string) string {
 	parts := strings.Split(path, "/")
 	switch {
@@ -215,14 +215,14 @@ func TestDescriptionIsServed(t *testing.T) {
 	}
 }
 
-// The first page says what this is.
+// TestIndex checks that the start page links to the description of the API.
 func TestIndex(t *testing.T) {
 	if text := newRig(t, settings{}).call(t, request("GET", "/", "")).Body.String(); !strings.Contains(text, `"openapi":"/openapi.json"`) || strings.Contains(text, `"lab"`) {
 		t.Errorf("JSON: %s", text)
 	}
 }
 
-// parameter is one in a route, as gin has it.
+// parameter matches a parameter in a route of gin.
 var parameter = regexp.MustCompile(`:(\w+)`)
 
 func TestDescriptionHasEveryRoute(t *testing.T) {
@@ -320,7 +320,7 @@ func TestGrabRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// brokenStore fails in one way.
+// brokenStore is a store whose reads and claims return the given errors.
 type brokenStore struct {
 	*order.Mem
 	read, claim error
@@ -351,7 +351,7 @@ func TestGrabAnswers(t *testing.T) {
 		status          int
 		outcome         grab.Outcome
 		reason          string
-		grabbed, leaves bool // a ledger row; another client's key
+		grabbed, leaves bool // whether the ledger has a row, and whether Redis has another client's key
 	}{
 		{name: "grabbed", status: 200, outcome: grab.Grabbed, grabbed: true},
 		{name: "grabbed by another strategy", path: path + "?strategy=none", status: 200, outcome: grab.Grabbed, grabbed: true},
@@ -425,10 +425,11 @@ func TestGrabAnswers(t *testing.T) {
 	}
 }
 
-// holdLock has another client hold the lock of order 1.
+// holdLock makes another client hold the lock of order 1.
 func holdLock(t *testing.T, r rig) { r.redis.Set("grab:setnx:{1}", "another client") }
 
-// When a lease is lost the work ends, nothing is written, and the client is told.
+// TestGrabLosesItsLease checks that a lost lease ends the work of a grab. The grab must write nothing,
+// and its client must get an error.
 func TestGrabLosesItsLease(t *testing.T) {
 	r := newRig(t, settings{grab: grab.Config{Strategy: "watchdog", Work: time.Minute}, env: lock.Env{TTL: 300 * time.Millisecond}})
 	answered := make(chan *httptest.ResponseRecorder)
@@ -446,7 +447,8 @@ func TestGrabLosesItsLease(t *testing.T) {
 	}
 }
 
-// A client that hangs up while its grab works, or waits, leaves no lock and no row.
+// TestGrabOfClientThatHangsUp checks that clients that disconnect while their grabs work or wait leave
+// no lock and no row behind.
 func TestGrabOfClientThatHangsUp(t *testing.T) {
 	for _, strategy := range []string{"none", "mutex", "setnx", "watchdog"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -487,7 +489,7 @@ func TestGrabOfClientThatHangsUp(t *testing.T) {
 			if grabs, _ := r.store.Ledger(t.Context(), 1, 1); len(grabs) != 0 {
 				t.Errorf("ledger %+v, want nothing", grabs)
 			}
-			// The lock is free: the next driver gets as far as its work.
+			// The lock must be free, so the next driver must get it.
 			w := httptest.NewRecorder()
 			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -608,8 +610,8 @@ func TestOrderShowsItsLedger(t *testing.T) {
 	}
 }
 
-// TestReadsChangeNothing sends each GET that the API has, and then compares the orders, the ledger
-// and Redis with what they were before.
+// TestReadsChangeNothing checks that no GET request of the API changes the orders, the ledger or the
+// data in Redis.
 func TestReadsChangeNothing(t *testing.T) {
 	r := newRig(t, settings{})
 	r.call(t, request("POST", "/orders/2/grab", `{"driver_id":42}`))
@@ -636,7 +638,7 @@ func TestReadsChangeNothing(t *testing.T) {
 		}
 	}
 	if asked < 7 {
-		t.Errorf("%d routes", asked)
+		t.Errorf("the API has %d routes for GET, want at least 7", asked)
 	}
 }
 
@@ -662,7 +664,7 @@ func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 	}
 	for _, st := range got {
 		if len(st.Expect) != len(catalog.RunFaults) {
-			t.Errorf("%s expects something under %d faults, want %d", st.Name, len(st.Expect), len(catalog.RunFaults))
+			t.Errorf("%s has an expectation for %d faults, want %d", st.Name, len(st.Expect), len(catalog.RunFaults))
 		}
 		known, err := lock.Find(st.Name)
 		if err != nil {
@@ -674,7 +676,7 @@ func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 	}
 }
 
-// sessionless is a store that cannot begin a session, because of err.
+// sessionless is a store whose Begin fails with err.
 type sessionless struct {
 	*order.Mem
 	err error
@@ -682,8 +684,9 @@ type sessionless struct {
 
 func (s sessionless) Begin(context.Context) (order.Tx, error) { return nil, s.err }
 
-// Only a database that says so lacks row locks. One that does not answer, or is out of sessions, may
-// have them, so the strategies that need them are available.
+// TestOnlyUnsupportedMeansMissing checks that strategies with row locks are unavailable only if the
+// database reports ErrUnsupported. After any other error, for example if all sessions are in use, the
+// database may still support row locks.
 func TestOnlyUnsupportedMeansMissing(t *testing.T) {
 	for _, err := range []error{
 		order.ErrUnsupported, fmt.Errorf("SQLite: %w", order.ErrUnsupported),
@@ -716,7 +719,8 @@ func TestOnlyUnsupportedMeansMissing(t *testing.T) {
 	}
 }
 
-// Grabs in flight end under the strategy that they began with.
+// TestSwitchLeavesGrabsAlone checks that a switch of the strategy affects only later grabs. A grab in
+// flight must end with the strategy with which it started.
 func TestSwitchLeavesGrabsAlone(t *testing.T) {
 	r := newRig(t, settings{grab: grab.Config{Work: 300 * time.Millisecond}})
 	answered := make(chan grab.Answer)
@@ -812,7 +816,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// A client that may not switch the strategy may still grab.
+// TestGrabNeedsNoToken checks that a client can grab on a public instance without a token.
 func TestGrabNeedsNoToken(t *testing.T) {
 	r := newRig(t, settings{http: grab.HTTPConfig{Public: true}})
 	req := request("POST", "/orders/1/grab", `{"driver_id":42}`)
@@ -822,8 +826,8 @@ func TestGrabNeedsNoToken(t *testing.T) {
 	}
 }
 
-// On a public instance, only a client that may switch the strategy may choose one for a grab. No
-// client may choose a strategy that is known to be broken.
+// TestStrategyOfAGrabNeedsTheToken checks that a client of a public instance can choose a strategy only
+// with the admin token. Even with the token, it must not be able to choose a known-broken strategy.
 func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 	public := grab.HTTPConfig{Public: true, AdminToken: "secret"}
 	for _, tt := range []struct {
@@ -865,7 +869,7 @@ func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 	}
 }
 
-// slowToBuild returns a strategy whose lock is built only once may is closed.
+// slowToBuild returns a strategy whose New closes building, and then waits until may is closed.
 func slowToBuild(building, may chan struct{}) lock.Strategy {
 	s, _ := lock.Find("none")
 	s.Name = "slow"
@@ -878,7 +882,8 @@ func slowToBuild(building, may chan struct{}) lock.Strategy {
 	return s
 }
 
-// While the lock of one strategy is built, others are used.
+// TestBuildingHoldsUpNoOther checks that grabs with other strategies succeed while one strategy is
+// still building its lock.
 func TestBuildingHoldsUpNoOther(t *testing.T) {
 	building, may := make(chan struct{}), make(chan struct{})
 	slow := slowToBuild(building, may)
@@ -906,7 +911,8 @@ func TestBuildingHoldsUpNoOther(t *testing.T) {
 	waiting.Wait()
 }
 
-// Whoever asks for orders that do not exist leaves nothing behind.
+// TestNoKeysOfOrdersThatDoNotExist checks that a grab of an order that does not exist leaves no key in
+// Redis.
 func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
 	r := newRig(t, settings{})
 	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
@@ -923,7 +929,8 @@ func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
 	}
 }
 
-// newMemRig returns a rig without sockets, whose drivers work for so long.
+// newMemRig returns a handler that needs no Redis server and no sockets. Each grab works for the given
+// time.
 func newMemRig(t *testing.T, work time.Duration) http.Handler {
 	t.Helper()
 	store := new(order.Mem)
@@ -940,7 +947,7 @@ func newMemRig(t *testing.T, work time.Duration) http.Handler {
 	return newHandler(service, grab.HTTPConfig{})
 }
 
-// oneConn is a listener with one connection.
+// oneConn is a listener that accepts one connection.
 type oneConn struct{ conn net.Conn }
 
 func (l *oneConn) Accept() (net.Conn, error) {
@@ -955,8 +962,8 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// A body that does not come is not waited for, and one that comes late does not end what
-// is answered meanwhile.
+// TestSlowBody checks that a request fails if its body takes too long to arrive. A body that arrives
+// slowly, but in time, must not end the request, even if the grab then works for longer than that.
 func TestSlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemRig(t, 20*time.Second)

@@ -16,8 +16,8 @@ import (
 	"grablab/internal/order"
 )
 
-// fight lets ten drivers grab one order at once, on each of two instances, with
-// real locks over the store in memory, and gathers the evidence.
+// fight makes ten drivers on each of two instances grab one order at the same time. It returns the
+// evidence for the checks.
 func fight(t *testing.T, strategy string) check.Evidence {
 	t.Helper()
 	ctx := t.Context()
@@ -82,8 +82,9 @@ func fight(t *testing.T, strategy string) check.Evidence {
 	return e
 }
 
-// A lock that does nothing is caught by both oracles, and one that keeps apart
-// the holders of its own process alone passes where no more is asked of it.
+// TestLocksAtWork checks the verdicts if the drivers use no lock, or a lock that works only within one
+// process. Both break one-winner. The second one passes holders-exclusive only if it promises no more
+// than exclusion per process.
 func TestLocksAtWork(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
@@ -123,7 +124,7 @@ func TestLocksAtWork(t *testing.T) {
 	}
 }
 
-// closingLock counts the calls of Close, which fail.
+// closingLock counts the calls of Close. Close returns err.
 type closingLock struct {
 	lock.Locker
 	closed int

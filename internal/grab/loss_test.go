@@ -12,11 +12,11 @@ import (
 	"grablab/internal/order"
 )
 
-// showingLock is a lock whose leases are lost at a chosen moment, and show it in one way only.
+// showingLock is a lock whose leases get lost. A test chooses in which way a loss becomes visible.
 type showingLock struct {
 	closes   time.Duration // the channel of Lost closes after this time; 0 means never
-	answered int           // Lost returns a closed channel from this call on, as after a pause; 0 means never
-	check    error         // the answer of Check
+	answered int           // the first call of Lost that returns a closed channel, like after a pause; 0 means none
+	check    error         // the result of Check
 	calls    int
 }
 
@@ -47,7 +47,7 @@ func (l *showingLease) Lost() <-chan struct{} {
 }
 
 // TestLossShowsInOneWay checks that a grab does not write if its lease is lost or its client has
-// gone, whichever one sign there is. With -on-lost ignore, only the client counts.
+// disconnected, even if only one sign shows this. With -on-lost ignore, only a disconnect counts.
 func TestLossShowsInOneWay(t *testing.T) {
 	const work = 100 * time.Millisecond
 	errNoAnswer := errors.New("no answer")
@@ -57,8 +57,8 @@ func TestLossShowsInOneWay(t *testing.T) {
 		work      time.Duration
 		hangsUp   bool   // the client disconnects after the read
 		hangsIn   bool   // the client disconnects during the work
-		reason    string // of the answer; empty if the order is grabbed
-		ifIgnored string // the same with -on-lost ignore
+		reason    string // the reason in the answer; empty if the order is grabbed
+		ifIgnored string // the reason with -on-lost ignore
 	}{
 		{name: "no loss", work: work},
 		{name: "the channel closes during the work", lock: showingLock{closes: work / 2}, work: work, reason: "lease_lost"},
@@ -106,8 +106,8 @@ func TestLossShowsInOneWay(t *testing.T) {
 	}
 }
 
-// TestLossDuringLimitCheck lets the lease end, or the client disconnect, while the database counts the
-// driver's units. The driver is told the reason, and not the error that the end of the context causes.
+// TestLossDuringLimitCheck makes the lease end, or the client disconnect, while the database counts the
+// driver's units. The answer must contain that reason, and not the error of the cancelled context.
 func TestLossDuringLimitCheck(t *testing.T) {
 	const takes = 100 * time.Millisecond
 	for _, tt := range []struct {

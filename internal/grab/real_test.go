@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// site is instances over real servers.
+// site contains connections to real servers, and creates instances that use these servers.
 type site struct {
 	store order.Store
 	redis *redis.Client
@@ -61,7 +61,7 @@ func (s site) instance(t *testing.T, strategy string, orders order.Store, env lo
 	return service, events
 }
 
-// fenced returns the strategies of Redis that the fenced guard makes safe.
+// fenced returns the names of the Redis strategies with the fenced guard.
 func fenced() (names []string) {
 	for _, st := range lock.Strategies {
 		if st.Guard == order.Fenced && st.Needs == lock.Redis {
@@ -71,8 +71,8 @@ func fenced() (names []string) {
 	return names
 }
 
-// Redis forgets everything, over and over, while two instances grab. No order is
-// grabbed twice, and none is stuck.
+// TestRedisForgetsUnderLoad deletes all data in Redis again and again while drivers grab on two
+// instances. Each order must be grabbed exactly once, and no order may get stuck.
 func TestRedisForgetsUnderLoad(t *testing.T) {
 	s := newSite(t)
 	for _, strategy := range fenced() {
@@ -137,14 +137,14 @@ func TestRedisForgetsUnderLoad(t *testing.T) {
 				}
 			}
 			if forgotten.Load() == 0 {
-				t.Error("Redis forgot nothing")
+				t.Error("the data in Redis was never deleted")
 			}
-			t.Logf("Redis forgot everything %d times, %d reads were refused", forgotten.Load(), refused.Load())
+			t.Logf("the data in Redis was deleted %d times, and %d reads were refused", forgotten.Load(), refused.Load())
 		})
 	}
 }
 
-// lateStore is a database that one instance's claims reach late.
+// lateStore is a database that delays claims: it calls before first.
 type lateStore struct {
 	order.Store
 	before func()
@@ -155,8 +155,8 @@ func (s lateStore) Claim(ctx context.Context, c order.Claim, g order.Guard) erro
 	return s.Store.Claim(ctx, c, g)
 }
 
-// A holder pauses behind its last look until its lease is over and another has
-// grabbed. Its write is refused, and counted.
+// TestPausedHolder checks a holder that pauses after its last check of the lease, until another driver
+// has grabbed the order. Its write must be refused and counted as a near miss.
 func TestPausedHolder(t *testing.T) {
 	s := newSite(t)
 	for _, strategy := range fenced() {
@@ -169,7 +169,7 @@ func TestPausedHolder(t *testing.T) {
 			b, _ := s.instance(t, strategy, s.store, env, 0)
 			var other grab.Answer
 			a, events := s.instance(t, strategy, lateStore{s.store, func() {
-				s.redis.FlushAll(context.Background()) // a paused process renews nothing
+				s.redis.FlushAll(context.Background()) // as if the lease had expired during the pause
 				other = b.Grab(t.Context(), grab.Request{Order: id, Driver: 2})
 			}}, env, 0)
 			told := a.Grab(t.Context(), grab.Request{Order: id, Driver: 1})
@@ -178,7 +178,7 @@ func TestPausedHolder(t *testing.T) {
 			}
 			ledger, err := s.store.Ledger(t.Context(), id, 1)
 			if err != nil || len(ledger) != 1 || ledger[0].Driver != 2 {
-				t.Errorf("ledger %+v, %v; want driver 2 alone", ledger, err)
+				t.Errorf("ledger %+v, %v; want only driver 2", ledger, err)
 			}
 			var scan check.Scan
 			for _, e := range events.Events() {

@@ -17,14 +17,14 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// newGrabber returns what grabs one fresh order after the other over the store
-// in memory, each with a lock and a win: nine events, the most of any grab.
+// newGrabber returns a function that creates an order in memory and grabs it. Each grab takes a lock
+// and wins, so it records nine events, which is the maximum.
 func newGrabber(tb testing.TB, recorder history.Recorder) func() {
 	tb.Helper()
 	return newTracedGrabber(tb, recorder, nil)
 }
 
-// newTracedGrabber is like newGrabber, but also makes spans.
+// newTracedGrabber is like newGrabber, but also creates spans.
 func newTracedGrabber(tb testing.TB, recorder history.Recorder, tracer *trace.Tracer) func() {
 	tb.Helper()
 	store := new(order.Mem)
@@ -66,9 +66,9 @@ func newEventFile(tb testing.TB) *history.File {
 	return f
 }
 
-// BenchmarkRecording measures the CPU time that a grab costs more with its events
-// recorded than without, side by side. It has no bound in microseconds, which say as
-// much of the machine: docs/benchmark.md has the figure beside that of a whole grab.
+// BenchmarkRecording measures how much more CPU time a grab takes if its events are recorded. It has no
+// limit to pass, because the result depends on the machine. docs/benchmark.md compares the result with
+// the time of a whole grab.
 //
 //	go test ./internal/grab -run '^$' -bench Recording -benchtime 1x
 func BenchmarkRecording(b *testing.B) {
@@ -84,7 +84,7 @@ func BenchmarkRecording(b *testing.B) {
 	}
 	for b.Loop() {
 		var more, bare []float64
-		for round := range rounds + 1 { // the first warms up
+		for round := range rounds + 1 { // the first round is a warm-up
 			with, without := perGrab(newEventFile(b)), perGrab(history.Discard)
 			if round > 0 {
 				more, bare = append(more, with-without), append(bare, without)
@@ -98,12 +98,12 @@ func BenchmarkRecording(b *testing.B) {
 	}
 }
 
-// Recording keeps nothing: however many events went by, it allocates none.
+// TestRecordingIsFlat checks that recording an event allocates no memory.
 func TestRecordingIsFlat(t *testing.T) {
 	f := newEventFile(t)
 	e := history.Event{Kind: history.OK, Op: history.Acquire, Order: 12345, Driver: 42, Strategy: "mutex", Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Fence: 7}
-	f.Record(e) // its buffer, once
+	f.Record(e) // allocates the buffer
 	if n := testing.AllocsPerRun(1000, func() { f.Record(e) }); n != 0 {
-		t.Errorf("%v allocations an event", n)
+		t.Errorf("%v allocations per event, want none", n)
 	}
 }

@@ -24,7 +24,7 @@ func (r rig) sellTo(t *testing.T, id int64, driver int) grab.Answer {
 	return answerOf(t, r.call(t, request("POST", fmt.Sprintf("/orders/%d/grab", id), fmt.Sprintf(`{"driver_id":%d}`, driver))))
 }
 
-// stockRig has an order of so many units.
+// stockRig returns a rig, and the ID of an order with the given number of units.
 func stockRig(t *testing.T, set settings, units int) (rig, int64) {
 	t.Helper()
 	r := newRig(t, set)
@@ -35,8 +35,8 @@ func stockRig(t *testing.T, set settings, units int) (rig, int64) {
 	return r, id
 }
 
-// Redis decides: each driver gets as many units as allowed, and no more units are sold than there
-// are.
+// TestRedisStock checks that Redis enforces both the stock and the number of units per driver, and
+// keeps no key for an order that does not exist.
 func TestRedisStock(t *testing.T) {
 	for _, strategy := range []string{"redis-stock", "redis-stock-returned"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -57,18 +57,18 @@ func TestRedisStock(t *testing.T) {
 				t.Errorf("the row is %+v, %v", o, err)
 			}
 			if a := r.sellTo(t, id+1, 1); a.Reason != "not_found" {
-				t.Errorf("an order that is not there: %+v", a)
+				t.Errorf("an order that does not exist: %+v", a)
 			}
 			if left := r.redis.Exists(fmt.Sprintf("grab:%s:{%d}", strategy, id+1)); left {
-				t.Error("Redis keeps an order that is not there")
+				t.Error("Redis keeps a key for an order that does not exist")
 			}
 		})
 	}
 }
 
-// Once no grab is under way, what Redis keeps of an item is what the ledger says: the units
-// that are left, also where Redis had forgotten, and what each driver and each attempt has
-// had since. That is so too where a claim has failed and its unit is given back.
+// TestRedisStockAgreesWithTheLedger compares the data in Redis with the ledger after each of many
+// random grabs. Redis must have the number of remaining units, even after it has lost its data. It must
+// also have each sale since then, with its driver. A unit whose claim failed must have been returned.
 func TestRedisStockAgreesWithTheLedger(t *testing.T) {
 	const units, drivers, perDriver = 6, 5, 2
 	for _, strategy := range []string{"redis-stock", "redis-stock-returned"} {
@@ -145,7 +145,7 @@ func TestRedisStockAgreesWithTheLedger(t *testing.T) {
 						t.Fatalf("step %d, driver %d was told %+v: Redis has %v, the ledger %v", step, driver, a, got, want)
 					}
 					if kept := r.redis.TTL(key); kept < time.Hour {
-						t.Fatalf("Redis keeps the item for %v: a unit that was set aside is forgotten", kept)
+						t.Fatalf("the order's key in Redis expires in %v, so Redis would forget reserved units", kept)
 					}
 				}
 			}
@@ -153,8 +153,8 @@ func TestRedisStockAgreesWithTheLedger(t *testing.T) {
 	}
 }
 
-// A unit is given back once, however often its lease is released, and also where the
-// client has gone before it was told of it. One that was sold is not.
+// TestRedisStockIsReturnedOnce checks that a reserved unit is returned exactly once, even if its lease
+// is released twice or its client disconnects during the acquire. A sold unit must not be returned.
 func TestRedisStockIsReturnedOnce(t *testing.T) {
 	r, id := stockRig(t, settings{}, 3)
 	key := grab.Key("redis-stock-returned", id)
@@ -184,28 +184,28 @@ func TestRedisStockIsReturnedOnce(t *testing.T) {
 		return lease
 	}
 	other, lease := acquire(1), acquire(2)
-	left("two are set aside", "1")
+	left("two units are reserved", "1")
 	for range 2 {
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		left("one is given back", "2")
+		left("one unit is returned", "2")
 	}
 	other.(lock.Reservation).Sold()
 	if err := other.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	left("the other was sold", "2")
+	left("the other unit is sold", "2")
 
 	ctx, cancel := context.WithCancel(lock.WithDriver(t.Context(), 3))
 	client.AddHook(afterEach(cancel))
 	if _, err := locker.Acquire(ctx, key); !errors.Is(err, context.Canceled) {
-		t.Errorf("an acquire whose client has gone: %v", err)
+		t.Errorf("an acquire whose client has disconnected: %v", err)
 	}
-	left("the client has gone", "2")
+	left("a client has disconnected", "2")
 }
 
-// afterEach is a hook that is called when a command has been answered.
+// afterEach is a Redis hook that runs after each command.
 type afterEach func()
 
 func (afterEach) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -219,8 +219,9 @@ func (f afterEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A Redis that restarts counts anew by the database, which does not know of a unit that was
-// set aside, and not sold yet: two are sold of one (F43).
+// TestRedisStockForgotten checks that a unit can be sold twice if Redis loses its data while a driver
+// has reserved it (F43). Redis then reads the stock from the database, which does not know of
+// reservations.
 func TestRedisStockForgotten(t *testing.T) {
 	r, id := stockRig(t, settings{grab: grab.Config{Strategy: "redis-stock", Work: 200 * time.Millisecond}}, 2)
 	r.sellTo(t, id, 1)
@@ -229,7 +230,7 @@ func TestRedisStockForgotten(t *testing.T) {
 		defer close(done)
 		r.ServeHTTP(httptest.NewRecorder(), request("POST", fmt.Sprintf("/orders/%d/grab", id), `{"driver_id":2}`))
 	}()
-	eventually(t, "the last unit is set aside", func() bool {
+	eventually(t, "the last unit is reserved", func() bool {
 		return r.redis.HGet(fmt.Sprintf("grab:redis-stock:{%d}", id), "stock") == "0"
 	})
 	r.redis.FlushAll()
@@ -237,15 +238,15 @@ func TestRedisStockForgotten(t *testing.T) {
 	<-done
 	ledger, err := r.store.Ledger(t.Context(), id, 1)
 	if a.Outcome != grab.Grabbed || err != nil || len(ledger) != 3 {
-		t.Errorf("%+v; the ledger has %d rows of 2 units, %v", a, len(ledger), err)
+		t.Errorf("%+v; the ledger of 2 units has %d rows, want 3, %v", a, len(ledger), err)
 	}
 	if o, err := r.store.Read(t.Context(), id, 0); err != nil || o.Stock != -1 {
 		t.Errorf("the row is %+v, %v", o, err)
 	}
 }
 
-// lateClaims gives up the claim of one driver. It is written just before the next claim, or
-// never.
+// lateClaims is a store that returns an error for the claims of one driver. If arrive is true, it
+// writes such a claim anyway, just before the next claim of another driver.
 type lateClaims struct {
 	*order.Mem
 	driver int64
@@ -269,16 +270,16 @@ func (s *lateClaims) Claim(ctx context.Context, c order.Claim, g order.Guard) er
 	return s.Mem.Claim(ctx, c, g)
 }
 
-// A claim of the last unit gets no answer. Without a compensation, no one can get the unit any
-// more, although it was not sold (F42). With one, it is sold twice if the write arrives anyway
-// (F44). A guard that checks the counter sells it once.
+// TestUnitOfAClaimWithoutAnswer checks who gets the last unit if its claim gets no answer. If Redis
+// does not return the unit, it is lost (F42). If Redis does, and the claim arrives anyway, the unit is
+// sold twice (F44), unless a guard checks the stock during the write.
 func TestUnitOfAClaimWithoutAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
 		guard    order.Guard
 		arrive   bool
-		next     grab.Outcome // what the next driver is told
-		sold     int          // of 2
+		next     grab.Outcome // the outcome for the next driver
+		sold     int          // the number of sold units, of 2
 	}{
 		{"redis-stock", "", false, grab.Taken, 1},
 		{"redis-stock-returned", "", false, grab.Grabbed, 2},

@@ -22,7 +22,7 @@ import (
 
 const sceneTTL = 10 * time.Second
 
-// scene is one order, one Redis, and a time that passes when all actors wait.
+// scene contains one order and one Redis server. Its clock advances only while all goroutines wait.
 type scene struct {
 	*testing.T
 	redis     *miniredis.Miniredis
@@ -33,6 +33,7 @@ type scene struct {
 	tokens    int
 }
 
+// play runs schedule in a synctest bubble with a new scene.
 func play(t *testing.T, strategy string, schedule func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +48,7 @@ func play(t *testing.T, strategy string, schedule func(*scene)) {
 	})
 }
 
-// instance has one driver, and things happen around its steps.
+// instance is a grab service with one driver. Its hooks run around the steps of a grab.
 type instance struct {
 	*grab.Service
 	*order.Mem
@@ -55,7 +56,7 @@ type instance struct {
 	driver  int64
 	history *memory
 
-	afterRead   func(order.Order, error) error // takes the place of its error
+	afterRead   func(order.Order, error) error // its result replaces the error of the read
 	beforeHeld  func(context.Context) error
 	beforeClaim func()
 }
@@ -126,7 +127,7 @@ func (i *instance) grab() grab.Answer {
 
 func (s *scene) key() string { return fmt.Sprintf("grab:%s:{%d}", s.strategy, s.order) }
 
-// runOut ends the lease of any holder, as its TTL would.
+// runOut deletes the lock, as if the holder's lease had expired.
 func (s *scene) runOut() { s.redis.Del(s.key()) }
 
 // winners returns the drivers in the ledger.
@@ -152,7 +153,7 @@ func (s *scene) nearMisses() int {
 	return scan.Record().CountNearMisses()
 }
 
-// wants fails the test if an answer is another.
+// wants checks the outcome and the reason of an answer.
 func (s *scene) wants(who string, a grab.Answer, outcome grab.Outcome, reason string) {
 	s.Helper()
 	if a.Outcome != outcome || a.Reason != reason {
@@ -160,10 +161,11 @@ func (s *scene) wants(who string, a grab.Answer, outcome grab.Outcome, reason st
 	}
 }
 
-// F11, F37: A's lease ends after its read, or behind its last look, and B grabs.
-// Then A goes on. The more it asks, the less gets through; a fence lets nothing.
+// TestLateWrite checks what a holder can still write after its lease has ended and B has grabbed the
+// order (F11, F37). The lease ends after A's read, or after A's last check of the lease. A check stops
+// only the first write, but a fence stops both.
 func TestLateWrite(t *testing.T) {
-	const ( // what becomes of A
+	const ( // the results of A's grab
 		grabbed = iota
 		lost
 		stale
@@ -176,7 +178,7 @@ func TestLateWrite(t *testing.T) {
 		{"setnx-driverid", grabbed, grabbed},
 		{"setnx-watch", grabbed, grabbed},
 		{"setnx-check", lost, grabbed},
-		{"watchdog", grabbed, grabbed}, // before a renewal has found out
+		{"watchdog", grabbed, grabbed}, // no renewal has noticed the loss yet
 		{"setnx-fence-write", stale, stale},
 		{"setnx-fenced", stale, stale},
 		{"watchdog-fenced", stale, stale},
@@ -207,7 +209,7 @@ func TestLateWrite(t *testing.T) {
 						nearMisses = 1
 					}
 					if got := s.winners(); len(got) != winners {
-						t.Errorf("drivers %v have the order, want %d of them", got, winners)
+						t.Errorf("drivers %v have the order, want %d drivers", got, winners)
 					}
 					if got := s.nearMisses(); got != nearMisses {
 						t.Errorf("%d near misses, want %d", got, nearMisses)
@@ -218,9 +220,9 @@ func TestLateWrite(t *testing.T) {
 	}
 }
 
-// F34: A reads; its lease ends; B reads; A writes, then B. A token that is
-// compared at the write alone lets both, for A's is the older one; raised before
-// the read, it stops A.
+// TestOlderTokenWritesFirst checks a holder A whose lease ends after its read. B then reads the order,
+// but A writes before B (F34). If only writes compare tokens, both writes succeed, because A's older
+// token comes first. If B's read has already raised the token in the order, A's write fails.
 func TestOlderTokenWritesFirst(t *testing.T) {
 	for strategy, winners := range map[string]int{"setnx-fence-write": 2, "setnx-fenced": 1, "watchdog-fenced": 1} {
 		t.Run(strategy, func(t *testing.T) {
@@ -243,14 +245,15 @@ func TestOlderTokenWritesFirst(t *testing.T) {
 					s.wants("A", first, grab.Grabbed, "")
 				}
 				if got := s.winners(); len(got) != winners {
-					t.Errorf("drivers %v have the order, want %d of them", got, winners)
+					t.Errorf("drivers %v have the order, want %d drivers", got, winners)
 				}
 			})
 		})
 	}
 }
 
-// The last look at a lease is behind the work, which may have outlasted it.
+// TestLooksBehindTheWork checks that a grab checks its lease after the work, because the work may last
+// longer than the lease.
 func TestLooksBehindTheWork(t *testing.T) {
 	play(t, "setnx-check", func(s *scene) {
 		a := s.instance(func(c *grab.Config) { c.Work = 2 * sceneTTL })
@@ -260,8 +263,8 @@ func TestLooksBehindTheWork(t *testing.T) {
 	})
 }
 
-// TestReadIsRecordedWithItsValue checks that the record says what a driver read, even if another
-// driver wins before the answer comes.
+// TestReadIsRecordedWithItsValue checks that the history contains what a driver has read, even if
+// another driver wins before the reply arrives.
 func TestReadIsRecordedWithItsValue(t *testing.T) {
 	play(t, "none", func(s *scene) {
 		a, b := s.instance(), s.instance()

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// An order of several units is sold until none is left, one unit to a driver. The answers
-// and what GET shows are as the API's description has them.
+// TestSellsItsStock checks that an order of several units is sold until no unit is left, and that each
+// driver gets one unit. It checks both the answers and the order that GET returns.
 func TestSellsItsStock(t *testing.T) {
 	for _, strategy := range []string{"setnx", "mysql-cas", "setnx-fenced", "setnx-fence-write"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -43,8 +43,9 @@ func TestSellsItsStock(t *testing.T) {
 	}
 }
 
-// The naive guard looks how many units a driver has before the work: two requests of his
-// both find none. A guard that looks when it writes gives him one.
+// TestTwoRequestsOfOneDriver checks two simultaneous requests of a driver who is allowed one unit. The
+// naive guard counts the driver's units before the work, so both requests get a unit. A guard that
+// counts them during the write grants only one.
 func TestTwoRequestsOfOneDriver(t *testing.T) {
 	for strategy, want := range map[string]int{"none": 2, "mysql-cas": 1} {
 		t.Run(strategy, func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestTwoRequestsOfOneDriver(t *testing.T) {
 	}
 }
 
-// With -per-driver 2 a driver has two units, and no third.
+// TestPerDriver checks that a driver can get two units with -per-driver 2, but not three.
 func TestPerDriver(t *testing.T) {
 	for _, strategy := range []string{"setnx", "mysql-cas"} {
 		r := newRig(t, settings{grab: grab.Config{Strategy: strategy, PerDriver: 2}})

@@ -16,7 +16,8 @@ import (
 	"grablab/internal/order"
 )
 
-// These are the durations of the steps of a grab. No sum of some of them is the sum of others.
+// These are the durations of the steps of a grab. They are powers of two, so a sum of some of them
+// shows which steps it contains.
 const (
 	acquireTime = 1 * time.Second
 	readTime    = 2 * time.Second
@@ -65,9 +66,9 @@ func (l *slowLease) Release(context.Context) error {
 	return nil
 }
 
-// TestTimesOfAGrab lets each step of a grab take a time of its own. However the grab ends, its answer
-// says exactly how long the driver waited for the lock and how long it held the lock, and the metrics
-// say the same.
+// TestTimesOfAGrab gives each step of a grab a different duration, and ends the grab in various ways.
+// The answer and the metrics must state exactly how long the driver waited for the lock and how long
+// it held the lock.
 func TestTimesOfAGrab(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -23,8 +23,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// TestTrace follows two grabs of one order. The second driver waits for the lock, and continues
-// the trace in the header of its request.
+// TestTrace checks the spans of two grabs of one order. The second driver waits for the lock. Its grab
+// must continue the trace from the header of its request.
 func TestTrace(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	tracer := trace.New(sdk.NewSimpleSpanProcessor(spans), "grabsvc", "8004")
@@ -113,8 +113,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// BenchmarkTrace measures the processor time of a grab over the store in memory, with and without
-// spans. The case "nil" measures only the calls that a grab without spans makes to its Tracer.
+// BenchmarkTrace measures the CPU time of a grab in memory, with and without spans. The case "nil"
+// measures only the calls that a grab without spans makes to its Tracer.
 //
 //	go test ./internal/grab -run '^$' -bench BenchmarkTrace
 func BenchmarkTrace(b *testing.B) {
