@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The variables stand for the values of a program.
+// These variables stand for the values of a real program.
 var (
 	ctx   = context.Background()
 	locks *handoff.Locker
@@ -23,7 +23,7 @@ var (
 
 func work(context.Context) error { return nil }
 
-// Take a lock, work, and give it back.
+// Acquire a lock, work, and release it.
 func Example() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()
@@ -56,7 +56,7 @@ func ExampleLocker_AcquireWithin() {
 	defer lease.Release(ctx)
 }
 
-// Skip a job that another process already does.
+// Skip a job that another process is already running.
 func ExampleLocker_TryAcquire() {
 	lease, err := locks.TryAcquire(ctx, "nightly-report")
 	if errors.Is(err, handoff.ErrBusy) {
