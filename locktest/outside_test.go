@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Another module runs its tests with nothing but go test. The correct lock passes, and each of the
-// three wrong locks fails with its schedule.
+// TestFromAnotherModule runs go test in a module that imports this package. The tests of correct locks
+// must pass. The tests of the three wrong locks must fail, and each must write its schedule to a file.
 func TestFromAnotherModule(t *testing.T) {
 	dir := outside(t)
 	out, err := goTest(t.Context(), dir)
@@ -32,17 +32,17 @@ func TestFromAnotherModule(t *testing.T) {
 	} {
 		section := sectionOf(out, want.test)
 		if !strings.Contains(out, "--- "+want.verdict+": "+want.test+" ") || !strings.Contains(section, want.says) {
-			t.Errorf("%s: want %s, %q:\n%s", want.test, want.verdict, want.says, section)
+			t.Errorf("%s: want %s and the text %q, got:\n%s", want.test, want.verdict, want.says, section)
 		}
 		if want.verdict == "FAIL" {
 			schedules, _ := filepath.Glob(filepath.Join(dir, "testdata", "explore", want.test+"*.txt"))
 			if len(schedules) == 0 {
-				t.Errorf("%s leaves no schedule", want.test)
+				t.Errorf("%s has written no schedule", want.test)
 			}
 		}
 	}
 	for _, cwd := range workingIn(dir) {
-		t.Errorf("a process is left, in %s", cwd)
+		t.Errorf("a process is still running in %s", cwd)
 	}
 	if t.Failed() {
 		t.Logf("%s", out)
@@ -71,7 +71,7 @@ func outside(t *testing.T) (dir string) {
 		}
 		return string(text)
 	}
-	// Its requirements are ours, so that nothing has to be fetched.
+	// Use the requirements of this module, so that go downloads nothing.
 	_, requirements, _ := strings.Cut(read("go.mod"), "\n")
 	requirements = strings.Replace(requirements, "=> ./handoff", "=> "+filepath.Join(root, "handoff"), 1)
 	mod := "module example.com/outside\n" + requirements + "\nrequire grablab v0.0.0\n\nreplace grablab => " + root + "\n"
@@ -83,7 +83,8 @@ func outside(t *testing.T) (dir string) {
 	return dir
 }
 
-// documented writes the Go files that a document shows into a folder. Each begins with its name.
+// documented writes the Go files in a document to the folder dir. In the document, each file starts
+// with a comment that contains its name.
 func documented(t *testing.T, document, dir string) {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -104,8 +105,8 @@ func documented(t *testing.T, document, dir string) {
 	}
 }
 
-// workingIn returns the working directories below dir that processes still have. It works only on
-// Linux.
+// workingIn returns the working directories of all processes that run in dir or below it. It works
+// only on Linux.
 func workingIn(dir string) (left []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range all {
@@ -126,7 +127,7 @@ func goTest(ctx context.Context, dir string) (string, error) {
 	return string(out), err
 }
 
-// sectionOf returns what go test -v prints from the start of a test to the start of the next.
+// sectionOf returns the part of go test's output that belongs to one test.
 func sectionOf(out, test string) string {
 	_, after, _ := strings.Cut(out, "=== RUN   "+test+"\n")
 	if next := regexp.MustCompile(`(?m)^=== RUN   [^/\n]+$`).FindStringIndex(after); next != nil {
