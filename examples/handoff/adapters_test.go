@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// open returns the Locker of one process. REDIS is the address of a Redis for tests.
+// open returns a Locker for one process. The environment variable REDIS can contain the address of a
+// Redis server.
 func open(t *testing.T) *handoff.Locker {
 	client := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS"), "127.0.0.1:6379")})
 	locks, err := handoff.New(client, handoff.Options{})
@@ -28,8 +29,8 @@ func open(t *testing.T) *handoff.Locker {
 	return locks
 }
 
-// Two schedulers have the same job, which runs longer than the other one takes to try. Only one
-// of them runs it.
+// TestGocron starts the same job in two schedulers. While the first one runs the job, the second one
+// must skip it.
 func TestGocron(t *testing.T) {
 	running, runs := make(chan struct{}), atomic.Int32{}
 	finish := make(chan struct{})
@@ -51,18 +52,19 @@ func TestGocron(t *testing.T) {
 	<-running
 	schedule(func() { runs.Add(1); skipped <- struct{}{} }, gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) {
 		if !errors.Is(err, handoff.ErrBusy) {
-			t.Errorf("the second scheduler got %v", err)
+			t.Errorf("the second scheduler got %v, want %v", err, handoff.ErrBusy)
 		}
 		skipped <- struct{}{}
 	}))
 	<-skipped
 	close(finish)
 	if n := runs.Load(); n != 1 {
-		t.Errorf("the job ran %d times at once", n)
+		t.Errorf("the job ran %d times, want once", n)
 	}
 }
 
-// The second instance migrates only after the first.
+// TestGoose checks that a second instance gets the migration lock only after the first one has
+// released it.
 func TestGoose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
