@@ -28,9 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSuite holds the suite to what it is for: a right lock passes every check,
-// a lock that does nothing passes none, and each flaw is found by the checks
-// that are meant for it.
+// TestSuite checks the suite itself. A correct lock must pass every check, and a lock that does
+// nothing must fail every check. Each other flaw must be found by the checks listed for it.
 func TestSuite(t *testing.T) {
 	node := miniredis.RunT(t)
 	node.ClockTTL(true)
@@ -57,7 +56,7 @@ func TestSuite(t *testing.T) {
 		name := subjects[i].Strategy.Name
 		t.Run(name, func(t *testing.T) {
 			if len(results) == 0 {
-				t.Error("no check is meant for it")
+				t.Error("no check ran")
 			}
 			for _, r := range results {
 				switch flawed := flawedLocks[name].does != nil; {
@@ -73,7 +72,8 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// A check that is said to fail must fail, and every other pass.
+// TestAgainst checks when a result contradicts the expected failures: a check that is listed there
+// must fail, and any other check must pass.
 func TestAgainst(t *testing.T) {
 	failed := errors.New("left behind")
 	for _, tt := range []struct {
@@ -92,10 +92,10 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// flaw is what is wrong with a lock, and which checks are to find it.
+// flaw describes a bug in a lock and lists the checks that must find it.
 type flaw struct {
-	does  func(*flawed) // nil: nothing is wrong
-	found []string      // nil: by all
+	does  func(*flawed) // adds the bug to a lock; nil for the correct lock
+	found []string      // names of the checks; nil means all checks
 }
 
 var flawedLocks = map[string]flaw{
@@ -199,7 +199,7 @@ func findFlawed(name string) (lock.Strategy, error) {
 	}, nil
 }
 
-// flawed is a plain lock in one Redis. Without a flaw it is right.
+// flawed is a simple lock on a single Redis server. It is correct until a flaw is added.
 type flawed struct {
 	env     lock.Env
 	redis   redis.UniversalClient
@@ -211,7 +211,7 @@ type flawed struct {
 	renewsNot, saysNot, nervous, leaks, litters, perProcess, waitsAlways        bool
 	wakesOnce, remembers                                                        bool
 	waited, failed                                                              atomic.Bool   // whether an acquire has got the lock after a wait, and whether one has failed
-	sleep                                                                       time.Duration // between two looks
+	sleep                                                                       time.Duration // between two attempts
 }
 
 func (l *flawed) Close() error {
@@ -356,12 +356,13 @@ func (l *flawedLease) Release(ctx context.Context) error {
 
 var errNever = errors.New("never")
 
-// TestChildError: a child that cannot even start its lock is not a pass.
+// TestChildError checks that a check fails and shows the child's output if a child process cannot
+// create its lock. It also checks that start returns the error of Open.
 func TestChildError(t *testing.T) {
 	s := Subject{Strategy: lock.Strategy{Name: "unheard of"}, Open: OpenRedis}
 	err := (check{name: "two processes", does: processes}).run(t.Context(), s)
 	if err == nil || !strings.Contains(err.Error(), `no lock "unheard of"`) || !strings.Contains(err.Error(), "a program may print") {
-		t.Errorf("a child without a lock: %v, want what it printed", err)
+		t.Errorf("a child without a lock: %v, want the child's output", err)
 	}
 	st := lock.Strategy{Name: "right"}
 	open := func(string) (lock.Env, func(), error) { return lock.Env{}, nil, errNever }
