@@ -22,20 +22,21 @@ import (
 
 func TestMain(m *testing.M) { stacktest.Main(m) }
 
-// The table names every fault there is, in the order of all tables.
+// TestFaultsAreComplete checks that the table contains every fault in the order of the reports, and
+// that each fault has its required fields.
 func TestFaultsAreComplete(t *testing.T) {
 	names := []catalog.Fault{catalog.NoFault}
 	for _, f := range fault.Faults {
 		names = append(names, f.Name)
 		if f.TTL <= 0 || f.ContendFor <= 0 || f.Prepare == nil {
-			t.Errorf("%s: %+v lacks something", f.Name, f)
+			t.Errorf("%s: %+v lacks a required field", f.Name, f)
 		}
 	}
 	if !slices.Equal(names, catalog.RunFaults) {
 		t.Errorf("%v, want %v", names, catalog.RunFaults)
 	}
 	if _, err := fault.Find(catalog.NoFault); err == nil {
-		t.Error("there is a fault that is none")
+		t.Errorf("Find returns a fault for the name %q", catalog.NoFault)
 	}
 }
 
@@ -94,7 +95,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A fault says on which topology it can strike.
+// TestTopologies checks which faults are possible on a Redis Cluster and with Redis Sentinel. A
+// fault that affects only Redis must not be possible on a single Redis server too. The reason for a
+// refusal must name the option -redis-topology.
 func TestTopologies(t *testing.T) {
 	for topology, want := range map[catalog.Topology][]catalog.Fault{
 		catalog.RedisCluster:  {catalog.MasterKilled, catalog.MasterPartition, catalog.SlotMoves},
@@ -113,7 +116,8 @@ func TestTopologies(t *testing.T) {
 	}
 }
 
-// What a fault cannot meet, it says why.
+// TestReaches checks at which points some faults can be injected, and that every Reach gives a
+// reason. It also checks that ParsePoint rejects invalid points.
 func TestReaches(t *testing.T) {
 	for _, tt := range []struct {
 		fault catalog.Fault
@@ -163,8 +167,8 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// TestReachesEveryPoint compares each Reach with its description in parts. It tries every combination of
-// role, phase, side, part, background and open transaction.
+// TestReachesEveryPoint compares the result of Reaches with a table of the allowed roles, phases and
+// so on. It tries every combination of role, phase, side, part, background and open transaction.
 func TestReachesEveryPoint(t *testing.T) {
 	type reach struct {
 		roles               []fault.Role
@@ -220,7 +224,8 @@ func TestReachesEveryPoint(t *testing.T) {
 	}
 }
 
-// TestRefusedBySingleRedis prepares each fault of a Cluster or of Sentinels on a stack that has neither.
+// TestRefusedBySingleRedis checks that a stack with a single Redis server refuses to prepare the
+// faults that need a Redis Cluster or Redis Sentinel.
 func TestRefusedBySingleRedis(t *testing.T) {
 	under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	if err != nil {
@@ -242,7 +247,7 @@ func TestRefusedBySingleRedis(t *testing.T) {
 	}
 }
 
-// instance remembers what was done to it.
+// instance logs what a fault does to it.
 type instance struct {
 	name string
 	log  []string
@@ -265,7 +270,8 @@ func (i *instance) SetClock(_ context.Context, ahead time.Duration) error {
 	return nil
 }
 
-// What strikes an instance is undone by its heal, also when the run is over.
+// TestInstancesAreHealed checks what each fault does to an instance, and that healing undoes it even
+// after the context was cancelled.
 func TestInstancesAreHealed(t *testing.T) {
 	for _, tt := range []struct {
 		fault               catalog.Fault
@@ -296,7 +302,7 @@ func TestInstancesAreHealed(t *testing.T) {
 	}
 }
 
-// perform strikes with every act, and returns what heals them.
+// perform runs the steps of all strikes, and returns a function that undoes them.
 func perform(t *testing.T, ctx context.Context, prepared fault.Prepared) (heal func()) {
 	t.Helper()
 	var heals []stack.Heal
@@ -323,7 +329,7 @@ func perform(t *testing.T, ctx context.Context, prepared fault.Prepared) (heal f
 	}
 }
 
-// prepareEmbedded prepares a fault of the locks of a strategy, whose key is k, on an embedded stack.
+// prepareEmbedded prepares a fault on an embedded stack. The fault affects the strategy's lock on key k.
 func prepareEmbedded(t *testing.T, f fault.Fault, strategy string) (*stack.Stack, fault.Prepared) {
 	t.Helper()
 	s, err := lock.Find(strategy)
@@ -345,14 +351,14 @@ func prepareEmbedded(t *testing.T, f fault.Fault, strategy string) (*stack.Stack
 	return under, prepared
 }
 
-// Faults of servers strike what they say, the first acts of them, and leave all
-// of it as they have found it but for what was forgotten.
+// TestServersAreHealed checks which servers each fault makes unreachable for the affected instance.
+// After healing, all servers must be reachable, and only the listed ones must have lost their data.
 func TestServersAreHealed(t *testing.T) {
 	for _, tt := range []struct {
 		fault    catalog.Fault
 		strategy string
-		forget   []string // nodes that have
-		fail     []string // nodes that the affected holder does not reach
+		forget   []string // nodes that lose their data
+		fail     []string // nodes that the affected instance cannot reach during the fault
 	}{
 		{catalog.RedisRestart, "redlock", []string{"redlock-1", "redlock-5"}, nil},
 		{catalog.RedisRestart, "setnx", []string{"redis"}, nil},
@@ -381,14 +387,14 @@ func TestServersAreHealed(t *testing.T) {
 			for node, addr := range at {
 				ok := reaches(t, addr, func(c *redis.Client) error { return c.Ping(t.Context()).Err() })
 				if ok == slices.Contains(tt.fail, node) {
-					t.Errorf("%s is reached: %v", node, ok)
+					t.Errorf("during the fault, %s is reachable: %v", node, ok)
 				}
 			}
 			heal()
 			for node, addr := range at {
 				ok := reaches(t, addr, func(c *redis.Client) error { return c.Get(t.Context(), "k").Err() })
 				if ok == slices.Contains(tt.forget, node) {
-					t.Errorf("%s, healed, remembers: %v", node, ok)
+					t.Errorf("after healing, %s still has the key: %v", node, ok)
 				}
 			}
 			if prepared.Close != nil {
@@ -400,8 +406,8 @@ func TestServersAreHealed(t *testing.T) {
 	}
 }
 
-// Every fault of a Redis server that is possible on the embedded stack leaves all servers reachable
-// once it is healed. A new fault takes part by itself.
+// TestEveryRedisFaultIsHealed checks that all Redis servers are reachable after healing, for every
+// Redis fault that is possible on the embedded stack. The test includes new faults automatically.
 func TestEveryRedisFaultIsHealed(t *testing.T) {
 	for _, f := range fault.Faults {
 		if f.Hits&(lock.Redis|lock.RedisQuorum) == 0 || f.Refused(stack.Embedded, catalog.SingleRedis) != "" {
@@ -440,7 +446,7 @@ func nodesOf(at stack.Addresses) map[string]string {
 	return nodes
 }
 
-// reaches asks on a connection of its own.
+// reaches reports whether ask succeeds on a new connection to addr.
 func reaches(t *testing.T, addr string, ask func(*redis.Client) error) bool {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{

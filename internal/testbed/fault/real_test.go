@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// prepare has a fault ready to strike a strategy on real servers.
+// prepare prepares a fault for a strategy on real servers.
 func prepare(t *testing.T, name catalog.Fault, strategy string) (under *stack.Stack, prepared fault.Prepared) {
 	t.Helper()
 	s, err := lock.Find(strategy)
@@ -45,7 +45,7 @@ func prepare(t *testing.T, name catalog.Fault, strategy string) (under *stack.St
 	return under, prepared
 }
 
-// redisAt tries once.
+// redisAt returns a Redis client that never retries.
 func redisAt(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1})
@@ -63,13 +63,13 @@ func ordersAt(t *testing.T, dsn string) *order.SQL {
 	return orders
 }
 
-// What the affected instance asks for is done, and it is not told so: all of the
-// locks' servers, of the database a COMMIT.
+// TestReplyLost checks that Redis executes a command of the affected instance although the client
+// gets an error. In the database, only a COMMIT loses its reply.
 func TestReplyLost(t *testing.T) {
 	under, prepared := prepare(t, catalog.ReplyLost, "setnx")
 	via := under.Via(prepared.Affected...)
 	if other := under.Via(prepared.Contender...); other.Redis != under.Redis || other.DSN != under.DSN {
-		t.Errorf("the other instance is led elsewhere: %+v", other)
+		t.Errorf("the contender's addresses have changed: %+v", other)
 	}
 	ctx := t.Context()
 	c, straight := redisAt(t, via.Redis), redisAt(t, under.Redis)
@@ -89,21 +89,22 @@ func TestReplyLost(t *testing.T) {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 	if n := straight.Get(ctx, "reply-lost").Val(); n != "1" {
-		t.Errorf("it was done %q times, want 1", n)
+		t.Errorf("the server has executed INCR %q times, want 1", n)
 	}
 	if _, err := conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-		t.Errorf("what is no COMMIT: %v", err)
+		t.Errorf("START TRANSACTION: %v", err)
 	}
 	if _, err := conn.ExecContext(ctx, "COMMIT"); err == nil {
 		t.Error("a COMMIT was answered")
 	}
 	heal()
 	if n, err := c.Incr(ctx, "reply-lost").Result(); n != 2 || err != nil {
-		t.Errorf("healed: %d, %v", n, err)
+		t.Errorf("INCR after healing: %d, %v", n, err)
 	}
 }
 
-// Some nodes lose their keys, and then take no new ones. The others do.
+// TestRedisFull checks that the affected nodes evict their keys and reject new ones, and that the
+// other nodes do neither. After healing, all nodes must accept keys.
 func TestRedisFull(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
@@ -125,21 +126,22 @@ func TestRedisFull(t *testing.T) {
 				t.Errorf("%s: %s has evicted: %v", tt.strategy, name, lost)
 			}
 			if err := c.Set(ctx, "full", "x", time.Minute).Err(); redis.HasErrorPrefix(err, "OOM") != struck {
-				t.Errorf("%s: %s takes a key: %v", tt.strategy, name, err)
+				t.Errorf("%s: set a key on %s: %v; want an OOM error: %v", tt.strategy, name, err, struck)
 			}
 		}
 		heal()
 		for name, c := range nodes {
 			if err := c.Set(ctx, "full", "after", time.Minute).Err(); err != nil {
-				t.Errorf("%s: %s, healed: %v", tt.strategy, name, err)
+				t.Errorf("%s: %s after healing: %v", tt.strategy, name, err)
 			}
 			c.Del(ctx, "full")
 		}
 	}
 }
 
-// Each instance has a master of its own, and what the affected one has written
-// since is its alone; healed, both have the promoted one.
+// TestFailoverSplit checks that the two instances use different masters during the fault. The
+// contender's master must lack the affected instance's last write. After healing, the affected
+// instance must use the contender's master too.
 func TestFailoverSplit(t *testing.T) {
 	under, prepared := prepare(t, catalog.FailoverSplit, "setnx")
 	ctx := t.Context()
@@ -163,7 +165,7 @@ func TestFailoverSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ok, err := two.SetNX(ctx, "split", "two", time.Minute).Result(); !ok || err != nil {
-		t.Errorf("the promoted master does not grant what the old one had: %v, %v", ok, err)
+		t.Errorf("the promoted master does not grant the key that the old one had: %v, %v", ok, err)
 	}
 	if got, err := one.Get(ctx, "split").Result(); got != "one" || err != nil {
 		t.Errorf("the old master has %q, %v", got, err)
@@ -173,12 +175,12 @@ func TestFailoverSplit(t *testing.T) {
 	}
 	one = redisAt(t, affected.Redis)
 	if got, err := one.Get(ctx, "split").Result(); got != "two" || err != nil {
-		t.Errorf("healed, the affected instance has %q, %v", got, err)
+		t.Errorf("after healing, the affected instance reads %q, %v", got, err)
 	}
 }
 
-// Of five nodes three are on the side of the affected instance, and three on the other:
-// one of them is two masters. It comes back as one, with all others.
+// TestFailoverSplitOfANode checks that the affected instance reaches only three of five Redlock nodes
+// during the fault, and all five after healing.
 func TestFailoverSplitOfANode(t *testing.T) {
 	under, prepared := prepare(t, catalog.FailoverSplit, "redlock")
 	at := nodesOf(under.Via(prepared.Affected...))
@@ -186,18 +188,18 @@ func TestFailoverSplitOfANode(t *testing.T) {
 	heal := perform(t, t.Context(), prepared)
 	for node, addr := range at {
 		if ok, want := reaches(t, addr, ping), node < "redlock-4"; ok != want {
-			t.Errorf("%s is reached: %v", node, ok)
+			t.Errorf("during the fault, %s is reachable: %v", node, ok)
 		}
 	}
 	heal()
 	for node, addr := range at {
 		if !reaches(t, addr, ping) {
-			t.Errorf("%s, healed, is not reached", node)
+			t.Errorf("after healing, %s is not reachable", node)
 		}
 	}
 }
 
-// A claim waits, and a read does not.
+// TestSlowDB checks that the fault delays a claim until it is healed, but does not delay reads.
 func TestSlowDB(t *testing.T) {
 	under, prepared := prepare(t, catalog.SlowDB, "mysql-cas")
 	ctx := t.Context()
@@ -220,10 +222,10 @@ func TestSlowDB(t *testing.T) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	if o, err := orders.Read(ctx, id, 0); o.Status != order.Open || err != nil {
-		t.Errorf("meanwhile: %+v, %v", o, err)
+		t.Errorf("the order during the fault: %+v, %v", o, err)
 	}
 	if rows, err := orders.Ledger(ctx, id, 1); len(rows) != 0 || err != nil {
-		t.Errorf("meanwhile: %+v, %v", rows, err)
+		t.Errorf("the ledger during the fault: %+v, %v", rows, err)
 	}
 	heal()
 	if err := <-claimed; err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestFailedStepIsHealed lets each fault on the connections fail at each of its servers in turn. The
-// error must name the server, and all other connections must work again afterwards.
+// TestFailedStepIsHealed makes the injection of each fault fail at each of the fault's connections in
+// turn. The error must name the server, and all other connections must work again afterwards.
 func TestFailedStepIsHealed(t *testing.T) {
 	under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum})
 	if err != nil {
@@ -64,7 +64,7 @@ func TestFailedStepIsHealed(t *testing.T) {
 		catalog.RedisDown: 4, catalog.RedisDownMost: 6, catalog.Amnesia: 2, catalog.Partition: 15, catalog.Latency: 5,
 	}
 	if fmt.Sprint(failed) != fmt.Sprint(want) {
-		t.Errorf("failures: %v, want %v", failed, want)
+		t.Errorf("number of failures: %v, want %v", failed, want)
 	}
 }
 
@@ -77,7 +77,7 @@ func routesOf(p fault.Prepared) (routes stack.Routes) {
 	return routes
 }
 
-// failsAt lets a strike fail at the nth route. It returns false if the strike does not use the route.
+// failsAt makes a strike fail at the nth route. It returns false if the strike does not use the route.
 func failsAt(t *testing.T, name catalog.Fault, strike fault.Strike, routes stack.Routes, n int) bool {
 	t.Helper()
 	routes[n].Close()
@@ -112,14 +112,14 @@ func failsAt(t *testing.T, name catalog.Fault, strike fault.Strike, routes stack
 	return true
 }
 
-// A configured is a Redis server with a memory limit and a policy.
+// configured is a Redis server with a memory limit and an eviction policy.
 type configured struct {
 	*miniredis.Miniredis
 	name   string
 	config map[string]string
 }
 
-// The servers have these settings before a fault.
+// These are the settings of the servers before the fault.
 const (
 	usualPolicy = "volatile-ttl"
 	usualLimit  = "123456789"
@@ -127,9 +127,9 @@ const (
 
 var errConfig = errors.New("ERR told to fail")
 
-// TestFailedConfigIsHealed lets redis-full fail at each of its commands in turn. The error must
-// name the server. All servers must have their old settings afterwards, unless the command
-// that failed was to restore them.
+// TestFailedConfigIsHealed makes each CONFIG command of the fault redis-full fail in turn. The error
+// must name the server. Afterwards, all servers must have their old settings again, except for a
+// setting that the failed command should have restored.
 func TestFailedConfigIsHealed(t *testing.T) {
 	f, err := fault.Find(catalog.RedisFull)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestFailedConfigIsHealed(t *testing.T) {
 	var mu sync.Mutex
 	var count, failAt int
 	var struck string         // the server whose command has failed
-	var restoring bool        // whether that command was to restore a setting
+	var restoring bool        // whether that command should have restored a setting
 	var servers []*configured // redlock-1 to redlock-5
 	under := &stack.Stack{Kind: stack.Local}
 	for i := range 5 {
@@ -203,8 +203,8 @@ func TestFailedConfigIsHealed(t *testing.T) {
 	}
 }
 
-// TestFaultsHitMinorityOrMajority prepares the faults on connections with 3 to 9 Redlock nodes. A
-// fault of a minority leaves exactly a quorum, and a fault of a majority hits exactly a quorum.
+// TestFaultsHitMinorityOrMajority checks how many of 3 to 9 Redlock nodes each fault affects. A fault
+// on a minority must leave exactly a quorum, and a fault on a majority must affect exactly a quorum.
 func TestFaultsHitMinorityOrMajority(t *testing.T) {
 	s, err := lock.Find("redlock")
 	if err != nil {
