@@ -11,7 +11,7 @@ func TestChecks(t *testing.T) {
 	for _, tt := range []struct {
 		check  func(string) error
 		valid  []string
-		broken map[string]string // a part of the error, by value
+		broken map[string]string // invalid values, each with a part of its error
 	}{
 		{CheckPath, []string{"/", "/orders/{order}/grab", "/o/{order_uuid}?d={driver}", "/o/{driver_name}/{driver_uuid}"}, map[string]string{
 			"": "must be a path", "orders": "must be a path", "http://h/": "must be a path", "/a b": "must be a path", "/a#b": "must be a path", "/a\tb": "must be a path", "/{count}": "count",
@@ -42,18 +42,19 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestIsOwn sets one field of a specification at a time. Only the fields of a grab make it another service.
+// TestIsOwn sets one field of a specification at a time. If the field describes a grab, the
+// specification must no longer count as our own service.
 func TestIsOwn(t *testing.T) {
 	for _, spec := range []Spec{{}, {OpenOrders: []string{"/orders"}}} {
 		if !spec.IsOwn() {
-			t.Errorf("%+v is not our own service", spec)
+			t.Errorf("%+v does not count as our own service", spec)
 		}
 	}
 	for _, spec := range []Spec{
 		{Method: "PUT"}, {Path: "/"}, {Body: new(string)}, {Headers: []string{}}, {Grabbed: "200"}, {Taken: "409"}, {Busy: "423"}, {Later: "202 -> /r"},
 	} {
 		if spec.IsOwn() {
-			t.Errorf("%+v is our own service", spec)
+			t.Errorf("%+v counts as our own service", spec)
 		}
 	}
 }

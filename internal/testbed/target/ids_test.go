@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// An order has the id that the service gave to it, or else a UUID with its number. A ledger may
-// write UUIDs in upper case.
+// TestIDs checks that an order has the ID from the service or, if there is none, a UUID that contains
+// its number. NumberOf must also accept UUIDs in upper case, because a ledger may contain them.
 func TestIDs(t *testing.T) {
 	s := &IDs{}
 	added := []string{"t-1", "T-1", "6B4E03C2-1D8B-4C3E-9F00-0123456789AB"}
@@ -18,7 +18,7 @@ func TestIDs(t *testing.T) {
 	if err != nil || first != 1 {
 		t.Fatal(first, err)
 	}
-	for i, id := range added { // a service may not know a UUID in lower case
+	for i, id := range added { // the case must not change, because some services compare UUIDs as text
 		if got := s.Order(int64(i) + 1); got != id {
 			t.Errorf("order %d has the id %s, want %s", i+1, got, id)
 		}
@@ -60,7 +60,7 @@ func TestNamedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.NamesOrders() || !s.TellsDrivers() || open.OpensMany() {
-		t.Error("not as it is written")
+		t.Errorf("names orders: %v, tells drivers: %v, opens many: %v; want true, true, false", s.NamesOrders(), s.TellsDrivers(), open.OpensMany())
 	}
 	ids := open.ID.In(http.Header{"Location": {"http://h/o/abc-1"}}, nil)
 	if first, err := s.IDs.Add(ids); err != nil || first != 1 {
@@ -79,8 +79,8 @@ func TestNamedRequests(t *testing.T) {
 	}
 }
 
-// TestIDsArriveUnchanged lets a server read the ID of an order from each place of a request where it may be. The
-// ID contains every character that may be in one.
+// TestIDsArriveUnchanged checks that a server reads the exact ID of an order from each part of a
+// request that can contain it. The ID has all special characters that are allowed.
 func TestIDsArriveUnchanged(t *testing.T) {
 	const id = "aZ9_.~:@=+-"
 	if !validID.MatchString(id) {

@@ -116,7 +116,7 @@ func (s *Shape) ResultURL(base string, order, driver int64, status int, header h
 }
 
 // IsResult reports whether the response contains a grab's result: grabbed, taken or busy. A response
-// that the client asked too early or too often is no result, whatever it means for a grab.
+// that the client asked too early or too often is not a result, even if it means busy for a grab.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if status == http.StatusTooManyRequests || status == http.StatusTooEarly || s.Later.lacksResult(status, header, body) {
 		return false

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// rawServer answers the first request of each connection, and ends the connection during the
-// second one as ending says. It counts the requests by path.
+// rawServer answers the first request on each connection. On the second request, it calls ending and
+// closes the connection. It counts the requests by path.
 type rawServer struct {
 	ending func(net.Conn)
 	mu     sync.Mutex
@@ -63,8 +63,8 @@ func (s *rawServer) answer(conn net.Conn) {
 	}
 }
 
-// A request reaches the server once, whatever its method, headers and body are, and however
-// the server ends a connection that was kept alive.
+// TestSendOnce checks that the client never sends a request twice when the server ends a kept-alive
+// connection. It tries several ways to end it, and different methods, headers and bodies.
 func TestSendOnce(t *testing.T) {
 	endings := map[string]func(net.Conn){
 		"closes": func(net.Conn) {},
@@ -97,7 +97,7 @@ func TestSendOnce(t *testing.T) {
 					transport.CloseIdleConnections()
 					s.mu.Lock()
 					if !maps.Equal(s.seen, map[string]int{"/first": 1, "/second": 1}) {
-						t.Errorf("%s %q %q, the server %s: it got %v, want each once", method, header, body, ending, s.seen)
+						t.Errorf("%s %q %q, the server %s: requests by path are %v, want one each", method, header, body, ending, s.seen)
 					}
 					for _, h := range s.heads {
 						if header != "" && h.Get(header) != "k" {
@@ -111,8 +111,8 @@ func TestSendOnce(t *testing.T) {
 	}
 }
 
-// HTTP/2 has retries of its own, for streams that a server resets: so HTTP/1.1 is spoken,
-// even with a server that prefers HTTP/2.
+// TestSendOnceToHTTP2 checks that SendOnce uses HTTP/1.1 even if the server prefers HTTP/2. An HTTP/2
+// client would retry requests after the server resets their stream.
 func TestSendOnceToHTTP2(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[int]int{}

@@ -73,13 +73,13 @@ func TestRules(t *testing.T) {
 		{`json:.=="won"`, 200, ` "won" `, true},
 		{"json:.[0]==1", 200, "[1]", true},
 		{"json:.big==9007199254740993", 200, `{"big":9007199254740992}`, false},
-		// What is not there is neither the same nor another.
+		// A missing field matches neither == nor !=.
 		{"json:.missing==null", 200, ok, false},
 		{"json:.code!=0", 200, `{"timestamp":1}`, false},
 		{"json:.code!=0", 200, "<html>", false},
 		{"json:.code!=0", 200, `{"code":1} and more`, false},
 		{"json:.code!=0", 200, "", false},
-		// What a service says that has failed is not what it did.
+		// A rule about a field matches a 5xx response only if the rule includes the status.
 		{"json:.status!=0", 500, failed, false},
 		{"json:.status!=0", 499, failed, true},
 		{"500&json:.status==500", 500, failed, true},
@@ -102,8 +102,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestStatusRules parses every number as a rule, and every hundred. A valid rule matches its statuses and
-// not their neighbours.
+// TestStatusRules parses each number below 1,100 and each pattern such as 4xx as a rule. A valid rule
+// must match its statuses, but not their neighbours.
 func TestStatusRules(t *testing.T) {
 	for status := range 1100 {
 		for text, last := range map[string]int{fmt.Sprint(status): status, fmt.Sprintf("%dxx", status/100): status + 99} {
@@ -128,7 +128,8 @@ func TestStatusRules(t *testing.T) {
 	}
 }
 
-// A field rule matches no body that was cut, whatever its first part says. A status rule does.
+// TestMeaningOfCutBody checks that rules about the body never match a body that was cut. A rule about
+// the status still matches.
 func TestMeaningOfCutBody(t *testing.T) {
 	for _, size := range []int{MaxBody, MaxBody + 1, 2 * MaxBody} {
 		body := fmt.Appendf(nil, "%-*s", size, `{"code":0}`)
@@ -180,8 +181,7 @@ func TestBadRules(t *testing.T) {
 	}
 }
 
-// What an answer means, and whether a grab may hide behind it.
-// Rules about text, XML and headers.
+// TestRulesOnWholeReplies checks rules about text, XML and headers.
 func TestRulesOnWholeReplies(t *testing.T) {
 	const shop = `<?xml version="1.0"?><s:grab xmlns:s="urn:x" won="yes"><code>0</code><note> sold <b>out</b> </note><code>1</code></s:grab>`
 	sold := http.Header{"Location": {"/orders/7/sold"}, "X-Two": {"a", "b"}}
@@ -311,7 +311,7 @@ func TestRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // what is shared stays as it is
+		for range 2 { // the first call must not change data that the second one uses
 			path, body, header := s.Request(7, 42)
 			if s.Method != cmp.Or(strings.ToUpper(tc.spec.Method), "POST") || string(path) != tc.path || string(body) != tc.body || !reflect.DeepEqual(header, tc.header) {
 				t.Errorf("%+v: %s %s %s %v", tc.spec, s.Method, path, body, header)
@@ -525,7 +525,7 @@ func FuzzRule(f *testing.F) {
 		a.prepare()
 		b.prepare()
 		if a.Meaning(status, nil, body) != b.Meaning(status, nil, body) {
-			t.Errorf("%q and %q part on %d %q", text, again, status, body)
+			t.Errorf("%q and %q differ on %d %q", text, again, status, body)
 		}
 	})
 }
@@ -539,7 +539,7 @@ func FuzzFile(f *testing.F) {
 		if err != nil {
 			var line, column int
 			if n, _ := fmt.Sscanf(err.Error(), "%d:%d:", &line, &column); n != 2 || line < 1 || column < 1 {
-				t.Errorf("%q: %v names no line and column", text, err)
+				t.Errorf("%q: the error has no line and column: %v", text, err)
 			}
 			return
 		}
@@ -552,8 +552,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// TestResultOfEachOutcome answers a request for a result with every status. A status is a result exactly if
-// it means that the driver won, lost or was refused for now.
+// TestResultOfEachOutcome checks which statuses count as the result of a grab. A status must count
+// exactly if it means that the driver won, lost or found the lock busy. 425 and 429 never count.
 func TestResultOfEachOutcome(t *testing.T) {
 	shape, _, err := Spec{Grabbed: "200", Taken: "409,410", Busy: "423", Later: "202,425 -> /results/{order}"}.Compile()
 	if err != nil {
@@ -581,8 +581,8 @@ func TestResultOfEachOutcome(t *testing.T) {
 	}
 }
 
-// TestTextOfAnElement reads the text of an XML element with other elements inside it, in random order. The text is
-// everything between the start and the end of the element.
+// TestTextOfAnElement reads the text of random XML elements. The result must include the text of
+// nested elements.
 func TestTextOfAnElement(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 1))
 	var build func(depth int) (xml, text string)
@@ -610,7 +610,8 @@ func TestTextOfAnElement(t *testing.T) {
 	}
 }
 
-// TestIDsInResultURLs asks for results whose IDs contain each character. The ID must be one part of the path.
+// TestIDsInResultURLs checks the URLs of results whose IDs contain special characters. The URL must
+// contain the whole ID as a single path segment or query parameter.
 func TestIDsInResultURLs(t *testing.T) {
 	shape, _, err := Spec{Grabbed: "200", Taken: "409", Later: "202 -> /results/{.id}/of/{driver}"}.Compile()
 	if err != nil {
