@@ -11,7 +11,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Each burst is sent at Send, and is due from then on.
+// TestBursts checks that the requests of a burst can be taken and are due from its Send on, and that
+// the load stops after End.
 func TestBursts(t *testing.T) {
 	w := NewBursts()
 	pace := w.pacer(t.Context(), Config{}, nil)
@@ -43,12 +44,12 @@ func TestBursts(t *testing.T) {
 	}
 	w.End()
 	if _, stop := pace.Pace(0, 2); !stop {
-		t.Error("it does not end")
+		t.Error("the load does not stop after End")
 	}
 }
 
-// A request is due when it was sent, counted from the attack, however long before that the
-// workload was made: else it would have been answered before it was due.
+// TestBurstsAreDueFromTheAttack checks that due times count from the start of the attack, not from
+// NewBursts. Otherwise, a response could arrive before its request was due.
 func TestBurstsAreDueFromTheAttack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewBursts()
@@ -62,8 +63,8 @@ func TestBurstsAreDueFromTheAttack(t *testing.T) {
 	})
 }
 
-// TestBurstsEndAfterTheLastRequest ends a workload right after its requests were added, or before that. All of them
-// must be sent, because a test may end with the last drivers of an order.
+// TestBurstsEndAfterTheLastRequest calls End right after the last Send, while requests are pending.
+// The load must still send all of them, because a test may end with the last drivers of an order.
 func TestBurstsEndAfterTheLastRequest(t *testing.T) {
 	for before := range 4 {
 		for after := range 4 {

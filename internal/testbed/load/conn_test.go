@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestFailureOf wraps each cause as net/http does. The name in the error text must be found again.
+// TestFailureOf checks the kind of failure that each cause belongs to. FailureOf must find this kind
+// again in the text of the error.
 func TestFailureOf(t *testing.T) {
 	running, ended := context.Background(), func() context.Context {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -17,14 +17,14 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A grab whose first answer has no result ends with the answer that has one, and with an error
-// that does not rule out a grab if there is none.
+// TestDecide checks that Decide asks for the result of a grab if the first response has none. If the
+// result never arrives, the error must not exclude that the driver has won.
 func TestDecide(t *testing.T) {
 	const won = `{"state":"won"}`
 	for _, tt := range []struct {
 		name, later string
-		first       string   // Location of the first answer, which has the status 202 unless it is empty
-		results     []string // answers to the questions; the last one is repeated
+		first       string   // Location header of a first response with status 202; if empty, the first response has the result
+		results     []string // responses to the requests for the result; the last one is repeated
 		body, wrong string
 	}{
 		{"no later result", "202 -> header:Location", "", nil, `{"state":"lost"}`, ""},
@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 			}
 			defer func() {
 				if open.Load() != 0 || tt.results != nil && tt.body != "" && int(questions.Load()) != len(tt.results) {
-					t.Errorf("%d of %d questions are still open", open.Load(), questions.Load())
+					t.Errorf("%d requests for the result, of which %d are still open; want %d and none", questions.Load(), open.Load(), len(tt.results))
 				}
 			}()
 			client := http.Client{Transport: failureNamer{t.Context(), Decide(http.DefaultTransport, shape, asking)}, Timeout: 500 * time.Millisecond}
@@ -94,7 +94,7 @@ func TestDecide(t *testing.T) {
 			resp, err := client.Do(req)
 			if tt.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wrong) || FailureOf(err.Error()) == Refused {
-					t.Errorf("%v; want …%s…, and not that the grab was refused", err, tt.wrong)
+					t.Errorf("%v; want …%s…, and a failure other than %q", err, tt.wrong, Refused)
 				}
 				return
 			}
@@ -109,11 +109,11 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideEndsAtAnyTime ends a request at every moment: by a deadline, by a cancellation, and by a
-// connection that breaks. Before the first answer, the caller gets that error. Afterwards, the grab may
-// have happened, so only the end of the context may show in the error.
+// TestDecideEndsAtAnyTime ends a request at various times by a deadline, a cancellation or a broken
+// connection. Before the first response, the caller must get that error. Afterwards, the grab may have
+// happened, so the error must not contain the cause of a broken connection.
 func TestDecideEndsAtAnyTime(t *testing.T) {
-	const trip = 20 * time.Millisecond // how long an answer takes
+	const trip = 20 * time.Millisecond // the time until each response
 	errBroken := errors.New("the connection is broken")
 	shape, _, err := target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> header:Location"}.Compile()
 	if err != nil {
@@ -157,7 +157,7 @@ func TestDecideEndsAtAnyTime(t *testing.T) {
 				wantResult := accepted && end != context.Canceled
 				wantCause := !accepted || end != errBroken
 				if errors.As(err, &result) != wantResult || errors.Is(err, end) != wantCause {
-					t.Errorf("%v after %v: %v; want a ResultError: %v, which shows the cause: %v", end, at, err, wantResult, wantCause)
+					t.Errorf("%v after %v: %v; want a ResultError: %v, want the cause in the error: %v", end, at, err, wantResult, wantCause)
 				}
 				if wantResult && result != nil && result.Timeout() != (end == context.DeadlineExceeded) {
 					t.Errorf("%v after %v: %v is a timeout: %v", end, at, err, result.Timeout())

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A quantile is the smallest latency that so large a part of all does not exceed, to three
-// digits.
+// TestQuantiles checks the quantiles, mean, minimum and maximum of known latencies, to three digits.
 func TestQuantiles(t *testing.T) {
 	for _, tt := range []struct {
 		samples int // of 1, 2, … ms
@@ -20,7 +19,7 @@ func TestQuantiles(t *testing.T) {
 	} {
 		h := NewHistogram()
 		for i := range tt.samples {
-			h.Add(time.Duration(tt.samples-i) * time.Millisecond) // in whatever order
+			h.Add(time.Duration(tt.samples-i) * time.Millisecond) // in descending order, because the order does not matter
 		}
 		got := *h.Latency()
 		for _, f := range []struct {
@@ -36,11 +35,12 @@ func TestQuantiles(t *testing.T) {
 		}
 	}
 	if got := NewHistogram().Latency(); got != nil {
-		t.Errorf("of no samples: %+v", got)
+		t.Errorf("an empty histogram has the latency %+v", got)
 	}
 }
 
-// The load was held if the two tails part by no more than a tenth.
+// TestHeld checks when a load counts as sustained: the p99 measured from the schedule must exceed the p99
+// measured from sending by at most 10 %.
 func TestHeld(t *testing.T) {
 	for _, tt := range []struct {
 		scheduled, sent float64

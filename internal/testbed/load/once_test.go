@@ -15,8 +15,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// One attempt is one request: the server gets each grab once, although it ends connections
-// that were kept alive, or sends the client elsewhere.
+// TestAttackSendsNothingTwice checks that the server gets each grab exactly once, even if it closes
+// kept-alive connections or redirects the client.
 func TestAttackSendsNothingTwice(t *testing.T) {
 	const orders, drivers = 10, 4
 	for _, spec := range []target.Spec{

@@ -21,7 +21,7 @@ func drain(p *Plan) []Request {
 }
 
 // TestPlanSendsEveryDriverAtEveryOrderBackToBack checks plans with even and odd numbers of drivers and
-// targets. The targets take turns, even where the drivers of an order begin.
+// targets. The targets must take turns, even from one order to the next.
 func TestPlanSendsEveryDriverAtEveryOrderBackToBack(t *testing.T) {
 	const orders = 7
 	for _, targets := range [][]string{{"http://a"}, {"http://a", "http://b"}, {"http://a", "http://b", "http://c"}} {
@@ -36,7 +36,7 @@ func TestPlanSendsEveryDriverAtEveryOrderBackToBack(t *testing.T) {
 					t.Errorf("%d drivers, %d targets: request %d goes to %s", drivers, len(targets), i, s.Target)
 				}
 				if s.Order != requests[i/drivers*drivers].Order {
-					t.Errorf("%d drivers: request %d: order %d stands among the drivers of order %d", drivers, i, s.Order, requests[i/drivers*drivers].Order)
+					t.Errorf("%d drivers: request %d: order %d comes between the requests for order %d", drivers, i, s.Order, requests[i/drivers*drivers].Order)
 				}
 				if s.Order < 101 || s.Order >= 101+orders || s.Driver < 1 || s.Driver > int64(drivers) {
 					t.Errorf("%d drivers: request %d: order %d, driver %d", drivers, i, s.Order, s.Driver)
@@ -89,7 +89,7 @@ func TestRequestSurvivesTheURL(t *testing.T) {
 			t.Errorf("ParseRequest(%q) = %v, %v; want %v", got.URL, back, err, want)
 		}
 		if err := targeter(p, tc.shape)(&got); !errors.Is(err, vegeta.ErrNoTargets) {
-			t.Errorf("an empty plan answers %v", err)
+			t.Errorf("an empty plan returns %v", err)
 		}
 	}
 	for _, want := range []Request{{"http://h", 1, 2}, {"http://h/#x,y", 1 << 62, 0}, {"", 0, 1 << 62}, {"h", -1, -1}} {
@@ -106,8 +106,8 @@ func TestRequestSurvivesTheURL(t *testing.T) {
 	}
 }
 
-// Most drivers of an order are due together, at the rate of all requests. The others follow one by one,
-// until half of the time to the next order is over. A plan that was ended sends no more.
+// TestTogether checks that most drivers of an order are due at once. The others must follow one by one
+// in the first half of the time until the next order. A plan must send nothing after End.
 func TestTogether(t *testing.T) {
 	p := NewPlan([]string{"http://a"}, 1, 2, 8, 1)
 	pace := p.pacer(t.Context(), Config{Rate: 100, Together: true}, nil)
@@ -123,13 +123,13 @@ func TestTogether(t *testing.T) {
 		}
 	}
 	if _, stop := pace.Pace(time.Hour, 15); stop {
-		t.Error("it ends before the last request")
+		t.Error("the plan stops before its last request")
 	}
 	p.End()
 	if _, stop := pace.Pace(time.Hour, 1); !stop {
-		t.Error("it goes on though it was ended")
+		t.Error("the plan does not stop after End")
 	}
 	if r, ok := p.take(); ok {
-		t.Errorf("%v is sent though the plan was ended", r)
+		t.Errorf("%v is sent after End", r)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// TestSeriesKeepsEveryRequest adds random requests and checks the series after each one. However
-// many slices were merged, every request counts once, and the percentiles of a slice lie between its
-// smallest and its largest latency.
+// TestSeriesKeepsEveryRequest adds random requests and checks the series after each one. Even after
+// slices were merged, every request must count exactly once. A slice's percentiles must lie between
+// its smallest and its largest latency.
 func TestSeriesKeepsEveryRequest(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 21))
 	for range 200 {
@@ -47,8 +47,7 @@ func TestSeriesKeepsEveryRequest(t *testing.T) {
 	}
 }
 
-// within checks the percentiles of a slice against its latencies. A histogram rounds up by at most a
-// hundredth.
+// within checks the percentiles of a slice against its latencies. A histogram rounds up by at most 1 %.
 func within(t *testing.T, p50, p99 *float64, latencies []time.Duration) {
 	t.Helper()
 	if len(latencies) == 0 {

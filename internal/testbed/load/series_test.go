@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// A load of any length has few slices, which hold every request. Their percentiles differ from
-// those of the requests by at most a hundredth.
+// TestSeries checks that a load of any duration has at most 48 slices, and that they count every
+// request. Their percentiles must exceed the exact ones by at most 1 %.
 func TestSeries(t *testing.T) {
 	for _, lasts := range []time.Duration{time.Millisecond, 480 * time.Millisecond, 7 * time.Second, time.Hour} {
 		s := load.NewSeries()
@@ -48,21 +48,22 @@ func TestSeries(t *testing.T) {
 				slices.Sort(c.of)
 				want := float64(c.of[int(math.Ceil(c.share*float64(n)))-1].Microseconds()) / 1000
 				if *c.got < want || *c.got > want*1.01+0.001 {
-					t.Errorf("%v: at %v of slice %d %v ms, want %v", lasts, c.share, i, *c.got, want)
+					t.Errorf("%v: quantile %v of slice %d is %v ms, want %v", lasts, c.share, i, *c.got, want)
 				}
 			}
 		}
 		if counted != n {
-			t.Errorf("%v: %d of %d requests", lasts, counted, n)
+			t.Errorf("%v: the slices count %d of %d requests", lasts, counted, n)
 		}
 	}
 }
 
-// A slice without a request has no latency, and a series without one no slices.
+// TestSeriesHasGaps checks that a slice without requests has no latency, and that a series without
+// requests has no slices.
 func TestSeriesHasGaps(t *testing.T) {
 	s := load.NewSeries()
 	if o := s.OverTime(); o != nil {
-		t.Errorf("of nothing %+v", o)
+		t.Errorf("an empty series has %+v", o)
 	}
 	s.Add(-time.Second, time.Second, 0)
 	s.Add(25*time.Millisecond, time.Hour, -1)

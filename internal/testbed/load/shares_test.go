@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestSharesMakeThePlan splits plans of every small size into shares. Together they send each request of the
-// whole plan once, to the same target and at the same time.
+// TestSharesMakeThePlan splits small plans into shares. Together, the shares must send each request of
+// the whole plan once, to the same target and at the same time.
 func TestSharesMakeThePlan(t *testing.T) {
 	targets := []string{"http://a", "http://b"}
 	for orders := 1; orders <= 3; orders++ {
@@ -47,8 +47,8 @@ func TestSharesMakeThePlan(t *testing.T) {
 	}
 }
 
-// TestDueTimes checks that no request is due before its time, or more than a tick after it. At a slow rate,
-// each has its exact time.
+// TestDueTimes checks that each request is due less than a tick after its exact time, and never before
+// it. At a slow rate, each request must be due at its exact time.
 func TestDueTimes(t *testing.T) {
 	for _, rate := range []float64{1, 99, 500, 501, 1000, 1700, 10_000} {
 		p := NewPlan([]string{"http://a"}, 1, 100, 10, 1)
@@ -62,7 +62,7 @@ func TestDueTimes(t *testing.T) {
 	}
 }
 
-// TestBurstsAreDueWhenSent sends several bursts of several requests at different times.
+// TestBurstsAreDueWhenSent checks that each request of several bursts is due at the time of its Send.
 func TestBurstsAreDueWhenSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewBursts()
@@ -84,8 +84,8 @@ func TestBurstsAreDueWhenSent(t *testing.T) {
 	})
 }
 
-// TestHangUpEndsOneRequest hangs up each of several requests in turn, which differ in one field each. Only that
-// request ends.
+// TestHangUpEndsOneRequest calls HangUp for each of several requests that differ in a single field.
+// Only that request must end.
 func TestHangUpEndsOneRequest(t *testing.T) {
 	all := []Request{{"http://a", 1, 1}, {"http://b", 1, 1}, {"http://a", 2, 1}, {"http://a", 1, 2}}
 	for ends := range all {
@@ -106,7 +106,7 @@ func TestHangUpEndsOneRequest(t *testing.T) {
 				}
 				go func() {
 					if _, err := transport.RoundTrip(req); err == nil {
-						t.Error("it was answered")
+						t.Errorf("request %d got a response", i)
 					}
 					mu.Lock()
 					defer mu.Unlock()
@@ -124,7 +124,8 @@ func TestHangUpEndsOneRequest(t *testing.T) {
 	}
 }
 
-// TestLatenciesOutOfRange checks that latencies below and above the range count as its ends.
+// TestLatenciesOutOfRange checks that a histogram counts latencies below and above its range as the
+// minimum and maximum of the range.
 func TestLatenciesOutOfRange(t *testing.T) {
 	h := NewHistogram()
 	for _, d := range []time.Duration{-time.Hour, -1, 0, time.Hour, 2 * time.Hour, 1 << 62} {
@@ -136,8 +137,8 @@ func TestLatenciesOutOfRange(t *testing.T) {
 	}
 }
 
-// TestCutClosesEveryConnection cuts an attack with some connections open and some closed. Open ones are closed,
-// and no new ones begin.
+// TestCutClosesEveryConnection checks that cut closes every open connection, and that no new one can
+// be opened afterwards.
 func TestCutClosesEveryConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -159,7 +160,7 @@ func TestCutClosesEveryConnection(t *testing.T) {
 	c.cut()
 	for i, conn := range dialed {
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("connection %d goes on: %v", i, err)
+			t.Errorf("connection %d is still open: %v", i, err)
 		}
 	}
 	if conn, err := c.dial(t.Context(), "tcp", l.Addr().String()); conn != nil || !errors.Is(err, net.ErrClosed) {

@@ -11,7 +11,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A span names the order as the service does.
+// TestOrderOfASpan checks that a span identifies the order by the service's ID, if the service has
+// its own IDs, and by the number otherwise.
 func TestOrderOfASpan(t *testing.T) {
 	named, _, err := target.Spec{Path: "/grab/{order_uuid}"}.Compile()
 	if err != nil {
