@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A file of exactly the limit is read whole, and a longer one is refused, also if it does
-// not tell its size.
+// TestRead checks that Read returns the whole file if its size is at most the limit, and an error if
+// the file is larger. This must also work for files without a known size, such as pipes.
 func TestRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	for size, ok := range map[int]bool{0: true, 1: true, 1 << 20: true, 1<<20 + 1: false, 5 << 20: false} {
