@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// clock is a database whose only answer is the time. Its clock is an hour behind, and it reads the
-// clock before a delay.
+// clock is a database that only returns the time. Its clock is an hour behind. It reads the clock first
+// and then delays the response.
 type clock struct {
-	delays []time.Duration // of the next answers
+	delays []time.Duration // the delay of each response
 	asked  int
 }
 
@@ -47,8 +47,8 @@ func (r *reading) Next(row []driver.Value) error {
 	return nil
 }
 
-// TestClockAhead puts the fastest of several readings first, in the middle and last. Its error is half
-// of its duration, and the others have larger errors.
+// TestClockAhead checks that ClockAhead uses the fastest of eight readings, at any position. A reading
+// is wrong by half of its delay, so the fastest one is the most precise.
 func TestClockAhead(t *testing.T) {
 	for fastest := range 8 {
 		synctest.Test(t, func(t *testing.T) {

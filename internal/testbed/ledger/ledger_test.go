@@ -80,13 +80,13 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s, %s: %v; want …%s…", tc.dsn, tc.query, err, tc.wrong)
 		}
 		if err != nil && strings.Contains(err.Error(), "se cret") {
-			t.Errorf("the password is told: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 }
 
-// TestCheckRefusesMerging checks each word that can hide a grab, however it is written and whatever
-// follows it, and accepts the same word as the name of a column.
+// TestCheckRefusesMerging checks that Check refuses each keyword or function that can hide a winner, in
+// upper and lower case. It must accept the same word as the name of a column.
 func TestCheckRefusesMerging(t *testing.T) {
 	for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:/x.db"} {
 		for _, word := range strings.Fields("DISTINCT DISTINCTROW GROUP HAVING LIMIT FETCH OFFSET TOP INTERSECT EXCEPT MINUS UNION OVER QUALIFY TABLESAMPLE COUNT() MIN() MAX() SUM() AVG() ANY_VALUE() GROUP_CONCAT() STRING_AGG() ARRAY_AGG()") {
@@ -118,8 +118,8 @@ func TestCheckRefusesMerging(t *testing.T) {
 	}
 }
 
-// TestCheckReadsTexts checks that placeholders and semicolons in a text do not count, wherever the
-// text has quotes.
+// TestCheckReadsTexts checks that placeholders, semicolons and keywords inside quotes do not count, even
+// if the quoted text contains doubled quotes.
 func TestCheckReadsTexts(t *testing.T) {
 	for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:/x.db"} {
 		for _, quote := range []string{"'", `"`, "`"} {
@@ -154,7 +154,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// databases is a fresh database of each kind, with a table wins.
+// databases has a function for each kind of database. The function returns a database without the
+// tables that the tests create.
 var databases = map[string]func(t *testing.T) (dsn string, db *sql.DB){
 	"sqlite": func(t *testing.T) (string, *sql.DB) {
 		path := filepath.Join(t.TempDir(), "shop.db")
@@ -218,14 +219,15 @@ func TestLedger(t *testing.T) {
 				t.Errorf("version %q, %v", v, err)
 			}
 			if after := tables(t, name, db); !reflect.DeepEqual(after, before) {
-				t.Errorf("the database had %q and has %q", before, after)
+				t.Errorf("the database had the tables %q and has %q", before, after)
 			}
-			execute(t, db, "DELETE FROM wins") // so nothing holds it
+			execute(t, db, "DELETE FROM wins") // an open transaction would block this
 		})
 	}
 }
 
-// A ledger may name orders and drivers by UUIDs or other texts.
+// TestLedgerOfTexts checks a ledger whose orders are UUIDs, and whose drivers are numbers, names or
+// UUIDs.
 func TestLedgerOfTexts(t *testing.T) {
 	for name, fresh := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -265,14 +267,14 @@ func TestLedgerOfTexts(t *testing.T) {
 				all.Close()
 			}
 			if err == nil || !strings.Contains(err.Error(), "the query returns order "+ids[699]+", although loadgen asked for 1 to 1") {
-				t.Errorf("%v; want which order was not asked for", err)
+				t.Errorf("%v; want an error that names an order outside the range", err)
 			}
-			execute(t, db, "DELETE FROM wins") // so nothing holds it
+			execute(t, db, "DELETE FROM wins") // an open transaction would block this
 		})
 	}
 }
 
-// tables of the database, by whose names it is seen whether any was made.
+// tables returns the names of the database's tables. A comparison shows whether a table was created.
 func tables(t *testing.T, kind string, db *sql.DB) []string {
 	t.Helper()
 	rows, err := db.Query(map[string]string{
@@ -295,9 +297,10 @@ func tables(t *testing.T, kind string, db *sql.DB) []string {
 	return names
 }
 
-// What a query tries to write, the database refuses; and what it answers wrongly is told.
+// TestBadLedgers checks that the database refuses a query that writes. It also checks the errors for
+// failing queries and invalid results.
 func TestBadLedgers(t *testing.T) {
-	writes := map[string]string{ // a SELECT that writes, where there is such
+	writes := map[string]string{ // a query that writes; the other databases have none that begins with SELECT or WITH
 		"postgresql": "WITH w AS (INSERT INTO wins (order_id, driver_id) VALUES (?, ?) RETURNING order_id, driver_id) SELECT * FROM w",
 	}
 	for name, fresh := range databases {
@@ -326,14 +329,15 @@ func TestBadLedgers(t *testing.T) {
 			}
 			var n int
 			if err := db.QueryRow("SELECT COUNT(*) FROM wins").Scan(&n); err != nil || n != 2 {
-				t.Errorf("%d rows, %v; want the 2 that were there", n, err)
+				t.Errorf("%d rows, %v; want 2, as before", n, err)
 			}
 		})
 	}
 }
 
-// If the column of the orders is a number, the query must convert it, because {orders} is a list of
-// texts. The error says so, and also if the columns are swapped.
+// TestNumbersAsIDs checks the error for a query that compares a numeric column with {orders}, which is
+// a list of texts. The error must explain how to convert the column. Another error must tell the user
+// if the columns are swapped.
 func TestNumbersAsIDs(t *testing.T) {
 	shape, _, err := target.Spec{Path: "/{order_uuid}"}.Compile()
 	if err != nil {
@@ -384,7 +388,7 @@ func TestExec(t *testing.T) {
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (1, 1)", "INSERT INTO orders VALUES (2, 1)", "UPDATE orders SET status = 0 WHERE id BETWEEN 1 AND 2"}); err != nil {
 				t.Fatal(err)
 			}
-			// All or nothing.
+			// If one statement fails, the others must have no effect.
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (3, 0)", "INSERT INTO nosuch VALUES (3)"}); err == nil || !strings.Contains(err.Error(), "nosuch") {
 				t.Errorf("%v", err)
 			}
@@ -396,7 +400,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// Open does not create a missing database.
+// TestOpenMakesNothing checks that Open does not create a missing database, and that its error does not
+// contain the password.
 func TestOpenMakesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.db")
 	if d, err := ledger.Open(context.Background(), "sqlite:"+path, query, nil); err == nil {

@@ -13,20 +13,20 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestRowsOutOfPlace adds one row to a ledger, before and after good rows, with every order around the range
-// that was asked for, and with NULL in either column.
+// TestRowsOutOfPlace adds one row before, between or after two valid rows. Ledger must return an error
+// if the row's order is outside the requested range, or if the order or the driver is NULL.
 func TestRowsOutOfPlace(t *testing.T) {
 	dsn, db := databases["sqlite"](t)
 	db.SetMaxOpenConns(1)
 	execute(t, db, "PRAGMA synchronous = OFF") // no one needs the file after a crash
 	execute(t, db, "CREATE TABLE wins (n INTEGER, order_id INTEGER, driver_id INTEGER)")
-	d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE ? <= ? ORDER BY n", nil) // it returns every row
+	d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE ? <= ? ORDER BY n", nil) // this query returns every row
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
 	good := []order.Grab{{Order: 3, Driver: 1}, {Order: 5, Driver: 2}}
-	for at := range 3 { // how many good rows come before it
+	for at := range 3 { // the number of valid rows before the added row
 		for id := int64(0); id <= 8; id++ { // 0 stands for NULL
 			for _, driver := range []int64{0, 7} {
 				row := order.Grab{Order: id, Driver: driver}
@@ -54,8 +54,8 @@ func TestRowsOutOfPlace(t *testing.T) {
 	}
 }
 
-// TestFailedRowFailsTheLedger lets the query fail at each of its rows in turn. A ledger with only the
-// rows before the failure would hide winners.
+// TestFailedRowFailsTheLedger makes the query fail at each of its rows in turn. Ledger must return an
+// error, because the rows before the failure could lack a winner.
 func TestFailedRowFailsTheLedger(t *testing.T) {
 	dsn, db := databases["sqlite"](t)
 	db.SetMaxOpenConns(1)
@@ -81,8 +81,8 @@ func TestFailedRowFailsTheLedger(t *testing.T) {
 	}
 }
 
-// TestEachOrderIsReadOnce gives every order one winner. Whatever range is asked for, and however many
-// queries that takes, each winner must come once.
+// TestEachOrderIsReadOnce checks that Ledger returns each winner in a range of orders exactly once,
+// even if the range needs several queries.
 func TestEachOrderIsReadOnce(t *testing.T) {
 	dsn, db := databases["sqlite"](t)
 	db.SetMaxOpenConns(1)
@@ -102,14 +102,15 @@ func TestEachOrderIsReadOnce(t *testing.T) {
 					want = append(want, order.Grab{Order: first + i, Driver: first + i + 7})
 				}
 				if got, err := d.Ledger(t.Context(), first, count); err != nil || !slices.Equal(got, want) {
-					t.Errorf("%s: of %d orders from %d on: %d rows, %v", where, count, first, len(got), err)
+					t.Errorf("%s: %d orders, beginning with %d: %d rows, %v", where, count, first, len(got), err)
 				}
 			}
 		}
 	}
 }
 
-// TestExecIsOneTransaction lets each of some statements fail. None of the others may have an effect.
+// TestExecIsOneTransaction makes each of three statements fail in turn. The others must then have no
+// effect.
 func TestExecIsOneTransaction(t *testing.T) {
 	dsn, db := databases["sqlite"](t)
 	db.SetMaxOpenConns(1)
@@ -137,8 +138,9 @@ func TestExecIsOneTransaction(t *testing.T) {
 	}
 }
 
-// TestHintNeedsAList reads an order that the service does not have. Only a query with {orders} may have compared a
-// number with a text, so only its error explains how to convert the column.
+// TestHintNeedsAList checks when the error for an unknown order explains how to convert a numeric
+// column. This hint must not appear for a query without {orders}, because such a query compares no
+// numbers with texts.
 func TestHintNeedsAList(t *testing.T) {
 	shape, _, err := target.Spec{Path: "/{order_uuid}"}.Compile()
 	if err != nil {
