@@ -8,7 +8,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// The port that FreeAddr returns is free, and no connection of another program gets it.
+// TestFreeAddr checks that FreeAddr returns a free port that the system does not assign to outgoing
+// connections.
 func TestFreeAddr(t *testing.T) {
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -24,10 +25,10 @@ func TestFreeAddr(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // so that the next one is another
+		defer l.Close() // the port stays in use, so the next call must return another one
 		_, text, _ := net.SplitHostPort(addr)
 		if port, _ := strconv.Atoi(text); port < 1024 || port >= other.Addr().(*net.TCPAddr).Port && port >= 32_768 {
-			t.Errorf("%s lies among the ports of connections", addr)
+			t.Errorf("%s is in the range for outgoing connections", addr)
 		}
 	}
 }

@@ -14,18 +14,19 @@ func TestListens(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	if yes, known := Listens([]int{1<<22 + 2, syscall.Getpgrp()}, port); !yes || !known {
-		t.Errorf("of this group: %v, %v", yes, known)
+		t.Errorf("a port of this group: %v, %v", yes, known)
 	}
 	if yes, known := Listens([]int{1<<22 + 1}, port); yes || !known {
-		t.Errorf("of another group: %v, %v", yes, known)
+		t.Errorf("a port of another group: %v, %v", yes, known)
 	}
 	l.Close()
 	if yes, known := Listens([]int{1<<22 + 2, syscall.Getpgrp()}, port); yes || !known {
-		t.Errorf("closed: %v, %v", yes, known)
+		t.Errorf("a closed port: %v, %v", yes, known)
 	}
 }
 
-// TestOutsider connects a process of another group to a port, as a daemon of a service does.
+// TestOutsider checks that Outsider finds a process, such as a service's daemon, that is connected to a
+// port but belongs to none of the given groups.
 func TestOutsider(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

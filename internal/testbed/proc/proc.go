@@ -28,8 +28,8 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 // Signal sends a signal to every process in the group whose leader is pid.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-// SignalTree is like Signal, but it also signals the groups of pid's descendants. For example, php-fpm forms a
-// group of its own, even in the foreground.
+// SignalTree is like Signal, but it also signals the groups of pid's descendants. For example, php-fpm forms
+// its own group, even in the foreground.
 func SignalTree(pid int, sig syscall.Signal) error {
 	groups := Groups(pid) // before the signal, because it may end the processes that connect the descendants with pid
 	err := Signal(pid, sig)

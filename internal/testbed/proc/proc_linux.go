@@ -63,7 +63,7 @@ func Groups(pid int) []int {
 }
 
 // Marked returns the processes that have this variable, written as NAME=VALUE, in the environment with which they
-// were started. Descendants inherit it, also in a process group or a session of their own.
+// were started. Descendants inherit it, even if they have their own process group or session.
 func Marked(variable string) (pids []int) {
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environments {

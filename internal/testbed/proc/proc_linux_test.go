@@ -27,8 +27,8 @@ func start(t *testing.T, script string, with ...func(*exec.Cmd)) *exec.Cmd {
 	return cmd
 }
 
-// TestFind looks for a process in every state: running, a zombie, ended and reaped, and others that
-// must never be signalled.
+// TestFind checks that Find returns a running process, but neither a zombie, nor a reaped process, nor
+// the current process. StartTime must know only the running process.
 func TestFind(t *testing.T) {
 	cmd := start(t, "exec sleep 60")
 	pid := cmd.Process.Pid
@@ -81,7 +81,7 @@ func TestGroups(t *testing.T) {
 			how(cmd.Process.Pid)
 			_ = cmd.Wait()
 			_ = r.SetReadDeadline(time.Now().Add(time.Minute))
-			if _, err := r.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // it ends once no process has the pipe
+			if _, err := r.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // the read ends once no process has the pipe open
 				t.Errorf("%s, %s: the child still runs: %v", name, end, err)
 			}
 			r.Close()
@@ -89,7 +89,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestSignalTree starts a shell with a grandchild in a session of its own, such as php-fpm. The signal must reach both.
+// TestSignalTree checks that a signal to a shell also reaches its grandchild in another session.
 func TestSignalTree(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -109,13 +109,13 @@ func TestSignalTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if _, err := r.Read(make([]byte, 1)); err != io.EOF { // it ends once no process has the pipe
+	if _, err := r.Read(make([]byte, 1)); err != io.EOF { // the read ends once no process has the pipe open
 		t.Errorf("the grandchild still runs: %v", err)
 	}
 }
 
-// TestBarrier lifts the barrier of programs, and abandons one. The programs get the whole
-// environment, also variables that a shell drops.
+// TestBarrier checks that a program starts after Lift, but never starts if the barrier is only closed.
+// The program must get the whole environment, even the variables that some shells drop.
 func TestBarrier(t *testing.T) {
 	t.Setenv("grablab.inherited", "1")
 	env, err := exec.LookPath("env")
@@ -125,7 +125,7 @@ func TestBarrier(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
 		lift   bool
-		output []string // if the program succeeds
+		output []string // what the program prints; nil if it fails or does not start
 	}{
 		{nil, true, []string{"grablab.dotted=a b", "grablab.inherited=1", "grablab_plain=2"}},
 		{[]string{"sh", "-c", "[ -e /proc/$$/fd/3 ] || echo grablab inherits no pipe"}, true, []string{"grablab inherits no pipe"}},
@@ -165,7 +165,8 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// TestOwnProcess checks what a process knows about itself.
+// TestOwnProcess checks which files IsOwn recognizes as the current user's, and that BootID returns
+// an ID.
 func TestOwnProcess(t *testing.T) {
 	file, err := os.Stat(t.TempDir())
 	if err != nil || !IsOwn(file) {
@@ -185,7 +186,8 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-// TestEndWithParent checks that a child gets SIGTERM when its parent ends, even in a group of its own.
+// TestEndWithParent checks that EndWithParent requests SIGTERM for the end of the parent, and that
+// NewProcessGroup keeps this setting.
 func TestEndWithParent(t *testing.T) {
 	cmd := exec.Command("true")
 	EndWithParent(cmd)
