@@ -21,7 +21,7 @@ import (
 
 const coordinators = lock.ZooKeeper | lock.Etcd
 
-// writeBoth writes to both servers of s.
+// writeBoth writes the value to ZooKeeper and etcd.
 func writeBoth(ctx context.Context, s *stack.Stack, value string) error {
 	conn, events, err := zk.Connect(s.ZooKeeper, 5*time.Second, zk.WithLogger(silent{}))
 	if err != nil {
@@ -67,7 +67,7 @@ func readBoth(ctx context.Context, s *stack.Stack, value string) error {
 	defer client.Close()
 	got, err := client.Get(ctx, value)
 	if err == nil && got.Count != 1 {
-		err = errors.New("etcd has forgotten")
+		err = errors.New("etcd has lost the key")
 	}
 	return err
 }
@@ -80,8 +80,8 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// ZooKeeper and etcd are started where they are needed, remember over a kill,
-// and are gone with the stack.
+// TestCoordinators checks that a stack starts ZooKeeper and etcd if they are needed. They must keep
+// their data after a kill, and end with the stack.
 func TestCoordinators(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	s := start(t, stack.Config{Kind: stack.Local, Needs: coordinators})
@@ -89,7 +89,7 @@ func TestCoordinators(t *testing.T) {
 		t.Errorf("versions %q and %q", s.ZooKeeperVersion, s.EtcdVersion)
 	}
 	if s.Redis != "" || s.RedisVersion != "" {
-		t.Errorf("a Redis without use: %s", s.Redis)
+		t.Errorf("a Redis server that is not needed: %s", s.Redis)
 	}
 	if err := writeBoth(t.Context(), s, "before"); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestCoordinators(t *testing.T) {
 		t.Error(err)
 	}
 	if err := s.Revive(t.Context(), "redis"); !errors.Is(err, stack.ErrRefused) {
-		t.Errorf("revive what never was: %v", err)
+		t.Errorf("revive a server that the stack does not have: %v", err)
 	}
 
 	pids, addrs := s.Pids(), slices.Concat(s.ZooKeeper, s.Etcd)

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// OnlyPATH has the local stack look for its programs nowhere else.
+// OnlyPATH makes the local stack look for its programs only in path.
 func OnlyPATH(t *testing.T, path string) {
 	t.Setenv("PATH", path)
 	dirs, jars := programDirs, zooKeeperPaths
@@ -29,8 +29,7 @@ func (s *Stack) Pids() []int {
 	return pids
 }
 
-// Alive says whether a process runs: one that has ended and merely waits for
-// its parent does not.
+// Alive reports whether a process runs. A zombie counts as ended.
 func Alive(pid int) bool {
 	_, ok := proc.StartTime(pid)
 	return ok
@@ -39,7 +38,7 @@ func Alive(pid int) bool {
 // LogFile returns the file with the output of the process.
 func (p *Process) LogFile() string { return p.log }
 
-// ServeRedis starts exe as a Redis of the stack.
+// ServeRedis starts the program exe as a Redis server of the stack.
 func (s *Stack) ServeRedis(ctx context.Context, exe string) error {
 	_, _, err := s.serve(ctx, redisServer(exe, s.Dir, "redis"), "")
 	return err

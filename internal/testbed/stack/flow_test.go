@@ -18,9 +18,9 @@ type ruleChange struct {
 	rule rule
 }
 
-// passesAt returns when data passes a flow, by definition. The data came at a certain time, and nothing
-// before it passes later than free. A rule applies from its change until the next one. ok is false if
-// the data is dropped.
+// passesAt calculates when data must pass a flow. The parameter came is the time when the data arrives,
+// and free is the time when the data before it has passed or was dropped. Each rule applies until the
+// next change. ok is false if the data is dropped.
 func passesAt(changes []ruleChange, came, free time.Duration) (at time.Duration, ok bool) {
 	at = max(came, free)
 	for i, c := range changes {
@@ -48,9 +48,8 @@ func passesAt(changes []ruleChange, came, free time.Duration) (at time.Duration,
 	panic("the last rule must let data pass")
 }
 
-// TestFlowByDefinition sends data through a flow at random times, while its rule changes at random
-// times. A delay counts from when the data came, however much data came before it. Data and the end of
-// the connection pass in order.
+// TestFlowByDefinition compares a flow with passesAt. It sends data at random times, while the rule
+// changes at random times. The data must pass in order, followed by the end of the connection.
 func TestFlowByDefinition(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
@@ -116,7 +115,8 @@ func TestFlowByDefinition(t *testing.T) {
 	}
 }
 
-// withoutDrops replaces each rule that drops data, because the end of a connection passes it.
+// withoutDrops returns the changes without the drop rules, because a flow never drops the end of a
+// connection.
 func withoutDrops(changes []ruleChange) []ruleChange {
 	all := slices.Clone(changes)
 	for i := range all {

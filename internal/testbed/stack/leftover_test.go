@@ -28,8 +28,8 @@ func sleeper(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// What a reaper that was killed has left is ended and removed by a later run, and
-// nothing else is.
+// TestLeftoversAreCleared checks that a later run cleans up after a reaper that was killed. It must end
+// that reaper's processes and remove its folder, but must not touch other processes and folders.
 func TestLeftoversAreCleared(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "with [a] strange? name*")
 	if err := os.Mkdir(base, 0o755); err != nil {
@@ -67,7 +67,7 @@ func TestLeftoversAreCleared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := left.Wait(); err == nil {
-		t.Error("what was left ended by itself")
+		t.Error("the leftover process ended by itself")
 	}
 	for _, cmd := range []*exec.Cmd{spared, living} {
 		if !Alive(cmd.Process.Pid) {
@@ -75,7 +75,7 @@ func TestLeftoversAreCleared(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(dead); !os.IsNotExist(err) {
-		t.Errorf("the folder of the dead one: %v", err)
+		t.Errorf("the folder of the killed reaper still exists: %v", err)
 	}
 	for _, dir := range []string{alive, foreign} {
 		if _, err := os.Stat(dir); err != nil {
@@ -84,13 +84,14 @@ func TestLeftoversAreCleared(t *testing.T) {
 	}
 }
 
-// discard is a reaper's standard input.
+// discard replaces the standard input of a reaper and ignores all requests.
 type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) Close() error                { return nil }
 
-// A process that is ended from outside is named, and one that was to end is not.
+// TestEnded checks that Ended lists a server that another program has ended, but not a server that this
+// program has signalled.
 func TestEnded(t *testing.T) {
 	s := &Stack{}
 	for _, how := range []struct {

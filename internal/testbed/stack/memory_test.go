@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Redis that refuses writes has what it had, one that evicts has nothing; both
-// go on with their connections, their scripts and their configuration.
+// TestMemory checks that a Redis server keeps its data if it rejects writes, and loses it if it evicts
+// keys. Connections, scripts and the configuration must survive both.
 func TestMemory(t *testing.T) {
 	s := stacktest.Local(t)
 	ctx := t.Context()
@@ -34,11 +34,11 @@ func TestMemory(t *testing.T) {
 		t.Errorf("a write without memory: %v", err)
 	}
 	if n := c.Exists(ctx, "memory").Val(); n != 1 {
-		t.Error("what was there is not")
+		t.Error("the key from before is missing")
 	}
 	healed(t, heal)
 	if err := set(); err != nil {
-		t.Errorf("healed: %v", err)
+		t.Errorf("a write after healing: %v", err)
 	}
 
 	if err := s.Evict(ctx, "redlock-5"); err != nil {
@@ -48,13 +48,13 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d keys are left", n)
 	}
 	if err := set(); err != nil {
-		t.Errorf("after the eviction: %v", err)
+		t.Errorf("a write after the eviction: %v", err)
 	}
 	if now := c.ConfigGet(ctx, "maxmemory*").Val(); !maps.Equal(now, config) {
-		t.Errorf("configured with %v, before with %v", now, config)
+		t.Errorf("the configuration is %v, and was %v", now, config)
 	}
 	if known := c.ScriptExists(ctx, script).Val(); len(known) != 1 || !known[0] || c.ClientID(ctx).Val() != id {
-		t.Errorf("it knows the script: %v, connection %d was %d", known, c.ClientID(ctx).Val(), id)
+		t.Errorf("the server knows the script: %v; the connection ID is %d and was %d", known, c.ClientID(ctx).Val(), id)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestMemoryRefusals(t *testing.T) {
 	}
 }
 
-// A table that is locked is read, and not written until that is over.
+// TestLockTable checks that a locked table can be read, but cannot be written until it is unlocked.
 func TestLockTable(t *testing.T) {
 	s := stacktest.Local(t)
 	ctx := t.Context()

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A PostgreSQL that was killed keeps what was committed. Its tables can be locked, which blocks
-// writes and lets reads through, and which does not wait for a transaction for long.
+// TestPostgres checks that a PostgreSQL server keeps committed data after a restart, but loses its
+// sessions. LockTable must block writes but not reads, and must give up if a transaction uses the table.
 func TestPostgres(t *testing.T) {
 	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Postgres: true})
 	stacktest.Check(t, err)

@@ -37,12 +37,12 @@ func TestProcess(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 || p.ExitCode() != 7 {
 		t.Errorf("ended with %v and %d, want exit status 7", err, p.ExitCode())
 	}
-	// The child at the barrier becomes the program: same process, nothing in between.
+	// The child that waited at the barrier must become the program, without another process in between.
 	var pid int
 	if got := p.LogTail(); !strings.HasPrefix(got, "hello ") {
 		t.Errorf("printed %q", got)
 	} else if pid = atoi(t, got[len("hello "):]); pid != p.Pid() {
-		t.Errorf("runs as %d, not as %d", pid, p.Pid())
+		t.Errorf("the program runs as process %d, want %d", pid, p.Pid())
 	}
 	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a signal after the end: %v", err)
@@ -62,7 +62,7 @@ func TestStop(t *testing.T) {
 		}
 	})
 	t.Run("wakes a stopped process", func(t *testing.T) {
-		p := spawn(t, s, "exec sleep 600") // a shell cannot be stopped while its child has not begun
+		p := spawn(t, s, "exec sleep 600") // with exec, because a shell cannot be stopped while it waits for a child to start
 		if err := p.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
@@ -79,10 +79,10 @@ func TestStop(t *testing.T) {
 		p := spawn(t, s, "trap '' TERM; echo deaf; while :; do sleep 0.01; done")
 		awaitLog(t, p, "deaf")
 		if err := p.Stop(50 * time.Millisecond); err == nil {
-			t.Error("it must be said that it was killed")
+			t.Error("Stop does not report that it killed the process")
 		}
 		if stack.Alive(p.Pid()) {
-			t.Error("it still runs")
+			t.Error("the process still runs")
 		}
 	})
 	t.Run("takes along what was forked", func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestSpawnFails(t *testing.T) {
 	}
 	_, err := s.Spawn(t.Context(), "relative", "bin/no-such-program", nil, nil)
 	if dir, _ := os.Getwd(); err == nil || !strings.HasPrefix(err.Error(), "cannot start relative: ") || !strings.HasSuffix(err.Error(), ". The path is relative to the working directory "+dir) {
-		t.Errorf("got %v, want one that says from where the path counts", err)
+		t.Errorf("got %v, want an error that names the working directory", err)
 	}
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
@@ -124,7 +124,8 @@ func TestSpawnFails(t *testing.T) {
 	}
 }
 
-// Without its reaper a stack starts nothing more, and still leaves nothing.
+// TestReaperKilled checks that a stack starts no more processes after its reaper was killed. Close must
+// report this, but must still end all processes and remove the folder.
 func TestReaperKilled(t *testing.T) {
 	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
 	if err != nil {
@@ -135,10 +136,10 @@ func TestReaperKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Spawn(t.Context(), "orphan", "sleep", []string{"600"}, nil); err == nil {
-		t.Error("it spawns what is not watched")
+		t.Error("the stack starts a process that no reaper watches")
 	}
 	if err := s.Close(); err == nil {
-		t.Error("that the reaper was killed must be said")
+		t.Error("Close does not report that the reaper was killed")
 	}
 	if stack.Alive(p.Pid()) {
 		t.Error("a child still runs")

@@ -192,7 +192,7 @@ const (
 	killTimeout = 5 * time.Second // how long a slow disk may delay a process's exit
 )
 
-// markOf returns the environment variable by which the reaper recognizes the processes of a run, also those that
+// markOf returns the environment variable by which the reaper recognizes the processes of a run, even if they
 // have left the process group in which they were started.
 func markOf(dir string) string { return "GRABLAB_STACK=" + dir }
 

@@ -25,7 +25,7 @@ func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !Alive(cmd.Process.Pid) {
-		t.Error("a process that the reaper was not told of was ended")
+		t.Error("the reaper has ended another process with the same ID")
 	}
 }
 
@@ -39,7 +39,7 @@ func TestReaperAnswers(t *testing.T) {
 	lines := bufio.NewScanner(hear)
 	answer := func() string {
 		if !lines.Scan() {
-			t.Fatal("the reaper says nothing")
+			t.Fatal("the reaper does not answer")
 		}
 		return lines.Text()
 	}
@@ -98,10 +98,10 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReaperEndsChildrenInEveryState checks that each child gets SIGTERM before it is killed, also
-// if it is stopped, and that one that ignores SIGTERM is killed.
+// TestReaperEndsChildrenInEveryState checks that the reaper sends SIGTERM to each child first, even to
+// a stopped one. It must kill a child that ignores SIGTERM.
 func TestReaperEndsChildrenInEveryState(t *testing.T) {
-	// Another test runs reap in this process, which ignores signals, and children inherit that.
+	// Another test calls reap, which makes this process ignore SIGTERM. Children would inherit that.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGTERM)
 	t.Cleanup(func() { signal.Stop(heard) })
@@ -110,7 +110,7 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 	for _, tt := range []struct {
 		name, script string
 		stopped      bool
-		left         string // what its file contains afterwards
+		left         string // the contents of its file at the end
 	}{
 		{"running", heeds, false, "term\n"},
 		{"stopped", heeds, true, "term\n"},
@@ -132,11 +132,11 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 				text, _ := os.ReadFile(file)
 				return string(text) == "ready\n", nil
 			}); !ok || err != nil {
-				t.Fatalf("it does not begin: %v", err)
+				t.Fatalf("the child does not start: %v", err)
 			}
 			began, ok := proc.StartTime(cmd.Process.Pid)
 			if !ok {
-				t.Fatal("it has ended by itself")
+				t.Fatal("the child has ended by itself")
 			}
 			if tt.stopped {
 				if err := proc.Signal(cmd.Process.Pid, syscall.SIGSTOP); err != nil {
@@ -149,7 +149,7 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(10 * time.Second):
-				t.Fatal("it is still running")
+				t.Fatal("the child is still running")
 			}
 			if text, err := os.ReadFile(file); err != nil || string(text) != tt.left {
 				t.Errorf("its file contains %q, %v, want %q", text, err, tt.left)
@@ -158,8 +158,8 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 	}
 }
 
-// TestReaperEndsDaemons starts processes of a run that have left the process group in which they were started. The
-// reaper ends them, although their parents have ended, but spares the processes of another run.
+// TestReaperEndsDaemons checks that the reaper ends daemons: processes that have left their process
+// group and whose parents have ended. It must not end the daemons of another run.
 func TestReaperEndsDaemons(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux reveals the environment of other processes")

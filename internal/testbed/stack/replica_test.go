@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A failover loses what was held back and nothing else; its end gives the server
-// back to those who know it by its address.
+// TestFailover checks that a failover loses the writes that were held back, but no others. After Close,
+// an empty server must run at the old address.
 func TestFailover(t *testing.T) {
 	s := stacktest.Local(t)
 	for _, server := range []string{"redis", "redlock-1"} {
@@ -29,7 +29,7 @@ func TestFailover(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("in step after %v", time.Since(began))
+			t.Logf("replicates after %v", time.Since(began))
 			defer func() {
 				if err := rep.Close(context.Background()); err != nil {
 					t.Error(err)
@@ -56,9 +56,9 @@ func TestFailover(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("failed over after %v", time.Since(began))
-			eventually(t, func() bool { return c.Set(ctx, "after", "token", 0).Err() == nil }, "the client does not follow")
+			eventually(t, func() bool { return c.Set(ctx, "after", "token", 0).Err() == nil }, "the client does not use the promoted master")
 			if kept, lost := c.Exists(ctx, "kept").Val(), c.Exists(ctx, "lost").Val(); kept != 1 || lost != 0 {
-				t.Errorf("kept %d of 1, and %d of what was held back", kept, lost)
+				t.Errorf("the promoted master has %d of 1 replicated keys, and %d keys that were held back", kept, lost)
 			}
 
 			began = time.Now()
@@ -69,7 +69,7 @@ func TestFailover(t *testing.T) {
 			own := redis.NewClient(&redis.Options{Addr: addrOf(s, server)})
 			defer own.Close()
 			if n, err := own.DBSize(ctx).Result(); n != 0 || err != nil {
-				t.Errorf("%d keys in a master that had been killed, %v", n, err)
+				t.Errorf("%d keys in a master that was killed and restarted, %v", n, err)
 			}
 			for _, addr := range []string{rep.Addr, rep.Sentinel} {
 				if _, err := net.Dial("tcp", addr); err == nil {
@@ -80,8 +80,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A split leaves two masters, of which the old one has what was held back; its end
-// leaves the old one, with all that it had.
+// TestSplit checks that both masters work after a split, and that only the old one has the write that
+// was held back. After Close, the old master must still have all its data.
 func TestSplit(t *testing.T) {
 	s := stacktest.Local(t)
 	ctx := t.Context()
@@ -103,7 +103,7 @@ func TestSplit(t *testing.T) {
 	if err := rep.Split(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return follows.SetNX(ctx, "split", "new", 0).Val() }, "the client does not follow, or finds what was held back")
+	eventually(t, func() bool { return follows.SetNX(ctx, "split", "new", 0).Val() }, "the client does not use the new master, or finds the write that was held back")
 	if err := old.SetXX(ctx, "split", "old", 0).Err(); err != nil {
 		t.Errorf("the old master does not serve: %v", err)
 	}
@@ -125,7 +125,8 @@ func addrOf(s *stack.Stack, server string) string {
 	return append([]string{s.Redis}, s.Redlock...)[slices.Index(s.Servers(), server)]
 }
 
-// An external stack that is named by its Sentinel is the master that this knows.
+// TestExternalSentinel checks that an external stack accepts the address of a Sentinel instead of the
+// master's address, and rejects wrong Sentinels and masters.
 func TestExternalSentinel(t *testing.T) {
 	s := stacktest.Local(t)
 	rep, err := s.Replicate(t.Context(), "redlock-3")
@@ -150,7 +151,8 @@ func TestExternalSentinel(t *testing.T) {
 	})
 }
 
-// What is held back arrives where none fails over.
+// TestHold checks that writes that were held back reach the replica after healing, if there was no
+// failover. Close must not remove the master's data.
 func TestHold(t *testing.T) {
 	s := stacktest.Local(t)
 	rep, err := s.Replicate(t.Context(), "redlock-2")
@@ -165,12 +167,12 @@ func TestHold(t *testing.T) {
 	replica.say("GET " + t.Name())
 	replica.hears("$-1\r\n")
 	healed(t, heal)
-	eventually(t, func() bool { return redisGet(rep.Addr, t.Name()) == "x" }, "it does not arrive")
+	eventually(t, func() bool { return redisGet(rep.Addr, t.Name()) == "x" }, "the write that was held back does not arrive")
 	if err := rep.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := redisGet(s.Redlock[1], t.Name()); got != "x" {
-		t.Errorf("a master that was not killed has forgotten: %q", got)
+		t.Errorf("a master that was not killed has lost its data: %q", got)
 	}
 	master.say("DEL " + t.Name())
 	master.hears(":1\r\n")
@@ -182,7 +184,8 @@ func redisGet(addr, key string) string {
 	return c.Get(context.Background(), key).Val()
 }
 
-// Who is given the detour asks the Sentinel, and needs no address.
+// TestReplicaDetour checks that Via replaces the address of a replicated server with its Sentinel's, and
+// does not change the original addresses.
 func TestReplicaDetour(t *testing.T) {
 	a := stack.Addresses{Redis: "r:1", Redlock: []string{"a:1", "b:2"}}
 	got := a.Via(
@@ -193,7 +196,7 @@ func TestReplicaDetour(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if a.Redis != "r:1" || a.Redlock[1] != "b:2" {
-		t.Errorf("the stack's own have changed: %+v", a)
+		t.Errorf("the original addresses have changed: %+v", a)
 	}
 }
 

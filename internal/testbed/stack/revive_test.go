@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// node returns a Redis that a test may strike, in a stack of the given kind.
+// node returns a Redis server in a stack of the given kind. Tests can inject faults into this server.
 func node(t *testing.T, kind string) (s *stack.Stack, server, addr string) {
 	t.Helper()
 	if kind == stack.Local {
@@ -26,7 +26,8 @@ func node(t *testing.T, kind string) (s *stack.Stack, server, addr string) {
 	return s, "redlock-5", s.Redlock[4]
 }
 
-// A Redis that restarts has forgotten everything, and its clients are cut off.
+// TestRestartARedis checks that a Redis server loses its data and its connections when it restarts. After
+// Kill, Revive must start the server again at the same address.
 func TestRestartARedis(t *testing.T) {
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestRestartARedis(t *testing.T) {
 			c.say("GET lock")
 			c.hears("$-1\r\n")
 
-			for range 2 { // what is dead stays so
+			for range 2 { // the second call must do nothing
 				if err := s.Kill(server); err != nil {
 					t.Fatal(err)
 				}
@@ -63,7 +64,8 @@ func TestRestartARedis(t *testing.T) {
 	}
 }
 
-// A node that was started again ends with its stack, and so does one that was not.
+// TestRestartLeavesNothing checks that Close stops all servers, even if one was restarted and another
+// one was killed before.
 func TestRestartLeavesNothing(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	s := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum})
@@ -78,7 +80,7 @@ func TestRestartLeavesNothing(t *testing.T) {
 	goleak.VerifyNone(t, ignore)
 }
 
-// The database keeps what it had committed, and comes back at its address.
+// TestRestartTheDatabase checks that a database keeps its tables and its address when it restarts.
 func TestRestartTheDatabase(t *testing.T) {
 	s := start(t, stack.Config{Kind: stack.Local})
 	if err := query(s.DSN); err != nil {
@@ -104,8 +106,8 @@ func TestRestartRefusals(t *testing.T) {
 	}
 }
 
-// A jump of the clock ends leases whose time it passes, shortens or lengthens
-// the others, and leaves alone what has no end.
+// TestJump checks the effect of a clock jump on keys in Redis. A key must expire if its TTL is shorter
+// than the jump. Otherwise, its TTL must change by the jump, and a key without a TTL must stay.
 func TestJump(t *testing.T) {
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) {
@@ -126,13 +128,13 @@ func TestJump(t *testing.T) {
 			}
 			jump(20 * time.Minute)
 			if n := c.Exists(ctx, "short").Val(); n != 0 {
-				t.Error("a lease has outlived its clock")
+				t.Error("the key short has not expired")
 			}
 			wantLeft(ctx, t, c, "long", 40*time.Minute)
 			jump(-20 * time.Minute)
 			wantLeft(ctx, t, c, "long", time.Hour)
 			if left := c.PTTL(ctx, "endless").Val(); left != -1 {
-				t.Errorf("a key without an end has one: %v", left)
+				t.Errorf("a key without a TTL now has the TTL %v", left)
 			}
 		})
 	}
@@ -140,7 +142,7 @@ func TestJump(t *testing.T) {
 
 func wantLeft(ctx context.Context, t *testing.T, c *redis.Client, key string, want time.Duration) {
 	t.Helper()
-	const spent = 20 * time.Second // by the test
+	const spent = 20 * time.Second // the most time that the test may take
 	if left := c.PTTL(ctx, key).Val(); left > want || left < want-spent {
 		t.Errorf("%s has %v left, want %v", key, left, want)
 	}

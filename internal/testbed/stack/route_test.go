@@ -19,8 +19,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// quiet is for what must not happen. It makes a test no truer, only shorter
-// than for ever.
+// quiet is how long the tests wait before they conclude that no data arrives.
 const quiet = 150 * time.Millisecond
 
 func openRoute(t *testing.T, s *stack.Stack, server string) *stack.Route {
@@ -52,7 +51,7 @@ func healed(t *testing.T, heal stack.Heal) {
 	}
 }
 
-// talk is a connection to a Redis on which the commands and replies are seen.
+// talk is a plain connection to a Redis server, on which tests see the exact bytes.
 type talk struct {
 	t *testing.T
 	net.Conn
@@ -85,7 +84,7 @@ func encode(command string) string {
 	return text
 }
 
-// hears wants that text, and nothing else, to come.
+// hears fails the test unless the next bytes that arrive are the wanted ones.
 func (c talk) hears(want string) {
 	c.t.Helper()
 	got := make([]byte, len(want))
@@ -104,12 +103,12 @@ func (c talk) hearsNothing() {
 	}
 }
 
-// hearsTheEnd wants the connection to have ended.
+// hearsTheEnd fails the test unless the connection ends without further data.
 func (c talk) hearsTheEnd() {
 	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if rest, err := io.ReadAll(c); isTimeout(err) || len(rest) > 0 {
-		c.t.Fatalf("the connection goes on: %q, %v", rest, err)
+		c.t.Fatalf("the connection has not ended, or more data has arrived: %q, %v", rest, err)
 	}
 }
 
@@ -118,7 +117,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// routeFixture returns a route to a Redis, and a client that bypasses it.
+// routeFixture returns a route to a Redis server, a client that bypasses the route, and a key.
 func routeFixture(t *testing.T) (*stack.Route, *redis.Client, string) {
 	t.Helper()
 	s := stacktest.Local(t)
@@ -134,7 +133,7 @@ func routeFixture(t *testing.T) (*stack.Route, *redis.Client, string) {
 func TestCut(t *testing.T) {
 	for _, tt := range []struct {
 		direction stack.Direction
-		arrives   bool // the request
+		arrives   bool // whether requests reach the server
 	}{{stack.BothWays, false}, {stack.ToServer, false}, {stack.ToClient, true}} {
 		t.Run(fmt.Sprint(tt.direction), func(t *testing.T) {
 			r, straight, key := routeFixture(t)
@@ -143,7 +142,7 @@ func TestCut(t *testing.T) {
 			old.hears("+PONG\r\n")
 
 			heal := struck(t)(r.Cut(tt.direction))
-			young := dial(t, r.Addr) // a cut strikes those too that come later
+			young := dial(t, r.Addr) // a cut affects new connections too
 			for _, c := range []talk{old, young} {
 				c.say("INCR " + key)
 				c.hearsNothing()
@@ -180,28 +179,29 @@ func TestStill(t *testing.T) {
 	c.say("APPEND " + key + " a")
 	c.say("APPEND " + key + " b")
 	gone.say("SET " + key + "-gone x")
-	gone.Close() // the farewell waits behind the command
+	gone.Close() // the end of the connection must wait behind the command
 	c.hearsNothing()
 	if n := straight.Exists(t.Context(), key, key+"-gone").Val(); n != 0 {
-		t.Fatal("it arrived")
+		t.Fatal("a command has arrived during the stall")
 	}
 	healed(t, heal)
 	c.hears(":1\r\n:2\r\n")
 	c.say("GET " + key)
 	c.hears("$2\r\nab\r\n")
-	eventually(t, func() bool { return straight.Del(t.Context(), key+"-gone").Val() == 1 }, "what was sent before the end is lost")
+	eventually(t, func() bool { return straight.Del(t.Context(), key+"-gone").Val() == 1 }, "the command before the end of the connection is lost")
 }
 
-// Like data, the end of a connection does not pass in a direction that is stalled.
+// TestStillKeepsTheEnd checks that a stall also holds back the end of a connection, but only in the
+// stalled direction.
 func TestStillKeepsTheEnd(t *testing.T) {
 	for _, direction := range []stack.Direction{stack.BothWays, stack.ToServer, stack.ToClient} {
-		for _, by := range []stack.Direction{stack.ToServer, stack.ToClient} { // the way that the end has to go
+		for _, by := range []stack.Direction{stack.ToServer, stack.ToClient} { // the direction in which the end has to pass
 			t.Run(fmt.Sprintf("%v, end %v", direction, by), func(t *testing.T) {
 				r, straight, key := routeFixture(t)
 				c, other := dial(t, r.Addr), dial(t, r.Addr)
 				c.say("CLIENT SETNAME " + key)
 				c.hears("+OK\r\n")
-				id := func() (id string) { // of the connection at the server; "" if it has ended there
+				id := func() (id string) { // the server's ID of the connection, or "" if the connection has ended there
 					for client := range strings.Lines(straight.ClientList(t.Context()).Val()) {
 						if strings.Contains(client, " name="+key+" ") {
 							id, _, _ = strings.Cut(strings.TrimPrefix(client, "id="), " ")
@@ -216,11 +216,11 @@ func TestStillKeepsTheEnd(t *testing.T) {
 					if held {
 						other.hearsNothing()
 						if id() == "" {
-							t.Error("the server has learned of the end")
+							t.Error("the server has seen the end of the connection")
 						}
 						healed(t, heal)
 					}
-					eventually(t, func() bool { return id() == "" }, "the server does not learn of the end")
+					eventually(t, func() bool { return id() == "" }, "the server does not see the end of the connection")
 				} else {
 					if n := straight.ClientKillByFilter(t.Context(), "ID", id()).Val(); n != 1 {
 						t.Fatalf("%d connections were ended", n)
@@ -254,7 +254,7 @@ func TestDelay(t *testing.T) {
 	c.say("PING")
 	c.hears("+PONG\r\n")
 
-	// What is under way does not wait for the end of a delay that is over.
+	// Healing must release delayed data at once.
 	heal = struck(t)(r.Delay(time.Hour, 0, stack.ToClient))
 	c.say("PING")
 	c.hearsNothing()
@@ -262,7 +262,8 @@ func TestDelay(t *testing.T) {
 	c.hears("+PONG\r\n")
 }
 
-// A request is carried out, and the end of the connection is all that comes of it.
+// TestLoseReplies checks that the server executes a request, but the connection ends without a reply.
+// The first reply on a connection and the error NOSCRIPT must still arrive.
 func TestLoseReplies(t *testing.T) {
 	r, straight, key := routeFixture(t)
 	old := dial(t, r.Addr)
@@ -273,14 +274,14 @@ func TestLoseReplies(t *testing.T) {
 	young := dial(t, r.Addr)
 	young.say("PING")
 	young.hears("+PONG\r\n")
-	young.say("EVALSHA " + strings.Repeat("0", 40) + " 0") // was not carried out, which may be known
+	young.say("EVALSHA " + strings.Repeat("0", 40) + " 0") // not executed, so the client may get the reply
 	young.hears("-NOSCRIPT No matching script. Please use EVAL.\r\n")
 	for _, c := range []talk{old, young} {
 		c.say("INCR " + key)
 		c.hearsTheEnd()
 	}
 	if n := straight.Get(t.Context(), key).Val(); n != "2" {
-		t.Errorf("%q requests were carried out, want 2", n)
+		t.Errorf("the server has executed %q requests, want 2", n)
 	}
 	idle := dial(t, r.Addr)
 	healed(t, heal)
@@ -290,7 +291,8 @@ func TestLoseReplies(t *testing.T) {
 	}
 }
 
-// A commit is carried out, and its connection ends; all else is answered.
+// TestLoseCommits checks that the database executes a COMMIT, but the connection ends without a reply.
+// Other statements must get their replies.
 func TestLoseCommits(t *testing.T) {
 	s := stacktest.Local(t)
 	r := openRoute(t, s, "db")
@@ -326,11 +328,11 @@ func TestLoseCommits(t *testing.T) {
 	}
 	healed(t, heal)
 	if err := commit("COMMIT"); err != nil {
-		t.Errorf("healed: %v", err)
+		t.Errorf("COMMIT after healing: %v", err)
 	}
 	var rows int
 	if err := straight.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM commits").Scan(&rows); rows != 3 || err != nil {
-		t.Errorf("%d of 3 were carried out, %v", rows, err)
+		t.Errorf("the database has executed %d of 3 commits, %v", rows, err)
 	}
 }
 
@@ -344,7 +346,8 @@ func database(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// Who is redirected loses its connections, and has what it had when that is over.
+// TestRedirect checks that a redirect closes all connections and leads new ones to another server.
+// Healing must do the same in reverse.
 func TestRedirect(t *testing.T) {
 	r, straight, key := routeFixture(t)
 	if err := straight.Set(t.Context(), key, "here", 0).Err(); err != nil {
@@ -374,7 +377,7 @@ func TestRefuse(t *testing.T) {
 	c.hearsTheEnd()
 	if conn, err := net.Dial("tcp", r.Addr); err == nil {
 		conn.Close()
-		t.Error("not refused")
+		t.Error("the connection was not refused")
 	}
 	healed(t, heal)
 	c = dial(t, r.Addr)
@@ -382,8 +385,8 @@ func TestRefuse(t *testing.T) {
 	c.hears("+PONG\r\n")
 }
 
-// One fault at a time, and none on a route that is closed, whose late heals do
-// no harm.
+// TestARouteBearsOneFault checks that a route with a fault refuses another one, and that a closed route
+// refuses any fault. Healing a closed route must have no effect.
 func TestARouteBearsOneFault(t *testing.T) {
 	r, straight, key := routeFixture(t)
 	heal := struck(t)(r.Stall(stack.BothWays))
@@ -397,7 +400,7 @@ func TestARouteBearsOneFault(t *testing.T) {
 	c.hearsTheEnd()
 	healed(t, heal)
 	if straight.Exists(t.Context(), key).Val() != 0 {
-		t.Error("what was held arrived at the end")
+		t.Error("the stalled command has reached the server after Close")
 	}
 	if _, err := r.Cut(stack.BothWays); err == nil || !strings.Contains(err.Error(), "it is closed") {
 		t.Errorf("a closed route: %v", err)
@@ -407,8 +410,8 @@ func TestARouteBearsOneFault(t *testing.T) {
 	}
 }
 
-// TestFaultOfAGroupIsAllOrNothing lets one of three routes refuse a fault, because it has another one
-// already. The fault must then be healed on the others.
+// TestFaultOfAGroupIsAllOrNothing makes one of three routes refuse a fault, because this route already
+// has another one. The fault must then be healed on the other routes.
 func TestFaultOfAGroupIsAllOrNothing(t *testing.T) {
 	s := stacktest.Local(t)
 	for busy := range 3 {
@@ -427,8 +430,8 @@ func TestFaultOfAGroupIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// Every server of the stack can be reached through a route, and only through it
-// by those who are given its addresses.
+// TestRoutesToEveryServer checks that clients can reach each server through a route. With the addresses
+// of the routes, they must have no other way to reach it.
 func TestRoutesToEveryServer(t *testing.T) {
 	for _, needs := range []lock.Backend{everything, coordinators} {
 		s := stacktest.With(t, needs)
@@ -446,7 +449,7 @@ func TestRoutesToEveryServer(t *testing.T) {
 		for _, r := range routes {
 			heal := struck(t)(r.Refuse())
 			if check() == nil {
-				t.Errorf("%s is reached by another way", r.Server)
+				t.Errorf("%s is reachable although its route refuses connections", r.Server)
 			}
 			healed(t, heal)
 		}
@@ -456,7 +459,7 @@ func TestRoutesToEveryServer(t *testing.T) {
 	}
 }
 
-// reach asks each server at the addresses once.
+// reach returns nil if every server at the addresses responds.
 func reach(ctx context.Context, at stack.Addresses, needs lock.Backend) error {
 	s, err := stack.Start(ctx, stack.Config{
 		Kind: stack.External, Needs: needs &^ lock.SQL, Addresses: at,
@@ -487,8 +490,8 @@ func TestRouteRefusals(t *testing.T) {
 	}
 }
 
-// However a stack ends, with connections open, bytes under way and faults that
-// were not healed, its routes leave no goroutine and no port.
+// TestRoutesEndWithTheStack closes a stack whose routes have open connections, pending data and active
+// faults. The routes must leave no goroutine and no open port behind.
 func TestRoutesEndWithTheStack(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	for _, strike := range []func(*stack.Route) (stack.Heal, error){
@@ -523,7 +526,7 @@ func TestRoutesEndWithTheStack(t *testing.T) {
 		}
 		_ = talks[0].SetReadDeadline(time.Now().Add(10 * time.Second))
 		if _, err := io.Copy(io.Discard, talks[0]); isTimeout(err) {
-			t.Error("a connection goes on")
+			t.Error("a connection is still open")
 		}
 		if conn, err := net.Dial("tcp", r.Addr); err == nil {
 			conn.Close()

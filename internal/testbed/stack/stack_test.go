@@ -27,7 +27,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// parentEnv makes this test binary a program that starts a stack and dies.
+// parentEnv is an environment variable. If it is set, this test binary starts a stack and then dies in
+// the way that the value names.
 const parentEnv = "GRABLAB_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -92,19 +93,19 @@ func TestStartAndClose(t *testing.T) {
 			}
 			checkGone(t, s, pids, addrs)
 			if _, err := s.Spawn(t.Context(), "late", "true", nil, nil); err == nil {
-				t.Error("a closed stack spawns")
+				t.Error("a closed stack starts a process")
 			}
 			goleak.VerifyNone(t, ignore)
 		})
 	}
 }
 
-// badConfig is a change of a config that works, and the error that it leads to.
+// badConfig is a change that makes a valid config invalid, and the error that Start must return.
 type badConfig struct {
 	name   string
 	change func(*stack.Config)
 	is     error
-	want   string // in its text
+	want   string // a part of the error's text
 }
 
 func failsToStart(t *testing.T, cfg stack.Config, all []badConfig) {
@@ -140,7 +141,7 @@ func checkGone(t *testing.T, s *stack.Stack, pids []int, addrs []string) {
 	}
 }
 
-// Nothing is started that is not needed.
+// TestStartsOnlyWhatIsNeeded checks that a stack starts no Redis server that the config does not need.
 func TestStartsOnlyWhatIsNeeded(t *testing.T) {
 	s := start(t, stack.Config{Kind: stack.Embedded})
 	if s.Redis != "" || s.Redlock != nil || s.RedisVersion != "" {
@@ -176,7 +177,7 @@ func TestTwoStacksAtOnce(t *testing.T) {
 	one := stacktest.Local(t)
 	two := start(t, stack.Config{Kind: stack.Local, Needs: lock.Redis})
 	if one.Dir == two.Dir || one.Redis == two.Redis || one.DSN == two.DSN {
-		t.Fatalf("they share: %+v, %+v", one, two)
+		t.Fatalf("the stacks share a folder or a server: %+v, %+v", one, two)
 	}
 	if err := two.Close(); err != nil {
 		t.Fatal(err)
@@ -186,7 +187,8 @@ func TestTwoStacksAtOnce(t *testing.T) {
 	}
 }
 
-// A server that dies is the stack's loss alone.
+// TestServerDies checks that a stack does not restart servers that were killed, and that it can still
+// be closed.
 func TestServerDies(t *testing.T) {
 	stacktest.Local(t)
 	s := start(t, stack.Config{Kind: stack.Local, Needs: lock.Redis})
@@ -204,12 +206,12 @@ func TestServerDies(t *testing.T) {
 		t.Error("a killed server answers")
 	}
 	if p := s.Process("redlock-1"); p != nil {
-		t.Errorf("process %v, which was not needed", p)
+		t.Errorf("process %v runs, although it is not needed", p)
 	}
 }
 
-// A key of the embedded Redis lives as long as it was meant to, by a clock that
-// reads before and after each look at it.
+// TestEmbeddedTTL checks that a key in the embedded Redis expires after its TTL. The test reads the
+// clock before and after each request, because the server handles the request at some time between.
 func TestEmbeddedTTL(t *testing.T) {
 	const ttl, tolerance = 300 * time.Millisecond, 5 * time.Millisecond
 	s := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
@@ -229,17 +231,17 @@ func TestEmbeddedTTL(t *testing.T) {
 			t.Fatal(err)
 		}
 		if alive = left >= 0; alive && asked.Sub(after) > ttl+tolerance {
-			t.Fatalf("still there after %v", asked.Sub(after))
+			t.Fatalf("the key still exists after %v", asked.Sub(after))
 		}
 		if lived := time.Since(before); !alive && lived < ttl-tolerance {
-			t.Fatalf("gone after %v", lived)
+			t.Fatalf("the key has expired after %v", lived)
 		}
 		if alive && left > ttl-asked.Sub(after)+tolerance {
-			t.Fatalf("%v left after %v", left, asked.Sub(after))
+			t.Fatalf("the key has %v left after %v", left, asked.Sub(after))
 		}
 	}
 	if ok, err := c.SetNX(ctx, "lock", "next", ttl).Result(); !ok || err != nil {
-		t.Errorf("after its end the lock cannot be taken: %v, %v", ok, err)
+		t.Errorf("an expired lock cannot be acquired: %v, %v", ok, err)
 	}
 }
 
@@ -275,7 +277,7 @@ func TestExternal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ping(local.Redis); err != nil {
-		t.Errorf("closing took the servers along: %v", err)
+		t.Errorf("Close has stopped an external server: %v", err)
 	}
 
 	closed := closedAddr(t)
@@ -322,7 +324,7 @@ func TestMissingPrograms(t *testing.T) {
 	}
 }
 
-// fake puts a shell script in the place of a program that the stack runs.
+// fake makes the stack run a shell script instead of the named program.
 func fake(t *testing.T, program, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -334,7 +336,7 @@ func fake(t *testing.T, program, script string) {
 
 func realPath(t *testing.T, program string) string {
 	t.Helper()
-	stacktest.Local(t) // or skip
+	stacktest.Local(t) // skips the test if programs are missing
 	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Skip(err)
@@ -364,8 +366,8 @@ func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A server that answers on the port and is not the process that was started is
-// not used. Here it is a child of that process, and goes with it.
+// TestAServerThatIsNotOursIsNotUsed checks that Start fails if another process than the started one
+// answers on the port. Here, it is a child of the started process, so Start must also end it.
 func TestAServerThatIsNotOursIsNotUsed(t *testing.T) {
 	redis := realPath(t, "redis-server")
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -385,8 +387,8 @@ func TestAServerThatIsNotOursIsNotUsed(t *testing.T) {
 	}
 }
 
-// MySQL makes its system tables itself. Here MariaDB plays it, so what is tested
-// is the way there, and not MySQL.
+// TestMySQLIsInitialisedByItself checks how the stack runs MySQL, which creates its own system tables.
+// A script passes the commands to MariaDB, so the test does not need MySQL.
 func TestMySQLIsInitialisedByItself(t *testing.T) {
 	server, install := realPath(t, "mariadbd"), realPath(t, "mariadb-install-db")
 	dir := t.TempDir()
@@ -407,7 +409,8 @@ esac
 	}
 }
 
-// A start that is cancelled, whatever it is doing, leaves nothing.
+// TestCancelledStart checks that a start leaves no process and no file if it is cancelled, at several
+// steps.
 func TestCancelledStart(t *testing.T) {
 	stacktest.Local(t)
 	for _, at := range []string{"db-install", "redis", "redlock-3", "db"} {
@@ -433,7 +436,8 @@ func TestCancelledStart(t *testing.T) {
 	}
 }
 
-// startLog calls then when the named process has been started.
+// startLog is a log handler that records the IDs of started processes. When the process whose name is in
+// the field at has started, startLog calls the function in the field then.
 type startLog struct {
 	slog.Handler
 	at   string
@@ -479,13 +483,13 @@ func eventually(t *testing.T, ok func() bool, format string, args ...any) {
 	}
 }
 
-// parentReport is what a parent says before it dies.
+// parentReport is what a parent prints before it dies: the folder and processes of its stack.
 type parentReport struct {
 	Dir  string
 	Pids []int
 }
 
-// beParent starts a stack with children that are hard to end, and dies.
+// beParent starts a stack with children that are hard to end. Then it dies, or waits to be killed.
 func beParent(how string) {
 	report, err := raiseChildren(context.Background())
 	if err == nil {
@@ -514,7 +518,7 @@ func raiseChildren(ctx context.Context) (parentReport, error) {
 	for name, script := range map[string]string{
 		"deaf":    deaf,
 		"stopped": "echo $$; sleep 600",
-		"leader":  "sh -c '" + deaf + "' & wait", // whose child outlives it
+		"leader":  "sh -c '" + deaf + "' & wait", // its child ignores SIGTERM and therefore outlives it
 	} {
 		if children[name], err = s.Spawn(ctx, name, "sh", []string{"-c", script}, nil); err != nil {
 			return parentReport{}, err
@@ -534,7 +538,8 @@ func raiseChildren(ctx context.Context) (parentReport, error) {
 	return parentReport{s.Dir, pids}, children["stopped"].Signal(syscall.SIGSTOP)
 }
 
-// However the parent dies, its children and its folder go with it.
+// TestParentDies checks that a stack's processes and folder disappear if the program that started it
+// exits, panics or is killed.
 func TestParentDies(t *testing.T) {
 	stacktest.Local(t)
 	for _, how := range []string{"exit", "panic", "kill"} {
@@ -555,7 +560,7 @@ func TestParentDies(t *testing.T) {
 				_ = parent.Process.Kill()
 				_ = parent.Wait()
 				if t.Failed() {
-					t.Logf("the parent said: %s", &complaint)
+					t.Logf("stderr of the parent: %s", &complaint)
 				}
 			}()
 			var report parentReport
@@ -576,14 +581,16 @@ func TestParentDies(t *testing.T) {
 	}
 }
 
-// What a stack runs to set a server up is none that has ended by itself.
+// TestNothingHasEnded checks that Ended does not list the programs that a stack runs only to set up a
+// server.
 func TestNothingHasEnded(t *testing.T) {
 	if ended := stacktest.Local(t).Ended(); len(ended) > 0 {
 		t.Errorf("ended: %q", ended)
 	}
 }
 
-// A server that ends at its start is named with its path, its exit and its last lines.
+// TestServerEndsAtStart checks the error for a server that ends immediately. It must contain the path
+// of the program, its exit status and its output.
 func TestServerEndsAtStart(t *testing.T) {
 	exe := filepath.Join(t.TempDir(), "redis-server")
 	if err := os.WriteFile(exe, []byte("#!/bin/sh\necho out of luck; exit 3\n"), 0o755); err != nil {

@@ -25,8 +25,8 @@ func clientOf(t *testing.T, s *stack.Stack) redis.UniversalClient {
 	return c
 }
 
-// The faults of a topology lose the keys that the replica lacks, and no others. Rebuild makes the
-// topology whole again.
+// TestTopology checks that a failover loses the keys that the replica lacks, and that planned changes
+// of the master lose no keys. Rebuild must leave empty servers and a replica that follows its master.
 func TestTopology(t *testing.T) {
 	stacktest.Local(t)
 	keys := []string{"a", "b", "c", "d"}
@@ -68,7 +68,7 @@ func TestTopology(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			after := clientOf(t, s) // knows nothing of the old master
+			after := clientOf(t, s) // a new client, which does not know the old master
 			for _, key := range keys {
 				if n, err := after.Exists(ctx, key).Result(); (n == 1) != tt.kept || err != nil {
 					t.Errorf("%s is kept: %v, %v", key, n == 1, err)
@@ -82,13 +82,13 @@ func TestTopology(t *testing.T) {
 			if err := s.Topology.Rebuild(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Topology.Lag(ctx); err != nil { // the replica is one again
+			if err := s.Topology.Lag(ctx); err != nil { // fails if the replica does not follow its master
 				t.Error(err)
 			}
 			c = clientOf(t, s)
 			for _, key := range keys {
 				if n, err := c.Exists(ctx, key).Result(); n != 0 || err != nil {
-					t.Errorf("rebuilt, %s is kept: %v, %v", key, n == 1, err)
+					t.Errorf("after Rebuild, %s is kept: %v, %v", key, n == 1, err)
 				}
 			}
 		})
