@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// chunks is a connection from which a stream comes in pieces, and which keeps what is
-// written.
+// chunks is a connection that returns a stream in pieces, and keeps the written data. The function cut
+// chooses the size of each piece.
 type chunks struct {
 	net.Conn
 	stream []byte
@@ -35,8 +35,8 @@ func (c *chunks) Read(p []byte) (int, error) {
 func (c *chunks) Write(p []byte) (int, error) { return c.got.Write(p) }
 func (c *chunks) Close() error                { return nil }
 
-// carry brings a stream through a carrier, and returns what came out and the messages
-// that were found, with where they begin.
+// carry passes a stream through a carrier. It returns the output, and the messages that the carrier
+// found, with their offsets in the output.
 func carry(stream []byte, cut func(int) int, protocol Protocol, prepare func(*session), replies bool) (out []byte, found []string) {
 	from, to := &chunks{stream: slices.Clone(stream), cut: cut}, &chunks{}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -62,8 +62,8 @@ func carry(stream []byte, cut func(int) int, protocol Protocol, prepare func(*se
 	return to.got.Bytes(), found
 }
 
-// compare holds a stream that comes at once against the same one in pieces. It passes
-// unchanged, but for a greeting of MySQL, whose length stays, and a client that is refused.
+// compare checks that a carrier handles a stream in the same way if it arrives at once or in pieces. The
+// function unchanged reports whether the output is correct for the input.
 func compare(t *testing.T, stream []byte, seed uint64, protocol Protocol, prepare func(*session), replies bool, unchanged func(in, out []byte) bool) {
 	t.Helper()
 	whole, want := carry(stream, func(most int) int { return most }, protocol, prepare, replies)
@@ -86,7 +86,8 @@ func compare(t *testing.T, stream []byte, seed uint64, protocol Protocol, prepar
 	}
 }
 
-// greeted: a greeting may have lost offers, which are no more than its capabilities.
+// greeted reports whether out equals in, except for at most four bytes. A greeting can differ that much,
+// because the proxy removes capabilities from it.
 func greeted(in, out []byte) bool {
 	if len(in) != len(out) {
 		return false
@@ -100,8 +101,8 @@ func greeted(in, out []byte) bool {
 	return differ <= 4
 }
 
-// admitted: a client that begins with TLS is not passed on, with what comes behind that. A login may have lost
-// one capability.
+// admitted reports whether out is correct for the data from a MySQL client. The proxy can remove one
+// capability from the login, and it forwards no data from a client that begins with TLS.
 func admitted(in, out []byte) bool {
 	if len(in) < headerSize+32 || len(out) <= headerSize+3 {
 		return bytes.Equal(in, out) || len(in) >= headerSize+32 && len(out) == 0
@@ -143,7 +144,7 @@ func FuzzRESPReplies(f *testing.F) {
 	})
 }
 
-// packetsOf returns the payloads as packets.
+// packetsOf returns the payloads as MySQL packets, with sequence numbers that begin with seq.
 func packetsOf(seq byte, payloads ...string) (stream []byte) {
 	for _, p := range payloads {
 		stream = append(stream, byte(len(p)), byte(len(p)>>8), byte(len(p)>>16), seq)
@@ -273,9 +274,9 @@ func messagesOf(messages ...string) (stream []byte) {
 	return stream
 }
 
-// TestPostgresResults lets several Execute messages without a Sync get results of every kind, and an error after
-// each number of results. Their reply must end with the last result or the error, so that the next request gets
-// its own reply.
+// TestPostgresResults checks the reply to several Execute messages without a Sync, for each kind of
+// result, and with an error after any number of results. The reply must end with the last result or the
+// error, so that the next request gets its own reply.
 func TestPostgresResults(t *testing.T) {
 	const failed = "ESERROR\x00C23505\x00Mtwice\x00\x00"
 	for executes := 1; executes <= 3; executes++ {
@@ -306,7 +307,7 @@ func TestPostgresResults(t *testing.T) {
 	}
 }
 
-// TestShort cuts a text at each byte that is a control character, and at no other.
+// TestShort checks that short cuts a text at every control character, and at no other byte.
 func TestShort(t *testing.T) {
 	for c := range 256 {
 		want := strings.ToValidUTF8("a"+string([]byte{byte(c)})+"b", "?")
@@ -347,7 +348,8 @@ func FuzzPostgresReplies(f *testing.F) {
 	})
 }
 
-// A greeting loses what would hide statements, and nothing else.
+// TestGreeting checks that the proxy removes only those capabilities from a greeting that would hide
+// statements. It must reject greetings that are incomplete or have an unknown version.
 func TestGreeting(t *testing.T) {
 	hello := []byte("\x0a8.0\x00\x01\x00\x00\x0012345678\x00\xff\xff\x21\x02\x00\xff\xff\x15")
 	s := &mysqlReplies{session: new(session)}

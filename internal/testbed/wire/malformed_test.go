@@ -20,8 +20,8 @@ func scanOf(s scanner, data string) (n int, last message, err error) {
 	return n, last, nil
 }
 
-// TestMalformedMySQL gives the proxy packets of every length below the valid one. It must name the packet
-// that it cannot read, and accept the valid one.
+// TestMalformedMySQL cuts valid packets to every shorter length. The error must name the packet that is
+// too short. The proxy must accept the complete packet.
 func TestMalformedMySQL(t *testing.T) {
 	login := make([]byte, 32)
 	binary.LittleEndian.PutUint32(login, clientProtocol41)
@@ -33,7 +33,7 @@ func TestMalformedMySQL(t *testing.T) {
 		why        string
 		fromServer bool
 		before     []string
-		loggedIn   bool // the packet is a command
+		loggedIn   bool // whether the packet is a command
 	}{
 		{"login", string(login), 0, "the login packet has only", false, nil, false},
 		{"command", "\x0e", 0, "an empty command packet", false, nil, true},
@@ -68,7 +68,8 @@ func TestMalformedMySQL(t *testing.T) {
 	}
 }
 
-// TestMySQLErrors reads error packets with and without a state, also cut ones.
+// TestMySQLErrors reads error packets with and without an SQL state, some of them truncated. It also
+// looks up the names of prepared statements, with valid and invalid IDs.
 func TestMySQLErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"\xff": "error", "\xff\x28": "error", "\xff\x28\x04": "1064 ", "\xff\x28\x04#42": "1064 #42", "\xff\x28\x04#42000": "1064 ", "\xff\x28\x04#42000no": "1064 no", "\xff\x28\x04no state": "1064 no state",
@@ -98,12 +99,13 @@ func typed(kind byte, size int, body string) string {
 	return string(kind) + string(binary.BigEndian.AppendUint32(nil, uint32(size))) + body
 }
 
-// TestPostgresFirstMessages sends every kind of first message, with lengths at the bounds.
+// TestPostgresFirstMessages reads every kind of first message, with lengths at the limits. The proxy
+// must name the reason if it cannot read one, and must wait for the rest of a truncated one.
 func TestPostgresFirstMessages(t *testing.T) {
 	for _, tt := range []struct {
 		text      string
 		why       string
-		questions int32 // how many requests for encryption it contains
+		questions int32 // the number of requests for encryption in text
 		loggedIn  bool
 	}{
 		{startup(8, 80877103), "", 1, false},  // SSLRequest
@@ -138,7 +140,8 @@ func TestPostgresFirstMessages(t *testing.T) {
 	}
 }
 
-// TestPostgresLengths sends messages whose length or type is invalid, in both directions.
+// TestPostgresLengths reads messages with valid and invalid lengths and types, in both directions. The
+// error must give the reason.
 func TestPostgresLengths(t *testing.T) {
 	for _, tt := range []struct {
 		text string

@@ -19,7 +19,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// dbProxy returns a proxy to the database, and the DSNs through it and around it.
+// dbProxy returns a proxy to the database and the record of its messages. With the first DSN, a client
+// connects through the proxy, and with the second one, directly.
 func dbProxy(tb testing.TB) (p *wire.Proxy, said *said, through, straight string) {
 	tb.Helper()
 	dsn := stacktest.With(tb, lock.Redis).DSN
@@ -54,8 +55,8 @@ func exec(tb testing.TB, conn *sql.Conn, statements ...string) {
 	}
 }
 
-// What a client does passes as if there were no proxy, and each statement is an event:
-// text and prepared, transactions, errors, several results at once.
+// TestMySQL checks that a client gets the same results through the proxy, and that each request becomes
+// an event. It uses plain and prepared statements, transactions, errors, and several results at once.
 func TestMySQL(t *testing.T) {
 	p, said, through, straight := dbProxy(t)
 	var rec recorder
@@ -91,7 +92,7 @@ func TestMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := conn.ExecContext(ctx, "INSERT INTO wired VALUES (1, 'twice')"); err == nil {
-		t.Error("a key was taken twice")
+		t.Error("a row with a duplicate key was inserted")
 	}
 	rows, err := conn.QueryContext(ctx, "SELECT id FROM wired; SELECT v FROM wired WHERE id = 9; SELECT 7")
 	if err != nil {
@@ -133,8 +134,8 @@ func TestMySQL(t *testing.T) {
 	}
 }
 
-// A statement of 16 MB, as large as the server takes one, and rows of it and more pass,
-// which take several packets each, by text and prepared.
+// TestLargeRows checks that statements and rows of about 16 MB pass. This is the maximum size of a
+// packet, so some of the rows need several packets.
 func TestLargeRows(t *testing.T) {
 	p, said, through, straight := dbProxy(t)
 	exec(t, connTo(t, straight), "DROP TABLE IF EXISTS large", "CREATE TABLE large (id INT PRIMARY KEY, v LONGBLOB NOT NULL)")
@@ -146,11 +147,11 @@ func TestLargeRows(t *testing.T) {
 	stored := maxPacket - 1 - (len(insert) - len("%s"))
 	exec(t, conn, fmt.Sprintf(insert, strings.Repeat("a", stored)))
 	for _, tt := range []struct {
-		n     int // bytes of each of the columns
+		n     int // the size of each column in bytes
 		where string
 		args  []any
 	}{
-		{maxPacket - 4 - 1, "1", nil}, // with its length a byte less than a packet
+		{maxPacket - 4 - 1, "1", nil}, // together with its length, one byte less than a full packet
 		{maxPacket - 4, "1", nil},
 		{maxPacket - 4, "id = ?", []any{1}},
 		{maxPacket - 3, "id = ?", []any{1}},
@@ -181,8 +182,8 @@ func TestLargeRows(t *testing.T) {
 	exec(t, connTo(t, straight), "DROP TABLE large")
 }
 
-// A COMMIT that is held before it is sent has not been done, and one whose reply is lost
-// has. Another connection goes on meanwhile.
+// TestHoldCommit checks that a COMMIT has no effect while it is held before the proxy sends it. While
+// its reply is held, it must have its effect. Another connection must work meanwhile.
 func TestHoldCommit(t *testing.T) {
 	p, _, through, straight := dbProxy(t)
 	exec(t, connTo(t, straight), "DROP TABLE IF EXISTS held", "CREATE TABLE held (id INT PRIMARY KEY)")
@@ -230,12 +231,13 @@ func TestHoldCommit(t *testing.T) {
 		close(g.let)
 		await(t, "answer", done)
 		if n := rows(); n != i+1 {
-			t.Errorf("%+v: in the end %d rows, want %d", tt, n, i+1)
+			t.Errorf("%+v: %d rows at the end, want %d", tt, n, i+1)
 		}
 	}
 }
 
-// A client that would like TLS or compression does without, and one that insists is told.
+// TestTLS checks that a client that only prefers TLS or compression connects without them. A client that
+// requires TLS must get an error that tells it what to do.
 func TestTLS(t *testing.T) {
 	p, said, through, _ := dbProxy(t)
 	conn := connTo(t, through+"?tls=preferred&compress=true")
@@ -246,7 +248,7 @@ func TestTLS(t *testing.T) {
 	}
 	defer db.Close()
 	if err := db.PingContext(t.Context()); err == nil || !strings.Contains(err.Error(), mysql.ErrNoTLS.Error()) {
-		t.Errorf("a client that does not look at the greeting: %v", err)
+		t.Errorf("a client that requires TLS: %v", err)
 	}
 
 	raw, r := dial(t, p.Addr())
@@ -282,7 +284,7 @@ func offeredBy(t *testing.T, r io.Reader) int {
 	return int(greeting[at]) | int(greeting[at+1])<<8
 }
 
-// A file that a client sends as part of a statement passes.
+// TestInFile checks that the proxy forwards a file that a client sends after LOAD DATA LOCAL INFILE.
 func TestInFile(t *testing.T) {
 	p, said, through, straight := dbProxy(t)
 	exec(t, connTo(t, straight), "DROP TABLE IF EXISTS filed", "CREATE TABLE filed (id INT PRIMARY KEY, v TEXT NOT NULL)")
@@ -311,7 +313,8 @@ func TestInFile(t *testing.T) {
 	exec(t, connTo(t, straight), "DROP TABLE filed")
 }
 
-// A statement that is cancelled, and a server that goes away, leave no connection behind.
+// TestServerGone checks that the proxy accepts new connections after a client has cancelled a statement
+// and HangUp has reset all connections.
 func TestServerGone(t *testing.T) {
 	p, said, through, _ := dbProxy(t)
 	var rec recorder
@@ -320,7 +323,7 @@ func TestServerGone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, "DO SLEEP(5)"); err == nil {
-		t.Error("it was not cancelled")
+		t.Error("the statement was not cancelled")
 	}
 	p.HangUp()
 	if len(said.all()) > 0 {

@@ -18,7 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// postgresProxy returns a proxy to a PostgreSQL, and the DSNs through it and around it.
+// postgresProxy returns a proxy to a PostgreSQL server and the record of its messages. With the first DSN,
+// a client connects through the proxy, and with the second one, directly.
 func postgresProxy(t *testing.T) (p *wire.Proxy, said *said, through, straight string) {
 	t.Helper()
 	st := stacktest.Postgres(t)
@@ -45,8 +46,9 @@ func postgresExec(t *testing.T, conn *pgx.Conn, statements ...string) {
 	}
 }
 
-// What a client does passes as if there were no proxy, and each request is an event: simple and
-// prepared statements, batches, pipelines, COPY, errors, and rows that do not fit into the buffer.
+// TestPostgres checks that a client gets the same results through the proxy, and that each request
+// becomes an event. It uses simple and prepared statements, batches, pipelines, COPY, errors, and rows
+// that are larger than the buffer.
 func TestPostgres(t *testing.T) {
 	p, said, through, straight := postgresProxy(t)
 	postgresExec(t, postgresConn(t, straight), "DROP TABLE IF EXISTS wired", "CREATE TABLE wired (id INT PRIMARY KEY, v TEXT NOT NULL)")
@@ -69,7 +71,7 @@ func TestPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := conn.Exec(ctx, "INSERT INTO wired VALUES ($1, 'twice')", 1); err == nil {
-		t.Error("a key was taken twice")
+		t.Error("a row with a duplicate key was inserted")
 	}
 	batch := &pgx.Batch{}
 	for id := range 3 {
@@ -89,7 +91,7 @@ func TestPostgres(t *testing.T) {
 		}
 	}
 	pipe := conn.PgConn().StartPipeline(ctx)
-	for _, id := range []string{"1", "1", "2", "2"} { // the second one fails, and so the server skips the third
+	for _, id := range []string{"1", "1", "2", "2"} { // the second one fails, so the server skips the ones after it
 		pipe.SendQueryParams("INSERT INTO wired VALUES (10 + $1, '')", [][]byte{[]byte(id)}, nil, nil, nil)
 		pipe.SendFlushRequest()
 	}
@@ -125,7 +127,8 @@ func isTaken(err error) bool {
 	return errors.As(err, &e) && e.Code == "23505"
 }
 
-// A COMMIT that is held before it is sent has not happened. One whose reply is held has happened.
+// TestPostgresHold checks that an INSERT has no effect while it is held before the proxy sends it. While
+// its reply is held, it must have its effect.
 func TestPostgresHold(t *testing.T) {
 	p, _, through, straight := postgresProxy(t)
 	direct := postgresConn(t, straight)
@@ -158,7 +161,8 @@ func TestPostgresHold(t *testing.T) {
 	}
 }
 
-// A client that would like TLS does without. The proxy says which clients it cannot read.
+// TestPostgresUnreadable checks the reasons that the proxy gives for clients that it cannot read. A
+// client that only prefers TLS must connect without it, and a client that requires it must fail.
 func TestPostgresUnreadable(t *testing.T) {
 	message := func(kind string, body string) string {
 		return kind + string(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4))) + body
@@ -187,12 +191,12 @@ func TestPostgresUnreadable(t *testing.T) {
 		t.Errorf("sslmode=prefer: %s", p.Unreadable())
 	}
 	if _, err := pgx.Connect(t.Context(), strings.Replace(through, "disable", "require", 1)); err == nil {
-		t.Error("the client has got TLS")
+		t.Error("a client that requires TLS can connect")
 	}
 }
 
-// TestPostgresSkipsRequests lets each request of a pipeline fail in turn. The server skips the requests
-// after it, and their taps must learn that. The next request must get its own reply.
+// TestPostgresSkipsRequests makes each request of a pipeline fail in turn. The server skips the requests
+// after it, so their taps must get ErrGone. The request after the pipeline must get its own reply.
 func TestPostgresSkipsRequests(t *testing.T) {
 	p, _, through, straight := postgresProxy(t)
 	direct := postgresConn(t, straight)

@@ -31,7 +31,8 @@ func redisAt(tb testing.TB, addr string, protocol int) *redis.Client {
 	return c
 }
 
-// What a client does passes as if there were no proxy, and each request is an event.
+// TestRESP checks that a client gets the same results through the proxy, and that each request becomes
+// an event.
 func TestRESP(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
@@ -63,7 +64,7 @@ func TestRESP(t *testing.T) {
 				t.Fatal(cmds, err)
 			}
 			seen := rec.seen()
-			seen = slices.DeleteFunc(seen, func(s string) bool { return s == "HELLO" || strings.HasPrefix(s, "CLIENT") }) // how a client begins is its own affair
+			seen = slices.DeleteFunc(seen, func(s string) bool { return s == "HELLO" || strings.HasPrefix(s, "CLIENT") }) // ignore the commands with which a client begins a connection
 			want := []string{
 				"SET " + key + " EX NX", "SET " + key + " EX NX", "EVALSHA " + script.Hash()[:7] + " " + key, "EVAL " + script.Hash()[:7] + " " + key,
 				"MULTI", "INCR " + key, "HSET " + key + ":h", "HGETALL " + key + ":h", "DEL " + key + ":h", "EXEC",
@@ -78,8 +79,8 @@ func TestRESP(t *testing.T) {
 	}
 }
 
-// A long pipeline passes whole, with a tap and without, and each reply belongs to its
-// request.
+// TestPipeline checks that a long pipeline passes completely, with a tap and without one, and that each
+// command gets its own reply.
 func TestPipeline(t *testing.T) {
 	const n = 10_000
 	for _, tapped := range []bool{false, true} {
@@ -114,9 +115,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// A command that is held before it is sent has not been done, one that is held after its
-// reply has; a message to another connection comes meanwhile, also over RESP3 and
-// for one that subscribes with commands in flight.
+// TestHold checks that a command has no effect while it is held before the proxy sends it. While its
+// reply is held, it must have its effect. A subscriber on another connection must get messages meanwhile.
 func TestHold(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		for _, after := range []bool{false, true} {
@@ -164,7 +164,7 @@ func TestHold(t *testing.T) {
 				}
 				select {
 				case <-done:
-					t.Error("it was answered while it was held")
+					t.Error("the client got a reply while the command was held")
 				default:
 				}
 				close(g.let)
@@ -174,7 +174,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A push message of RESP3 comes between the replies of one connection, and is none.
+// TestPush checks that the proxy does not count push messages of RESP3 as replies, although they arrive
+// on the same connection.
 func TestPush(t *testing.T) {
 	p, said := redisProxy(t)
 	var rec recorder
@@ -183,7 +184,7 @@ func TestPush(t *testing.T) {
 	conn, r := dial(t, p.Addr())
 	ask := func(command string, replies ...string) {
 		t.Helper()
-		fmt.Fprintf(conn, "%s\r\n", command) // as a person types it
+		fmt.Fprintf(conn, "%s\r\n", command) // an inline command
 		for _, want := range replies {
 			if got := line(t, r); got != want {
 				t.Errorf("%s: %q, want %q", command, got, want)
@@ -191,7 +192,7 @@ func TestPush(t *testing.T) {
 		}
 	}
 	fmt.Fprint(conn, "HELLO 3\r\n")
-	for line(t, r) != "*0" { // modules, the last of what a server says of itself
+	for line(t, r) != "*0" { // the empty list of modules ends the reply
 	}
 	ask("CLIENT TRACKING ON BCAST PREFIX pushed:", "+OK")
 	if err := straight.Set(t.Context(), "pushed:1", 1, time.Minute).Err(); err != nil {
@@ -217,9 +218,9 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// The server confirms each channel of a subscription by itself. Whatever the kind of the subscription,
-// the next reply belongs to the next request. That also applies to an array that looks like a published
-// message of RESP2.
+// TestConfirmations checks that the proxy matches replies to requests after each kind of subscription,
+// although the server confirms every channel separately. The same must be true after a reply that looks
+// like a published message of RESP2.
 func TestConfirmations(t *testing.T) {
 	for _, kind := range []string{"", "P", "S"} {
 		for _, leave := range []string{"", " {c}1 {c}2"} {
@@ -238,7 +239,7 @@ func TestConfirmations(t *testing.T) {
 					await(t, "reply to "+command, g.held)
 				}
 				fmt.Fprint(conn, "HELLO 3\r\n")
-				for line(t, r) != "*0" { // modules, the last of what a server says of itself
+				for line(t, r) != "*0" { // the empty list of modules ends the reply
 				}
 				ask(kind+"SUBSCRIBE {c}1 {c}2", ":2")
 				ask("GET first", "_")
@@ -275,8 +276,7 @@ func line(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSpace(text)
 }
 
-// A value of 16 MB passes both ways, and its reply is not kept whole: held, it waits in
-// the server.
+// TestLargeValue checks that a value of 16 MB passes in both directions, even if its reply is held.
 func TestLargeValue(t *testing.T) {
 	p, said := redisProxy(t)
 	var rec recorder
@@ -300,14 +300,15 @@ func TestLargeValue(t *testing.T) {
 	}
 }
 
-// What becomes of a request and its client when the tap does not deliver.
+// TestFates checks what happens to a request and its client if the tap does not send the request, or
+// returns an error after the reply.
 func TestFates(t *testing.T) {
 	lost := errors.New("lost")
 	for _, tt := range []struct {
 		name string
 		gate gate
-		done bool // the server has carried it out
-		ends bool // the client learns that there is no reply
+		done bool // whether the server executes the request
+		ends bool // whether the client's connection ends without a reply
 	}{
 		{"refused", gate{as: lost, unsent: true}, false, true},
 		{"reply lost", gate{as: lost}, true, true},
@@ -335,7 +336,7 @@ func TestFates(t *testing.T) {
 				t.Errorf("the client got %v", err)
 			}
 			if done := straight.Exists(t.Context(), "fate").Val() == 1; done != tt.done {
-				t.Errorf("carried out: %v", done)
+				t.Errorf("executed: %v", done)
 			}
 		})
 	}
@@ -351,8 +352,8 @@ func clients(t *testing.T, c *redis.Client) int {
 	return strings.Count(list, "\n")
 }
 
-// A request that was held is not sent once its client has gone: a process that was
-// killed sends nothing.
+// TestClientGone checks that the proxy does not send a held request after its client has disconnected,
+// because a killed process cannot send requests either.
 func TestClientGone(t *testing.T) {
 	p, _ := redisProxy(t)
 	var rec recorder
@@ -364,7 +365,7 @@ func TestClientGone(t *testing.T) {
 	fmt.Fprint(conn, "INCR gone\r\n")
 	await(t, "held", g.held)
 	conn.Close()
-	for clients(t, straight) > 1 { // and the server learns of it meanwhile
+	for clients(t, straight) > 1 { // wait until the server has noticed the end of the connection
 		time.Sleep(time.Millisecond)
 	}
 	close(g.let)
@@ -372,11 +373,12 @@ func TestClientGone(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if straight.Exists(t.Context(), "gone").Val() != 0 {
-		t.Error("it was sent")
+		t.Error("the request was sent")
 	}
 }
 
-// What is not understood passes as bytes, and is said.
+// TestNotUnderstood checks that data still passes after a command that the proxy cannot handle. The
+// proxy must tell the user about it, and must not report further events.
 func TestNotUnderstood(t *testing.T) {
 	p, said := redisProxy(t)
 	var rec recorder

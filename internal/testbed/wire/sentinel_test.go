@@ -23,8 +23,8 @@ func sentinelsOf(t *testing.T, master string) (*wire.Sentinels, *said) {
 	return s, &said
 }
 
-// A client that asks a Sentinel for its Redis is led to the proxy, and goes on there when
-// its connections were cut; one that would read from a replica is, too.
+// TestFailoverClient checks that a client that asks Sentinels for its Redis server reaches the proxy, even
+// after HangUp. The same must be true for a client that wants to read from replicas.
 func TestFailoverClient(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		for _, replicaOnly := range []bool{false, true} {
@@ -54,7 +54,8 @@ func TestFailoverClient(t *testing.T) {
 	}
 }
 
-// What a Sentinel is asked beside that: each knows the others, and no replica.
+// TestSentinels checks the replies of all Sentinels. Each one must report the other two, but no replica,
+// and must refuse commands about other masters and commands that would change something.
 func TestSentinels(t *testing.T) {
 	const master = "127.0.0.1:6379"
 	for _, protocol := range []int{2, 3} {
@@ -85,12 +86,12 @@ func TestSentinels(t *testing.T) {
 				for _, o := range others {
 					ids[o["runid"]+" at "+o["port"]] = true
 					if o["name"] != o["runid"] || len(o["runid"]) != 40 || o["ip"] != "127.0.0.1" || o["flags"] != "sentinel" {
-						t.Errorf("another one is %q", o)
+						t.Errorf("another Sentinel is %q", o)
 					}
 				}
 			}
 			if len(ids) != 3 {
-				t.Errorf("they know each other as %v", ids)
+				t.Errorf("the Sentinels know each other as %v", ids)
 			}
 			state, err := c.Master(ctx, wire.SentinelMaster).Result()
 			if err != nil || state["flags"] != "master" || state["ip"]+":"+state["port"] != master || state["num-other-sentinels"] != "2" {
@@ -127,7 +128,7 @@ func TestSentinels(t *testing.T) {
 				func() error { return plain.ClientList(ctx).Err() },
 			} {
 				if err := refused(); err == nil {
-					t.Error("not refused")
+					t.Error("a command was not refused")
 				}
 			}
 			if lines := said.all(); len(lines) != 1 || !strings.Contains(lines[0], `"orders", but the only master is mymaster`) {
@@ -137,7 +138,8 @@ func TestSentinels(t *testing.T) {
 	}
 }
 
-// Those who listen are told that they do; there is nothing to hear.
+// TestSentinelChannels checks that a Sentinel confirms subscriptions, although it never publishes a
+// message.
 func TestSentinelChannels(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
@@ -160,11 +162,11 @@ func TestSentinelChannels(t *testing.T) {
 			for len(heard) < 6 {
 				got, err := listener.ReceiveTimeout(ctx, 10*time.Second)
 				if err != nil {
-					t.Fatalf("behind %q: %v", heard, err)
+					t.Fatalf("after %q: %v", heard, err)
 				}
 				heard = append(heard, fmt.Sprint(got))
 			}
-			slices.Sort(heard[4:]) // in any order
+			slices.Sort(heard[4:]) // the last two can arrive in any order
 			for i, s := range heard[4:] {
 				heard[4+i] = s[:strings.Index(s, ":")]
 			}
@@ -176,8 +178,8 @@ func TestSentinelChannels(t *testing.T) {
 	}
 }
 
-// TestSentinelProtocol chooses the protocol of a connection with HELLO, several times. A version that does not
-// exist changes nothing.
+// TestSentinelProtocol changes the protocol of a connection with HELLO several times. An unsupported
+// version must lead to an error and change nothing.
 func TestSentinelProtocol(t *testing.T) {
 	s, _ := sentinelsOf(t, "127.0.0.1:6379")
 	conn, r := dial(t, s.Addr())

@@ -48,7 +48,7 @@ func fakeMySQL(conn net.Conn, greeting []byte) {
 	}
 }
 
-// fakeRedis answers every line that is a command with OK.
+// fakeRedis answers each command with OK.
 func fakeRedis(conn net.Conn, _ []byte) {
 	defer conn.Close()
 	buf := make([]byte, 4096)
@@ -62,7 +62,8 @@ func fakeRedis(conn net.Conn, _ []byte) {
 	}
 }
 
-// The proxy reads each of these clients, or says why it cannot.
+// TestReadsOrSaysWhyNot checks that the proxy reads the requests of each client, or tells the user why
+// it cannot.
 func TestReadsOrSaysWhyNot(t *testing.T) {
 	text, err := os.ReadFile("testdata/mysql2.hex") // recorded from npm mysql2 3.24.6: greeting, login, commands
 	if err != nil {
@@ -88,7 +89,7 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 		}
 		return login
 	}
-	without := func(g []byte, upper byte) []byte { // the offer of capabilities 24 to 31
+	without := func(g []byte, upper byte) []byte { // removes some of the capabilities 24 to 31 from a greeting
 		g = slices.Clone(g)
 		g[bytes.IndexByte(g, 0)+1+4+8+1+2+1+2+1] &^= upper
 		return g
@@ -132,16 +133,16 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 				serve = fakeMySQL
 			}
 			var p *wire.Proxy
-			say := func(text string) { // whoever hears of it may ask the proxy
+			say := func(text string) { // Unreadable must already know the reason, and must not block
 				asked := make(chan string, 1)
 				go func() { asked <- p.Unreadable() }()
 				select {
 				case why := <-asked:
 					if why != text {
-						t.Errorf("it says %q, and is unreadable because of %q", text, why)
+						t.Errorf("the proxy tells the user %q, but Unreadable returns %q", text, why)
 					}
 				case <-time.After(5 * time.Second):
-					t.Error("the proxy does not answer while it tells the user why")
+					t.Error("Unreadable blocks while the proxy tells the user the reason")
 				}
 			}
 			p, err := wire.Listen(wire.Config{Server: "db", Protocol: tt.protocol, Say: say, Dial: func(context.Context) (net.Conn, error) {

@@ -62,8 +62,8 @@ func respValue(r *rand.Rand, depth int) string {
 	}
 }
 
-// TestRepliesByDefinition sends random replies of all types, some of them behind push messages. The proxy must
-// find exactly one reply for each request, where it begins.
+// TestRepliesByDefinition sends random replies of all types, some of them after push messages. The proxy
+// must find exactly one reply for each request, at the correct offset.
 func TestRepliesByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	for range 400 {
@@ -95,8 +95,8 @@ func TestRepliesByDefinition(t *testing.T) {
 	}
 }
 
-// TestCommandsByDefinition sends random commands, as arrays and as lines. The proxy must find and name each of
-// them.
+// TestCommandsByDefinition sends random commands, as arrays and as lines. The proxy must find each
+// command at the correct offset, and give it the correct name.
 func TestCommandsByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	for range 400 {
@@ -132,8 +132,8 @@ func TestCommandsByDefinition(t *testing.T) {
 	}
 }
 
-// TestPendingRequests compares the queue of a connection with a plain list, for random sequences of requests,
-// replies and confirmations. Some are long, because the queue then reuses its memory.
+// TestPendingRequests compares the queue of a connection with a plain list, for random sequences of
+// requests, replies and confirmations. Some queues become long, because then they reuse their memory.
 func TestPendingRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 3))
 	for n := range 12 {
@@ -170,8 +170,8 @@ func TestPendingRequests(t *testing.T) {
 	}
 }
 
-// TestFirstUnreadable checks that a proxy tells the user of every connection that it cannot read, and keeps
-// the reason of the first.
+// TestFirstUnreadable checks that a proxy tells the user about every connection that it cannot read, and
+// that Unreadable returns the reason for the first one.
 func TestFirstUnreadable(t *testing.T) {
 	var said []string
 	p := &Proxy{cfg: Config{Server: "redis", Say: func(text string) { said = append(said, text) }}}
@@ -184,21 +184,21 @@ func TestFirstUnreadable(t *testing.T) {
 	}
 }
 
-// TestEveryWaitingTapIsTold ends a connection that the proxy can no longer read, while taps of several
-// requests wait for their replies. Each must learn that there will be none.
+// TestEveryWaitingTapIsTold makes the proxy give up reading a connection while the taps of several
+// requests wait for replies. Each tap must get ErrGone, but the data must still pass.
 func TestEveryWaitingTapIsTold(t *testing.T) {
 	for taps := range 4 {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		l := &link{proxy: &Proxy{cfg: Config{Say: func(string) {}}}, ctx: ctx, cancel: cancel}
 		var waiting []*tapped
 		for n := range taps {
-			l.session.push(request{}) // one without a tap
+			l.session.push(request{}) // a request without a tap
 			w := l.start(func(ctx context.Context, _ Event, send func(context.Context) error) error { return send(ctx) }, Event{N: uint64(n)})
 			waiting = append(waiting, w)
 			l.session.push(request{tap: w})
 		}
 		if c := (&carrier{link: l}); !c.giveUp(errRESP) || !c.plain.Load() {
-			t.Error("the bytes do not pass any more")
+			t.Error("the data does not pass any more")
 		}
 		for n, w := range waiting {
 			select {
@@ -214,8 +214,8 @@ func TestEveryWaitingTapIsTold(t *testing.T) {
 	}
 }
 
-// TestTapOfAnUnreadableConnection holds a request while the proxy finds out that it cannot read the replies of
-// the connection. The tap must learn that there will be no reply.
+// TestTapOfAnUnreadableConnection holds a request while the proxy gives up reading the replies on its
+// connection. The request must still pass, and its tap must get ErrGone instead of waiting.
 func TestTapOfAnUnreadableConnection(t *testing.T) {
 	p := &Proxy{cfg: Config{Say: func(string) {}}}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -241,8 +241,8 @@ func TestTapOfAnUnreadableConnection(t *testing.T) {
 	}
 }
 
-// TestRequestsAreNumbered sends requests while a proxy has a tap and while it has none. Only requests that
-// the tap sees count, and each connection counts by itself.
+// TestRequestsAreNumbered sends requests with and without a tap on two connections. The event numbers
+// must count only the requests with a tap, separately for each connection.
 func TestRequestsAreNumbered(t *testing.T) {
 	p := &Proxy{cfg: Config{Server: "redis"}}
 	var got []string
@@ -279,7 +279,7 @@ func TestRequestsAreNumbered(t *testing.T) {
 	}
 }
 
-// ending is a connection that notes whether it was closed.
+// ending is a connection that records whether it was closed.
 type ending struct {
 	chunks
 	closed bool
@@ -287,9 +287,10 @@ type ending struct {
 
 func (e *ending) Close() error { e.closed = true; return nil }
 
-// TestCut cuts a connection at a message. What came before it has passed, and both ends are closed.
+// TestCut makes the proxy cut a connection at a message. All earlier messages must have passed, and the
+// connections to both sides must be closed.
 func TestCut(t *testing.T) {
-	for _, passes := range []int{0, 1, 2} { // how many messages come before it
+	for _, passes := range []int{0, 1, 2} { // the number of messages before the cut
 		from, to := &ending{}, &ending{}
 		from.stream, from.cut = []byte(strings.Repeat("PING\r\n", 4)), func(most int) int { return min(most, 9) }
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -307,8 +308,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestMySQLSequence lets a client send a request after each reply. The proxy must find each reply once, also
-// if the sequence numbers of the reply begin again at 0.
+// TestMySQLSequence reads replies with up to 599 packets. The proxy must find each reply exactly once,
+// even if the sequence numbers of its packets begin again at 0.
 func TestMySQLSequence(t *testing.T) {
 	for n := 1; n < 600; n++ {
 		var s session
@@ -334,8 +335,8 @@ func TestMySQLSequence(t *testing.T) {
 	}
 }
 
-// TestMySQLFile sends a file in so many packets that their sequence numbers begin again at 0. Only the
-// statements around it are requests.
+// TestMySQLFile sends a file in so many packets that their sequence numbers begin again at 0. The proxy
+// must find only the statements before and after the file.
 func TestMySQLFile(t *testing.T) {
 	login := make([]byte, 40)
 	login[1] = clientProtocol41 >> 8
@@ -347,9 +348,9 @@ func TestMySQLFile(t *testing.T) {
 	}
 }
 
-// TestEveryMySQLCommand sends every command of the MySQL protocol. According to the protocol's
-// specification, exactly three commands get no reply. The proxy refuses commands that it does not know,
-// because it could not match replies to requests any more.
+// TestEveryMySQLCommand checks every command of the MySQL protocol. According to the protocol's
+// specification, exactly three commands get no reply. The proxy must reject commands that it does not
+// know, because it could not match replies to requests any more.
 func TestEveryMySQLCommand(t *testing.T) {
 	withoutReply := []byte{0x01, 0x18, 0x19} // quit, send long data, close statement
 	withReply := []byte{

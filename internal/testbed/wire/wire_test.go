@@ -18,19 +18,20 @@ import (
 
 func TestMain(m *testing.M) { stacktest.Main(m) }
 
-// recorder is a tap that notes requests, and holds those it is told to.
+// recorder is a tap that records requests, and holds the ones for which there is a gate.
 type recorder struct {
 	mu    sync.Mutex
 	texts []string
 	errs  []string
-	holds map[string]*gate // by text
+	holds map[string]*gate // by the text of the request
 }
 
-// gate is where one request is held.
+// gate holds one request. It closes the channel held when the request waits, which lasts until the test
+// closes let.
 type gate struct {
-	after     bool
-	as        error // what the tap returns
-	unsent    bool
+	after     bool  // whether the request waits after its reply, instead of before it is sent
+	as        error // the error that the tap returns
+	unsent    bool  // whether the tap returns without sending the request
 	held, let chan struct{}
 }
 
@@ -90,7 +91,7 @@ func (r *recorder) failed() []string {
 	return slices.Clone(r.errs)
 }
 
-// said is what a proxy has told the user.
+// said records the messages that a proxy prints for the user.
 type said struct {
 	mu    sync.Mutex
 	lines []string
@@ -126,8 +127,8 @@ func proxyTo(tb testing.TB, server, addr string, protocol wire.Protocol) (*wire.
 	return p, &s
 }
 
-// TestHangUpComesFirst opens a connection while the proxy hangs up. It must not begin before then has
-// returned. The old connection must end, and the new one must work.
+// TestHangUpComesFirst opens a connection while HangUpThen runs. The proxy must not serve it before the
+// function passed to HangUpThen returns. The old connection must end, and the new one must work.
 func TestHangUpComesFirst(t *testing.T) {
 	began, served := make(chan struct{}, 8), make(chan struct{})
 	p, err := wire.Listen(wire.Config{Server: "redis", Protocol: wire.RESP, Dial: func(context.Context) (net.Conn, error) {
@@ -159,7 +160,7 @@ func TestHangUpComesFirst(t *testing.T) {
 	await(t, "the new connection", began)
 	await(t, "its reply", served)
 	if _, err := r.ReadByte(); err == nil {
-		t.Error("the old connection goes on")
+		t.Error("the old connection is still open")
 	}
 	_ = conn.Close()
 }
@@ -220,8 +221,8 @@ func TestRefusesAndReopens(t *testing.T) {
 	p.Close()
 }
 
-// TestEndsArePassedOn closes and resets a connection from each side. The other side must see the same: an
-// orderly end, or an error.
+// TestEndsArePassedOn closes or resets a connection from either side. The other side must get an orderly
+// end after a close, and an error after a reset.
 func TestEndsArePassedOn(t *testing.T) {
 	for _, protocol := range []wire.Protocol{wire.RESP, wire.MySQL, wire.Postgres} {
 		for _, closer := range []string{"client", "server"} {
@@ -278,8 +279,8 @@ func eventually(t *testing.T, holds func() bool, details func() string) {
 
 // TestClientGoesWhileItsRequestIsHeld closes or resets the client's connection at several times after
 // its request was held, or after an earlier request was held and sent. The server must see the end,
-// although the tap never sends the request, and the tap's context must end. A client that stays is
-// served, however long its requests are held.
+// although the tap never sends the request, and the tap's context must end. While the client stays
+// connected, requests must pass even after they were held for a while.
 func TestClientGoesWhileItsRequestIsHeld(t *testing.T) {
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 25 * time.Millisecond, 60 * time.Millisecond} {
 		for _, earlier := range []int{0, 2} {
