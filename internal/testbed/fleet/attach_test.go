@@ -19,7 +19,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A target that does not answer is named, with a remedy.
+// TestTargetDoesNotAnswer checks that the error for a target that does not respond contains its URL and
+// says what to do.
 func TestTargetDoesNotAnswer(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
@@ -34,7 +35,8 @@ func TestTargetDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// serving starts a target that answers only these calls, by "METHOD /path".
+// serving starts a target that answers only the calls in answers, whose keys have the form
+// "METHOD /path". It returns the target's URL.
 func serving(t *testing.T, answers map[string]string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +53,8 @@ func serving(t *testing.T, answers map[string]string) string {
 
 const grabsvc = `{"instance":"8004","settings":{"work_ms":5,"ttl_ms":9,"wait_ms":0,"on_lost":"abort"}}`
 
-// What a target says is shown on terminals.
+// TestOneLine checks that OneLine makes a target's text safe for terminals: it must remove control
+// characters and shorten the text without cutting a character.
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
 		" a\n\tb ": "a b", "\x1b[31mred": "?[31mred", strings.Repeat("é", 100): strings.Repeat("é", 100), strings.Repeat("é", 101): strings.Repeat("é", 100) + "…", "\xff": "", "取得": "取得",
@@ -65,7 +68,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// A target that does not speak HTTP, or only without TLS, leads to a hint.
+// TestNotHTTP checks the hints for a target that does not speak HTTP, and for a target without TLS whose
+// URL begins with https.
 func TestNotHTTP(t *testing.T) {
 	plain := serving(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,7 +97,8 @@ func TestNotHTTP(t *testing.T) {
 	}
 }
 
-// How much of the API targets know decides what can be asked of them.
+// TestAttach checks what Attach learns from targets that support different parts of the API. It must
+// refuse flags that require other parts.
 func TestAttach(t *testing.T) {
 	_, byCall, err := target.Spec{OpenOrders: []string{"/o"}}.Compile()
 	if err != nil {
@@ -146,7 +151,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// A list of strategies is a set: targets of one service may list it in any order.
+// TestStrategiesInAnyOrder checks that targets can list the same strategies in different orders, but
+// cannot list different strategies.
 func TestStrategiesInAnyOrder(t *testing.T) {
 	names := []string{`"a"`, `{"name":"b","available":false}`, `{"name":"c"}`, `"d"`}
 	list := func(names []string) string {
@@ -166,7 +172,8 @@ func TestStrategiesInAnyOrder(t *testing.T) {
 	}
 }
 
-// Orders are opened as their owner says, and absurd answers are not believed.
+// TestOpenByCall checks that Create opens orders with the user's call, and returns an error if the
+// response contains no valid order ID.
 func TestOpenByCall(t *testing.T) {
 	for answer, want := range map[string]int64{
 		`{"data":{"id":7}}`: 7, `{"data":{"id":"7"}}`: 7,
@@ -186,7 +193,8 @@ func TestOpenByCall(t *testing.T) {
 	}
 }
 
-// What targets do not count is not 0.
+// TestTargetsWithoutMetrics checks that Drain returns ErrNoMetrics at once if the targets report no
+// metrics. Missing metrics must not count as 0.
 func TestTargetsWithoutMetrics(t *testing.T) {
 	strategies := map[string]string{"GET /strategies": `["a"]`}
 	for _, text := range []string{"-", "<html>", "jvm_threads 7\n"} {
@@ -206,8 +214,8 @@ func TestTargetsWithoutMetrics(t *testing.T) {
 	}
 }
 
-// TestCountersAddUp reads the metrics of three targets, each with one figure that the others lack. Each sum
-// must have all parts, whichever target has them.
+// TestCountersAddUp checks that Counters adds up each metric over three targets in any order, and that
+// Drain uses the sum of their running grabs.
 func TestCountersAddUp(t *testing.T) {
 	want := Counters{RedisCommands: 3 + 30 + 300, DBStatements: 4 + 40 + 400, InFlight: 5 + 50 + 500, Epoch: 6 + 60 + 600}
 	var urls []string
@@ -235,8 +243,8 @@ func TestCountersAddUp(t *testing.T) {
 	}
 }
 
-// TestLongestTTLCounts switches three targets, of which one reports a longer TTL than the others, or fails. The longest
-// TTL counts, whichever target reports it, because a probe must outlast every lock.
+// TestLongestTTLCounts checks that Use returns the longest TTL that any of three targets reports, because
+// a probe must outlast every lock. If one target fails, Use must return an error.
 func TestLongestTTLCounts(t *testing.T) {
 	for _, reports := range []string{"100 200 300", "100 300 200", "300 200 100", "300 0 100", "0 0 0", "- 100 300", "100 - 300", "300 100 -"} {
 		var urls []string
@@ -260,7 +268,8 @@ func TestLongestTTLCounts(t *testing.T) {
 	}
 }
 
-// A registry may list only instances that do not answer, or none.
+// TestAttachToListed checks the errors for a registry that lists no instances, or only instances that do
+// not respond.
 func TestAttachToListed(t *testing.T) {
 	registry := serving(t, map[string]string{
 		"GET /eureka/apps/DEAD":  `{"application":{"instance":[{"hostName":"127.0.0.1","status":"UP","port":{"$":1,"@enabled":"true"}}]}}`,
@@ -278,8 +287,8 @@ func TestAttachToListed(t *testing.T) {
 	}
 }
 
-// TestKilledTargetStaysKilled sends random signals to a process of the user. Once it has been killed, it does
-// not count as running any more, even if later signals still reach it or fail.
+// TestKilledTargetStaysKilled sends several signals to a process of the user. After SIGKILL, the instance
+// must not count as running any more, whether later signals succeed or fail.
 func TestKilledTargetStaysKilled(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

@@ -11,7 +11,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A target that claims to have opened other orders than it was asked for is not believed.
+// TestCreateBelievesNoAbsurdAnswer checks that Create returns an error if the response does not match
+// the request, for example if it contains another number of orders.
 func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 	for answer, wanted := range map[string]struct {
 		units int
@@ -27,7 +28,7 @@ func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 		`{"first_id":9223372036854775807,"count":3}`: {1, false},
 		`{}`:                                 {1, false},
 		`{"first_id":1,"count":3,"stock":5}`: {5, true},
-		`{"first_id":2,"count":3}`:           {5, false}, // it knows of no units
+		`{"first_id":2,"count":3}`:           {5, false}, // the target does not support units
 		`{"first_id":1,"count":3,"stock":1}`: {5, false},
 	} {
 		target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +44,7 @@ func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 	}
 }
 
-// An error names the request that failed.
+// TestErrorsNameTheRequest checks that an error names the request that failed.
 func TestErrorsNameTheRequest(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	defer server.Close()
@@ -58,8 +59,8 @@ func TestErrorsNameTheRequest(t *testing.T) {
 	}
 }
 
-// TestNamedOrders opens orders whose IDs the service chooses. The ledger of such an order is at its ID, and after a
-// failed call, no further orders are opened.
+// TestNamedOrders opens orders whose IDs the service chooses. KeepsLedger must ask for the ledger by that
+// ID. After a failed call, Create must stop early.
 func TestNamedOrders(t *testing.T) {
 	shape, open, err := target.Spec{Path: "/orders/{order_uuid}/grab", OpenOrders: []string{"POST /orders {} -> json:.id"}}.Compile()
 	if err != nil {
@@ -82,7 +83,7 @@ func TestNamedOrders(t *testing.T) {
 	f.Shape, f.open, f.Instances = shape, open, []*Instance{{ID: "target", URL: server.URL}}
 	first, err := f.Create(t.Context(), 3, 1)
 	if err != nil || !f.KeepsLedger(t.Context(), first) {
-		t.Errorf("order %d, %v: its ledger was not found at %s", first, err, shape.OrderText(first))
+		t.Errorf("order %d, %v: there is no ledger for the ID %s", first, err, shape.OrderText(first))
 	}
 	if _, err := f.Create(t.Context(), 1000, 1); err == nil || !strings.Contains(err.Error(), "HTTP 500") || calls.Load() > 100 {
 		t.Errorf("%v after %d calls", err, calls.Load())

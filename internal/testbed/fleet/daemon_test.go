@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// TestDaemon lets a process of another group use a proxy of an instance, as a daemon of the service does. A signal to
-// the instance would miss it, so no fault may stop or kill the instance.
+// TestDaemon checks that checkReach rejects an instance if a process of another group uses its proxy, such
+// as a daemon of the service. Signals to the instance would not reach that process.
 func TestDaemon(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux reveals which process has a connection")
@@ -43,9 +43,9 @@ func TestDaemon(t *testing.T) {
 	defer conn.Close()
 	w := &wires{proxies: []*wire.Proxy{p}}
 	if err := w.checkReach([]int{cmd.Process.Pid}); err != nil {
-		t.Errorf("in its own group: %v", err)
+		t.Errorf("a process in a group of the instance: %v", err)
 	}
 	if err := w.checkReach(nil); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d ", cmd.Process.Pid)) {
-		t.Errorf("in another group: %v", err)
+		t.Errorf("a process in another group: %v", err)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"grablab/internal/history"
 )
 
-// TestIncompleteEventsStayIncomplete reads the event files of three instances in every combination
-// of states. The evidence is complete only if every file is, whatever the order of the instances. Each
-// bad file is reported, and no event of a good file gets lost.
+// TestIncompleteEventsStayIncomplete reads the event files of three instances in every combination of
+// states. ReadEvents must report each bad file, and must still return all readable events.
 func TestIncompleteEventsStayIncomplete(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

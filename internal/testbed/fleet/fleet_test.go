@@ -49,8 +49,8 @@ func embedded(t *testing.T) (st *stack.Stack, exe string) {
 	return st, exe
 }
 
-// An instance whose port is taken by another process while it starts gets
-// another one.
+// TestPortTaken checks that an instance gets another port if another process takes its port during the
+// start.
 func TestPortTaken(t *testing.T) {
 	st, exe := embedded(t)
 	f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, FirstPort)
@@ -72,12 +72,12 @@ func TestPortTaken(t *testing.T) {
 		t.Errorf("on a port that is taken: %v", err)
 	}
 	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
-		t.Errorf("it listens on %s: %v", in.addr, err)
+		t.Errorf("the instance listens on %s: %v", in.addr, err)
 	}
 }
 
-// An instance that was killed starts again although another program has its port for a while.
-// If the port stays taken, the error says so.
+// TestRestartWhilePortIsTaken checks that a killed instance can restart even if another program uses its
+// port for a while. If the port stays in use, the error must say so.
 func TestRestartWhilePortIsTaken(t *testing.T) {
 	st, exe := embedded(t)
 	service, err := ParseService(exe + " " + Command + " -addr 127.0.0.1:{port} -db " + st.DSN)
@@ -88,7 +88,7 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 	for _, taken := range []time.Duration{0, 300 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
 		for _, ours := range []bool{true, false} {
 			if taken == time.Hour && !ours {
-				continue // it takes as long, and ends in the same way
+				continue // it would take as long, with the same result
 			}
 			f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, 0)
 			defer f.Stop()
@@ -121,8 +121,8 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 	}
 }
 
-// A service that does not start says why, with the lines of its output. A ready path that does not exist
-// ends the wait soon, and so does the end of the run.
+// TestServiceDoesNotStart checks that the error for a service that does not start contains the reason and
+// the service's output. The wait must end early if the ready path does not exist or the run is stopped.
 func TestServiceDoesNotStart(t *testing.T) {
 	st, exe := embedded(t)
 	stopped := errors.New("the user stopped the run")
@@ -177,7 +177,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 	}
 }
 
-// An instance has the settings that its fleet was given.
+// TestArguments checks that the command line of an instance contains all settings of its fleet.
 func TestArguments(t *testing.T) {
 	cfg := Config{Instances: 2, Guard: order.Guarded, OnLost: grab.Ignore, PerDriver: 3, ClockOffset: 5 * time.Second}
 	f := New(cfg, &stack.Stack{Dir: t.TempDir(), Addresses: stack.Addresses{DSN: "sqlite:t.db", Redis: "127.0.0.1:1"}}, 0)
@@ -191,13 +191,13 @@ func TestArguments(t *testing.T) {
 		}
 		if got.Guard != cfg.Guard || got.OnLost != cfg.OnLost || got.PerDriver != cfg.PerDriver || got.ClockOffset != offset ||
 			got.Work != u.Work || got.TTL != u.TTL || got.Wait != u.Wait || got.Timeout != u.Timeout || !got.Control {
-			t.Errorf("instance %d is told %+v", i, got)
+			t.Errorf("instance %d gets %+v", i, got)
 		}
 	}
 }
 
-// An instance that is started again under load serves no grab by the strategy that a fresh
-// one begins with, which is no lock at all.
+// TestStartedAgainWithItsStrategy checks that an instance restarts with its current strategy. A new
+// instance starts with firstStrategy, which has no lock, so a restart during the load must not use it.
 func TestStartedAgainWithItsStrategy(t *testing.T) {
 	f := New(Config{Instances: 1}, &stack.Stack{Dir: t.TempDir()}, 0)
 	in := f.Instances[0]
@@ -209,6 +209,6 @@ func TestStartedAgainWithItsStrategy(t *testing.T) {
 	}
 	service := []string{"app.jar", "--server.port=1"}
 	if got := withStrategy(service, "rlock"); !slices.Equal(got, service) {
-		t.Errorf("a service is started again by %q", got)
+		t.Errorf("a user's service is restarted with %q", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// at serves nothing but 404 on a port of its own at these addresses, and returns the port.
+// at starts a server that listens on addr and responds only with 404. It returns the server's port.
 func at(t *testing.T, addr string) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -41,8 +41,8 @@ func served(f *Fleet) map[string]bool {
 	return ids
 }
 
-// Whatever names one listener has, they are not two instances. Listeners on ports of their
-// own are, whatever they are called.
+// TestOneInstanceUnderTwoNames checks the warning for two URLs of the same listener, with equal or
+// different host names. Listeners on different ports must count as two instances, without a warning.
 func TestOneInstanceUnderTwoNames(t *testing.T) {
 	hosts := []string{"127.0.0.1", "localhost", "LOCALHOST", "LocalHost", "0.0.0.0", "127.0.0.2", "[::1]", "[::ffff:127.0.0.1]", "[::]"}
 	one, other := at(t, "[::]:0"), at(t, "[::]:0")
@@ -53,7 +53,7 @@ func TestOneInstanceUnderTwoNames(t *testing.T) {
 				f := attached(t, first, second)
 				why := f.OneInstance(served(f))
 				if !strings.Contains(why, strings.TrimPrefix(first, "http://")) || !strings.Contains(why, strings.TrimPrefix(second, "http://")) {
-					t.Errorf("%s and %s: %q; want both named as what may be one instance", first, second, why)
+					t.Errorf("%s and %s: %q; want both URLs in the reason", first, second, why)
 				}
 				third := fmt.Sprintf("http://%s:%d", b, other)
 				if f := attached(t, first, third); f.OneInstance(served(f)) != "" || len(served(f)) != 2 {
@@ -64,7 +64,7 @@ func TestOneInstanceUnderTwoNames(t *testing.T) {
 				}
 				f = attached(t, first, second, third)
 				if ids := map[string]bool{f.Instances[0].ID: true, f.Instances[1].ID: true}; f.OneInstance(ids) == "" {
-					t.Errorf("of %s, %s and %s only the first two have served: no word of it", first, second, third)
+					t.Errorf("of %s, %s and %s, only the first two have served, but there is no warning", first, second, third)
 				}
 			}
 		}
@@ -74,17 +74,19 @@ func TestOneInstanceUnderTwoNames(t *testing.T) {
 	}
 }
 
-// Two listeners on one port may be one process.
+// TestListenersOnOnePort checks the warning for two listeners with the same port at different addresses:
+// they may belong to one process.
 func TestListenersOnOnePort(t *testing.T) {
 	port := at(t, "127.0.0.1:0")
 	at(t, fmt.Sprintf("[::1]:%d", port))
 	f := attached(t, fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://[::1]:%d", port))
 	if why := f.OneInstance(served(f)); !strings.Contains(why, "may be one instance") || len(served(f)) != 2 {
-		t.Errorf("%v: %q; want that it is not known", served(f), why)
+		t.Errorf("%v: %q; want two IDs and a warning", served(f), why)
 	}
 }
 
-// A name in an answer makes no instance of its own, and no two into one.
+// TestNamesInAnswersAreNoEvidence checks that the instance name in a response does not count: two
+// instances with the same name stay two, and one instance stays one.
 func TestNamesInAnswersAreNoEvidence(t *testing.T) {
 	for _, answers := range []map[string]string{
 		{"GET /healthz": `{"instance":"shop"}`},

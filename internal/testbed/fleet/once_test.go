@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A probe, and the call that opens orders, reach the target once: also where it ends a
-// connection without an answer, or redirects.
+// TestCallsAreSentOnce checks that a probe, and the call that opens orders, reach the target exactly
+// once. This must also be true if the target closes the connection without a response, or redirects.
 func TestCallsAreSentOnce(t *testing.T) {
 	for _, spec := range []target.Spec{
 		{Method: "GET", Path: "/grab/{order}/{driver}", OpenOrders: []string{"GET /open"}},
@@ -25,7 +25,7 @@ func TestCallsAreSentOnce(t *testing.T) {
 				seen[r.URL.Path]++
 				mu.Unlock()
 				switch {
-				case r.URL.Path == "/warm": // so that the next request is on a connection that was kept
+				case r.URL.Path == "/warm": // afterwards, the client reuses this connection for the next request
 				case redirect > 0:
 					http.Redirect(w, r, "/elsewhere", redirect)
 				default:
@@ -42,12 +42,12 @@ func TestCallsAreSentOnce(t *testing.T) {
 			for driver := range int64(3) {
 				_, _ = f.client.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
 				if _, err := f.Instances[0].Grab(t.Context(), 1, driver); err == nil {
-					t.Error("a grab without an answer that means anything")
+					t.Error("a grab without a valid response returned no error")
 				}
 			}
 			_, _ = f.client.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
 			if _, err := f.Create(t.Context(), 1, 1); err == nil {
-				t.Error("orders were opened without an answer")
+				t.Error("Create without a valid response returned no error")
 			}
 			mu.Lock()
 			defer mu.Unlock() // the server may still count a request whose client has gone

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// TestReserve checks that two runs cannot want the same port, also while nothing listens there.
+// TestReserve checks that two runs never choose the same port, even while nothing listens on it.
 func TestReserve(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ports are reserved only on Linux")

@@ -24,8 +24,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// byHandler answers requests without a socket, and so in virtual time. It gives no answer if the
-// status is 0.
+// byHandler answers requests without a network connection, so that tests can use virtual time. If the
+// status is 0, it never answers.
 type byHandler func(*http.Request) int
 
 func (h byHandler) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,8 +37,8 @@ func (h byHandler) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}, nil
 }
 
-// An order is stuck if its lock stays for two leases: not before, for a lock may free
-// itself late, and not by the answers of others.
+// TestStuckOrders checks that an order counts as stuck if its lock stays for two leases. It must not count
+// earlier, because a lock can expire late. Answers for another order must not matter.
 func TestStuckOrders(t *testing.T) {
 	const lease = time.Second
 	after := func(before int, since time.Duration, status int) func(time.Duration) int {
@@ -60,7 +60,7 @@ func TestStuckOrders(t *testing.T) {
 		answer   func(now time.Duration) int
 		stuck    bool
 		reserved bool
-		last     grab.Outcome // of order 7
+		last     grab.Outcome // the last outcome for order 7
 	}{
 		{"free at once", answersFrom(0, http.StatusOK), false, false, grab.Grabbed},
 		{"taken at once", answersFrom(0, http.StatusConflict), false, false, grab.Taken},
@@ -78,7 +78,7 @@ func TestStuckOrders(t *testing.T) {
 				began := time.Now()
 				f := newFleet("")
 				f.client.Transport = byHandler(func(r *http.Request) int {
-					if r.URL.Path == "/orders/8/grab" { // beside it, one that is free
+					if r.URL.Path == "/orders/8/grab" { // another order, which is free
 						return http.StatusOK
 					}
 					return tt.answer(time.Since(began))
@@ -101,15 +101,15 @@ func TestStuckOrders(t *testing.T) {
 					t.Errorf("stuck are %v, want %v", stuck, want)
 				}
 				if took := time.Since(began); tt.stuck && took > 2*lease+lease/10 {
-					t.Errorf("it took %v to say so, want two leases", took)
+					t.Errorf("StuckOrders took %v, want two leases", took)
 				}
 			})
 		})
 	}
 }
 
-// TestBlockingProbes probes a service whose requests wait for the lock. A lock that frees itself within its lease
-// is not stuck, however long the lease is.
+// TestBlockingProbes probes a service whose requests wait for the lock. An order must not count as stuck if
+// its lock expires within the lease. This must also be true for leases longer than a request's timeout.
 func TestBlockingProbes(t *testing.T) {
 	for _, lease := range []time.Duration{time.Second, callTimeout, 61 * time.Second, 5 * time.Minute} {
 		for _, frees := range []time.Duration{lease / 2, lease, time.Hour} {
@@ -189,7 +189,8 @@ func TestProbesByDefinition(t *testing.T) {
 	}
 }
 
-// Errors alone tell nothing of a lock.
+// TestStuckOrdersUnknown checks that StuckOrders returns an error if every probe fails, because failures
+// do not show whether the order is locked.
 func TestStuckOrdersUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet("")
@@ -201,8 +202,8 @@ func TestStuckOrdersUnknown(t *testing.T) {
 	})
 }
 
-// TestSilentOrders gives each of three orders every kind of answer. An order without an answer is
-// stuck, like one that stays busy, but if no order gets an answer, nothing is known.
+// TestSilentOrders tries every combination of answers for three orders. An order without an answer must
+// count as stuck, like an order that stays busy. If no order gets an answer, StuckOrders must fail.
 func TestSilentOrders(t *testing.T) {
 	const orders, lease = 3, time.Second
 	const silent, busy, taken, kinds = 0, 1, 2, 3
@@ -244,8 +245,8 @@ func TestSilentOrders(t *testing.T) {
 	}
 }
 
-// TestManyStuckOrders leaves more orders locked than are probed at once. All of them are stuck, however
-// many there are.
+// TestManyStuckOrders checks that StuckOrders returns every locked order, even if there are more orders
+// than it probes at once.
 func TestManyStuckOrders(t *testing.T) {
 	for _, orders := range []int{probesAtOnce, probesAtOnce + 1, 2*probesAtOnce + 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -260,9 +261,9 @@ func TestManyStuckOrders(t *testing.T) {
 	}
 }
 
-// TestOneSilentInstance gives each of two instances every kind of answer, with short and long leases. An
-// order without an answer from any instance is silent. If one instance answers, its answer counts,
-// however often the other one is silent.
+// TestOneSilentInstance tries every combination of answers from two instances, with short and long leases.
+// If at least one instance answers, its answers must count. StuckOrders must return an error only if both
+// stay silent.
 func TestOneSilentInstance(t *testing.T) {
 	const silent, busy, taken, grabbed = 0, http.StatusLocked, http.StatusConflict, http.StatusOK
 	kinds := []int{silent, busy, taken, grabbed}
@@ -286,7 +287,8 @@ func TestOneSilentInstance(t *testing.T) {
 	}
 }
 
-// An error names the timeout only if it caused the error.
+// TestNoResponse checks that the error of a request names the timeout only if the timeout caused the
+// error.
 func TestNoResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet("")
@@ -303,8 +305,9 @@ func TestNoResponse(t *testing.T) {
 	})
 }
 
-// No order sees a probe driver twice, because a service may write the driver of a try that fails.
-// Probe drivers come from the range that the user chose, and the error names the last one.
+// TestProbeDrivers checks that no probe driver is used twice, because a service may record the driver of a
+// failed request. The drivers must come from the range that the user chose. If all probes fail, the error
+// must name a driver and the flags that can help.
 func TestProbeDrivers(t *testing.T) {
 	for _, chosen := range []int64{0, 501} {
 		for _, fails := range []int{0, 1, 5, math.MaxInt} {

@@ -13,9 +13,9 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// TestAwaitQuietByDefinition lets two instances send statements of random length at random times.
-// At its first look, AwaitQuiet must return true if no statement has been running at any instance for as
-// long as it was told. It must look again otherwise, and return false when time is over.
+// TestAwaitQuietByDefinition makes two instances send statements of random duration at random times.
+// AwaitQuiet checks regularly whether any statement has run recently. It must return true at the first
+// check that finds none, and false if there is no such check in time.
 func TestAwaitQuietByDefinition(t *testing.T) {
 	const long, within = 300 * time.Millisecond, 3 * time.Second
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -70,6 +70,6 @@ func TestAwaitQuietByDefinition(t *testing.T) {
 		})
 	}
 	if results[true] < 20 || results[false] < 20 {
-		t.Errorf("results %v; want enough of each", results)
+		t.Errorf("results %v; want at least 20 of each", results)
 	}
 }

@@ -26,7 +26,7 @@ func TestParseService(t *testing.T) {
 	u := Setup{TTL: time.Second, Work: 5 * time.Millisecond}
 	for _, tt := range []struct {
 		text string
-		want string // words with | between them, variables first; or the error
+		want string // the variables and then the words, separated by |; or a part of the error
 	}{
 		{"java -jar app.jar --server.port={port} --redis=redis://{redis}", "java|-jar|app.jar|--server.port=8004|--redis=redis://127.0.0.1:6379"},
 		{"PORT={port} NODE_ENV=test node 'my app.js' \"--lease {ttl_ms}\"", "PORT=8004|NODE_ENV=test|node|my app.js|--lease 1000"},
@@ -71,7 +71,7 @@ func TestParseMigration(t *testing.T) {
 	}
 }
 
-// A command with words for a shell leads to a hint.
+// TestNoShell checks the hint for a command that contains operators of a shell, such as <.
 func TestNoShell(t *testing.T) {
 	for text, want := range map[string]string{
 		"mysql shop < schema.sql": "so < has no effect: use sh -c", "mysql shop <schema.sql": "<schema.sql", "cat a | mysql shop": "so | has", "sh -c 'mysql shop < schema.sql'": "",
@@ -83,11 +83,12 @@ func TestNoShell(t *testing.T) {
 	}
 }
 
-// The text of a request shows the order as a star. Noise is no call of the grab.
+// TestCallsOfAGrab checks that a call's name contains a star instead of the order's number. Noise must not
+// count as a call of the grab.
 func TestCallsOfAGrab(t *testing.T) {
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
 	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
-		t.Error("a call of no grab")
+		t.Error("a request counts as a call although no grab is watched")
 	}
 	w.watch(7, 3, "7", map[string]string{})
 	for _, tt := range []struct{ server, text, want string }{
@@ -121,7 +122,7 @@ func TestCallsOfAGrab(t *testing.T) {
 	}
 }
 
-// noise are requests that no lock or guard depends on.
+// noise lists requests on which no lock and no guard depends.
 var noise = []wire.Event{
 	{Server: "db", Text: "PING"}, {Server: "db", Text: wire.EmptyStatement}, {Server: "db", Text: "SELECT"}, {Server: "db", Text: "SELECT DUAL"},
 	{Server: "db", Text: "SELECT NOW"}, {Server: "db", Text: "SELECT VERSION"}, {Server: "db", Text: "SELECT information_schema"},
@@ -136,7 +137,7 @@ var noise = []wire.Event{
 	{Server: "redis", Text: "INCR http_requests_total"}, {Server: "redlock-2", Text: "PING"},
 }
 
-// Whatever noise comes between the calls of a grab, the calls stay the same.
+// TestNoise checks that noise between the calls of a grab does not change the names of the calls.
 func TestNoise(t *testing.T) {
 	grab := []wire.Event{
 		{Server: "redis", Text: "SET order_61 NX PX"}, {Server: "redis", Text: "INCR fence"}, {Server: "redis", Text: "INCR fence:counter"},
@@ -175,7 +176,8 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// A service whose port was taken for a moment says so, in the words of its runtime.
+// TestSaysTaken checks that saysTaken recognizes the messages of several runtimes for a port that is
+// already in use.
 func TestSaysTaken(t *testing.T) {
 	for log, want := range map[string]bool{
 		"OSError: [Errno 98] Address already in use":                           true,
@@ -190,8 +192,9 @@ func TestSaysTaken(t *testing.T) {
 	}
 }
 
-// A service that asks a Sentinel has some of its own, and starts anew when its Redis becomes
-// another, for there may be a replica now; one that does not ask any has none, and goes on.
+// TestSentinelsOfAService checks that a service gets its own Sentinels if its command uses them. It must
+// then restart if its route to Redis changes, because the number of replicas can change too. Other
+// services must get no Sentinels, and must keep running.
 func TestSentinelsOfAService(t *testing.T) {
 	st := stacktest.Local(t)
 	exe, err := os.Executable()
@@ -226,20 +229,20 @@ func TestSentinelsOfAService(t *testing.T) {
 			}
 			first := pid(Setup{})
 			if again := pid(Setup{}); again != first {
-				t.Error("it was started anew without a reason")
+				t.Error("the service was restarted without a reason")
 			}
 			if (in.wires.sentinels != nil) != asks {
-				t.Errorf("it has Sentinels: %v", in.wires.sentinels != nil)
+				t.Errorf("the service has Sentinels: %v", in.wires.sentinels != nil)
 			}
 			if routed := pid(Setup{Routes: map[int]stack.Addresses{0: st.Via(route)}}); (routed != first) != asks {
-				t.Errorf("started anew with another way to its Redis: %v", routed != first)
+				t.Errorf("restarted after its route to Redis has changed: %v", routed != first)
 			}
 		})
 	}
 }
 
-// The requests of an instance that answers a request for a result do not belong to the watched grab.
-// The program asks for the result of that grab only once the grab is quiet.
+// TestAskingForAResult checks that requests do not count as calls of the watched grab while the instance
+// answers a question about a result. A question about that grab must wait until the grab is quiet.
 func TestAskingForAResult(t *testing.T) {
 	t.Parallel()
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
@@ -249,7 +252,7 @@ func TestAskingForAResult(t *testing.T) {
 	}
 	w.watch(7, 3, "7", map[string]string{})
 	if !belongs() {
-		t.Error("a request before the question is no call")
+		t.Error("a request before the question does not count as a call")
 	}
 	came := time.Now()
 	answered := w.ask(t.Context(), 7)
@@ -257,10 +260,10 @@ func TestAskingForAResult(t *testing.T) {
 		t.Errorf("the question waited for %v", waited)
 	}
 	if belongs() {
-		t.Error("a request during the question is a call")
+		t.Error("a request during the question counts as a call")
 	}
 	if answered(); !belongs() {
-		t.Error("a request after the answer is no call")
+		t.Error("a request after the answer does not count as a call")
 	}
 
 	began := time.Now()
@@ -270,12 +273,13 @@ func TestAskingForAResult(t *testing.T) {
 	}
 	time.Sleep(askFor)
 	if !belongs() {
-		t.Error("a request long after the question is no call")
+		t.Error("a request long after the question does not count as a call")
 	}
 }
 
-// The name of a call is the same for each driver and at each instance, even if the service puts the
-// driver or its port into a key. A small number that is not the driver stays as it is.
+// TestCallsThatNameTheDriverOrThePort checks that a call has the same name for every driver and instance,
+// even if its key contains the driver or the instance's port. Other numbers must stay in the name, unless
+// IgnoreNumbers was called for it.
 func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	t.Parallel()
 	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}}}
@@ -300,7 +304,7 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	if want := []string{"redis GET shard:{n}", "redis EVALSHA a1b2c3d shard:6"}; !slices.Equal(dry[3:], want) {
 		t.Errorf("%q, want %q", dry[3:], want)
 	}
-	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}} // those of another worker, which made no dry run
+	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}, numbered: map[string]bool{}} // as in another worker, which has made no dry run
 	in.fleet.Recognize([]control.Call{{Phase: tap.Phase(dry[0])}, {Phase: tap.Phase(dry[3])}}, nil)
 	in.Watch(72, 6)
 	if got, want := names("SET result:72:6", "GET shard:7"), []string{dry[0], dry[3]}; !slices.Equal(got, want) {
@@ -308,8 +312,9 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	}
 }
 
-// A worker that polls the database all the time does not count as a grab in progress, even if it polls in
-// a transaction. The end of a transaction counts if the transaction has done anything else.
+// TestIdleStatements checks that known idle statements do not count as a grab in progress. A worker that
+// polls the database may send them in a transaction. The end of a transaction must count if it contained
+// another statement.
 func TestIdleStatements(t *testing.T) {
 	t.Parallel()
 	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
@@ -339,7 +344,7 @@ func TestIdleStatements(t *testing.T) {
 	}
 }
 
-// A grab that waits for a lock forever does not delay the program for longer than it wants to wait.
+// TestAwaitGrabGivesUp checks that AwaitGrab returns an error after the given time if the grab never ends.
 func TestAwaitGrabGivesUp(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})

@@ -24,17 +24,18 @@ const (
 	soakPeriods = 6 // the first is the warm-up, and the last is compared with the second
 )
 
-// soakRate is the number of requests per second: half of the highest rate that handoff held on two
+// soakRate is the number of requests per second: half of the highest rate that handoff sustained on two
 // cores. GRABLAB_SOAK_RATE sets another rate for another machine.
 var soakRate = 800
 
 // soakMetrics are the metrics that must not grow.
 var soakMetrics = []string{"process_resident_memory_bytes", "go_goroutines", "process_open_fds"}
 
-// TestSoak sends grabs to two instances for a long time. GRABLAB_SOAK enables it and says for how long,
-// for example 30m. After the first sixth of the time, memory, goroutines and open files may grow by at
-// most 5 %. The test compares the smallest samples, because a busy moment needs more of each for a
-// while, and a leak raises the smallest as well. The p99 of the latency must not exceed the highest of the second sixth.
+// TestSoak sends grabs to two instances for a long time. GRABLAB_SOAK enables it and sets its duration,
+// for example 30m. From the second to the last sixth of this time, memory, goroutines and open files
+// must grow by at most 5 %. The test compares the smallest samples of both periods, because a leak raises
+// them, but a short peak does not. The median p99 latency of the last period must not exceed the highest
+// p99 of the second one.
 func TestSoak(t *testing.T) {
 	total, err := time.ParseDuration(os.Getenv("GRABLAB_SOAK"))
 	if err != nil {
