@@ -66,7 +66,8 @@ func TestCommandsAreSentOnce(t *testing.T) {
 	}
 }
 
-// TestClientsOfEachServer configures one kind of server at a time. Only its client exists, and only it is pinged.
+// TestClientsOfEachServer configures one kind of server at a time. There must be clients and pings only
+// for these servers.
 func TestClientsOfEachServer(t *testing.T) {
 	const nowhere = "127.0.0.1:1"
 	for _, tt := range []struct {

@@ -77,8 +77,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every bad value gets one line that says what was wrong and what would be
-// right, and exit code 2.
+// TestMainRefusesBadValues checks that each bad value leads to exit code 2, and to one line that says
+// what is wrong and what to use instead.
 func TestMainRefusesBadValues(t *testing.T) {
 	dir := t.TempDir()
 	sqlite := "sqlite:" + dir + "/t.db"
@@ -156,7 +156,8 @@ func TestMainNamesTheVariable(t *testing.T) {
 	}
 }
 
-// A database that does not answer is no bad usage.
+// TestMainWithoutDatabase checks that a database that does not respond leads to exit code 1. Exit code 2
+// would mean wrong flags.
 func TestMainWithoutDatabase(t *testing.T) {
 	var stderr bytes.Buffer
 	code := instance.Main(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", "u:p@tcp(127.0.0.1:1)/d"}, nil, &stderr)
@@ -165,7 +166,8 @@ func TestMainWithoutDatabase(t *testing.T) {
 	}
 }
 
-// Its parent tells a taken address from other failures by the exit code.
+// TestMainWithTakenAddress checks the exit code for an address that is already in use. It differs from
+// the codes of other failures, so that the parent process can choose another address.
 func TestMainWithTakenAddress(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

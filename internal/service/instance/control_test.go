@@ -22,7 +22,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// ask makes one call to an instance, and returns how it was answered.
+// ask sends a request to an instance, and returns the status and the body of the response.
 func ask(t *testing.T, method, url, body string) (code int, answer []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -41,7 +41,8 @@ func ask(t *testing.T, method, url, body string) (code int, answer []byte) {
 	return resp.StatusCode, answer
 }
 
-// controlled starts an instance under control, and opens its orders.
+// controlled starts an instance with -control and opens its orders. It returns a client of the control
+// API, the URL of the instance, and a function that stops the instance.
 func controlled(t *testing.T, args ...string) (c control.Client, url string, stop func()) {
 	t.Helper()
 	url, stop = run(t, configOf(t, append([]string{"-control"}, args...)...))
@@ -62,8 +63,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A held grab has read that its order is open, and still claims it once it is released. The
-// contender was faster, and the guard does not check the status.
+// TestControlHoldsAGrab holds a grab after its read, while another driver grabs the same order. After
+// its release, the held grab must win too, because there is no lock and the guard does not check the
+// status.
 func TestControlHoldsAGrab(t *testing.T) {
 	events := t.TempDir() + "/events.jsonl"
 	c, url, stop := controlled(t, "-strategy", "none", "-events", events)
@@ -90,12 +92,13 @@ func TestControlHoldsAGrab(t *testing.T) {
 			strikes = append(strikes, string(e.Kind)+" "+e.Note)
 		}
 	}
-	if !slices.Equal(strikes, []string{"info after read", "ok after read"}) { // it begins, and ends
+	if !slices.Equal(strikes, []string{"info after read", "ok after read"}) { // the beginning and the end of the hold
 		t.Errorf("strikes %q", strikes)
 	}
 }
 
-// What is held when an instance is to end does not keep it.
+// TestControlLetsAnInstanceEnd checks that an instance can stop while it holds a call. The held grab must
+// then fail.
 func TestControlLetsAnInstanceEnd(t *testing.T) {
 	c, url, stop := controlled(t, "-strategy", "none")
 	must(t, c.SetHold(t.Context(), "held", control.Hold{First: 1, Count: 1, At: control.Point{Phase: tap.Claim, N: 1}}))
@@ -104,11 +107,12 @@ func TestControlLetsAnInstanceEnd(t *testing.T) {
 	must(t, err)
 	stop()
 	if a := <-held; a.Outcome != grab.Failed {
-		t.Errorf("%+v, want it refused", a)
+		t.Errorf("%+v, want it to fail", a)
 	}
 }
 
-// setnx-getset reads the clock: one that is ahead takes over a live lock.
+// TestControlSetsTheClock sets the clock of an instance ahead. The strategy setnx-getset compares this
+// clock with the expiry of a lock, so it must then take over a lock that has not expired.
 func TestControlSetsTheClock(t *testing.T) {
 	redis := miniredis.RunT(t)
 	c, url, _ := controlled(t, "-strategy", "setnx-getset", "-ttl", "1m", "-redis", redis.Addr())
@@ -142,7 +146,7 @@ func TestControlRefuses(t *testing.T) {
 	}
 }
 
-// An instance that was not started for it cannot be controlled.
+// TestNoControlWithoutTheFlag checks that an instance has no control API if it runs without -control.
 func TestNoControlWithoutTheFlag(t *testing.T) {
 	url, _ := run(t, configOf(t, "-strategy", "none"))
 	if code, _ := ask(t, "PUT", url+"/lab/clock", `{"ahead_ms":1}`); code != 404 {
@@ -159,7 +163,8 @@ func jsonOf(t *testing.T, v any) string {
 	return string(b)
 }
 
-// Only its own host may control an instance, and no user needs to know.
+// TestControlIsForLoopback checks that -control is allowed only with a loopback address, and that the
+// help does not mention it.
 func TestControlIsForLoopback(t *testing.T) {
 	cfg := configOf(t, "-strategy", "none", "-control")
 	cfg.Addr = "0.0.0.0:0"
@@ -169,7 +174,7 @@ func TestControlIsForLoopback(t *testing.T) {
 	}
 	var help strings.Builder
 	if code := instance.Main(t.Context(), []string{"-help"}, &help, io.Discard); code != 0 || strings.Contains(help.String(), "-control") {
-		t.Errorf("exit %d, and the help tells of -control: %s", code, help.String())
+		t.Errorf("exit %d, and the help mentions -control: %s", code, help.String())
 	}
 }
 
@@ -177,8 +182,8 @@ func dbCall(phase tap.Phase, n int) control.Call {
 	return control.Call{Order: 1, Driver: 42, Phase: phase, N: n, Target: tap.DB}
 }
 
-// Every call of a driver is held until it is released by its name; a claim is
-// one, however many statements it takes.
+// TestControlReleasesCallsByName checks that every call of a driver is held until it is released by its
+// name. A claim counts as one call, although it consists of several statements.
 func TestControlReleasesCallsByName(t *testing.T) {
 	c, url, stop := controlled(t, "-strategy", "none")
 	defer stop()
@@ -188,14 +193,14 @@ func TestControlReleasesCallsByName(t *testing.T) {
 		releases(t, c, dbCall(phase, 1), control.Delivered)
 	}
 	if a := <-grabbed; a.Outcome != grab.Grabbed {
-		t.Errorf("%+v, want it to have grabbed", a)
+		t.Errorf("%+v, want it to win", a)
 	}
 	if a, err := c.Release(t.Context(), "all", dbCall(tap.Claim, 2), control.Delivered); err != nil || a.Code != control.NotHeld {
 		t.Errorf("a call that is not there: %+v, %v, want code %s", a, err, control.NotHeld)
 	}
 }
 
-// A claim that was held and is never sent was not written, and says so.
+// TestControlRefusesAClaim refuses a held claim. The grab must fail, and the order must stay open.
 func TestControlRefusesAClaim(t *testing.T) {
 	c, url, stop := controlled(t, "-strategy", "none")
 	defer stop()
@@ -204,7 +209,7 @@ func TestControlRefusesAClaim(t *testing.T) {
 	releases(t, c, dbCall(tap.Read, 1), control.Delivered)
 	releases(t, c, dbCall(tap.Claim, 1), control.Refused)
 	if a := <-grabbed; a.Outcome != grab.Failed {
-		t.Errorf("%+v, want an error that is sure of nothing written", a)
+		t.Errorf("%+v, want it to fail", a)
 	}
 	must(t, c.RemoveHold(t.Context(), "all"))
 	if a := <-grabbing(t, url, "/orders/1/grab"); a.Outcome != grab.Grabbed {
@@ -212,7 +217,7 @@ func TestControlRefusesAClaim(t *testing.T) {
 	}
 }
 
-// releases asks until the call is held, and releases it.
+// releases waits until the call is held, and then releases it.
 func releases(t *testing.T, c control.Client, call control.Call, as control.Outcome) (a control.Answer) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%+v is held", call), func() bool {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The dashboard names only metrics that an instance serves after its first grab.
+// TestDashboard checks that the dashboard uses only metrics that an instance reports after its first
+// grab.
 func TestDashboard(t *testing.T) {
 	url, _ := run(t, configOf(t, "-strategy", "mutex"))
 	open(t, url)

@@ -30,7 +30,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is also the instance that gets signals.
+// argsEnv is an environment variable. If it is set, the test binary runs as an instance with these
+// arguments.
 const argsEnv = "INSTANCE_TEST_ARGS"
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// process is an instance in a process of its own.
+// process is an instance that runs in a separate process.
 type process struct {
 	*exec.Cmd
 	url    string
@@ -78,7 +79,7 @@ func start(t *testing.T, args ...string) process {
 	return process{cmd, url, stderr}
 }
 
-// grabbing posts a grab and returns how it was answered.
+// grabbing sends a grab in the background. The channel gets the answer, or closes if there is none.
 func grabbing(t *testing.T, url, path string) <-chan grab.Answer {
 	t.Helper()
 	answered := make(chan grab.Answer, 1)
@@ -121,8 +122,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A grab that is under way when SIGTERM comes is finished: its client is told,
-// its row is in the ledger, its lock is released, its events are written.
+// TestSIGTERMFinishesGrabs checks that an instance finishes a running grab after SIGTERM. The client must
+// get its answer, the ledger its row, and the event file all events. The lock must be released.
 func TestSIGTERMFinishesGrabs(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Wait() }()
 	var err error
-	// It may be telling before it has made itself deaf.
+	// The test repeats the signal, because the instance may still catch it shortly after this message.
 	eventually(t, "another signal ends it", func() bool {
 		p.Process.Signal(syscall.SIGTERM)
 		select {
@@ -227,8 +228,7 @@ func eventsOf(t *testing.T, path string) (events []history.Event) {
 	return events
 }
 
-// run starts an instance within this process and returns its URL, and a
-// function that stops it.
+// run starts an instance in this process. It returns the instance's URL, and a function that stops it.
 func run(t *testing.T, cfg instance.Config) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -295,8 +295,8 @@ func TestInstanceWithoutRedis(t *testing.T) {
 	}
 }
 
-// Whoever decides how many units a driver has, the database or Redis, is told how many one
-// may have.
+// TestPerDriver checks that the limit per driver applies with each strategy, whether the database or
+// Redis counts the driver's units.
 func TestPerDriver(t *testing.T) {
 	redis := miniredis.RunT(t)
 	url, _ := run(t, configOf(t, "-redis", redis.Addr(), "-per-driver", "2"))
@@ -312,8 +312,8 @@ func TestPerDriver(t *testing.T) {
 	}
 }
 
-// A majority of the Redlock nodes is enough to be ready; the one Redis is not
-// to be missed. readyz names each server that does not answer.
+// TestReadyz checks that an instance is ready as long as its Redis server and a majority of the Redlock
+// nodes respond. The response must name each server that does not respond.
 func TestReadyz(t *testing.T) {
 	for _, count := range []int{3, 4} { // half of an even number is no majority
 		testReadyz(t, count)
@@ -364,8 +364,8 @@ func testReadyz(t *testing.T, count int) {
 	}
 }
 
-// Every client of an instance under control has its tap, and every call of a
-// grab knows its grab.
+// TestEveryCallIsTapped checks that an instance with -control reports every call of a grab, whichever
+// client sends it.
 func TestEveryCallIsTapped(t *testing.T) {
 	single := miniredis.RunT(t)
 	var addrs []string
@@ -396,9 +396,9 @@ func TestEveryCallIsTapped(t *testing.T) {
 	}
 }
 
-// What is sent is counted: every grab that wins makes the same statements, and
-// two commands once scripts are loaded and connections, each of which begins
-// with a HELLO, are warm.
+// TestInstanceCounts checks the counters of statements and Redis commands. Each winning grab must send
+// the same number of statements. It must send two commands, once the scripts are loaded and all
+// connections have sent their HELLO.
 func TestInstanceCounts(t *testing.T) {
 	redis := miniredis.RunT(t)
 	url, _ := run(t, configOf(t, "-redis", redis.Addr()))
@@ -416,7 +416,7 @@ func TestInstanceCounts(t *testing.T) {
 		step := counted{now.commands - before.commands, now.statements - before.statements}
 		before = now
 		switch {
-		case n == 1: // with the migrations before it
+		case n == 1: // includes the migrations
 			continue
 		case n == 2:
 			first = step
@@ -430,7 +430,7 @@ func TestInstanceCounts(t *testing.T) {
 	}
 }
 
-// counted is what an instance has sent.
+// counted contains how many commands and statements an instance has sent.
 type counted struct{ commands, statements float64 }
 
 func count(t *testing.T, url string) (c counted) {
@@ -443,8 +443,8 @@ func count(t *testing.T, url string) (c counted) {
 	return c
 }
 
-// An instance that can be reached from elsewhere lets no client switch it that does
-// not know its token.
+// TestBeyondLoopback checks that an instance that other machines can reach switches its strategy only
+// for clients that know its token.
 func TestBeyondLoopback(t *testing.T) {
 	cfg := configOf(t, "-strategy", "none", "-admin-token", "secret")
 	cfg.Addr = "0.0.0.0:0"

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/service/registry/registrytest"
 )
 
-// A registry lists an instance while it serves.
+// TestInstanceIsRegistered checks that the registry lists an instance while it runs, but not afterwards.
 func TestInstanceIsRegistered(t *testing.T) {
 	server := registrytest.Start(t)
 	source, err := registry.Parse("eureka:grabsvc@" + server)

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An instance that asks a Sentinel, for its Redis or for a Redlock node, writes
-// to the master, and goes on with the replica when that has become it.
+// TestSentinel checks that an instance that uses Sentinels writes to the master, and to the promoted
+// replica after a failover. This must work for the single Redis server and for a Redlock node.
 func TestSentinel(t *testing.T) {
 	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis | lock.RedisQuorum})
 	stacktest.Check(t, err)
@@ -77,7 +77,7 @@ func await(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it does not come")
+			t.Fatal("the condition is not met after 10 s")
 		}
 	}
 }
