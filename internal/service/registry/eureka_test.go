@@ -104,8 +104,8 @@ func serve(t *testing.T, h http.HandlerFunc) (url string) {
 	return s.URL + "/eureka"
 }
 
-// TestExchange makes each call of the protocol. Without a real server it requires, byte by byte,
-// the calls that a real one answered.
+// TestExchange makes each call of the protocol. Without a real server, it compares the calls, byte by
+// byte, with a recorded exchange with a real server.
 func TestExchange(t *testing.T) {
 	var all []exchange
 	url, server := "", ""
@@ -183,7 +183,8 @@ func parse(t *testing.T, text string) *Eureka {
 	return e
 }
 
-// TestAnnounce lets the server forget an instance, which registers again with its next renewal.
+// TestAnnounce makes the server forget an instance. The instance must register again with its next
+// renewal.
 func TestAnnounce(t *testing.T) {
 	e := parse(t, registrytest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -208,7 +209,8 @@ func TestAnnounce(t *testing.T) {
 	waitFor(t, e)
 }
 
-// TestAnnounceWithoutServer ends although the server never answers.
+// TestAnnounceWithoutServer checks that Announce logs an error if there is no server, and still ends with
+// its context.
 func TestAnnounceWithoutServer(t *testing.T) {
 	var logged bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -233,8 +235,9 @@ func waitFor(t *testing.T, e *Eureka, want ...string) {
 	t.Fatalf("listed are %q, want %q", got, want)
 }
 
-// TestInstances lists instances of every status, with each of their ports enabled, disabled or missing. An
-// instance that does not take requests is left out. Its secure port counts only if it is the only one.
+// TestInstances lists instances of every status, with each of their ports enabled, disabled or missing.
+// The result must contain only instances that are UP. It must use a secure port only if the plain port is
+// disabled.
 func TestInstances(t *testing.T) {
 	ports := map[string]string{
 		"enabled": `{"$":%d,"@enabled":"true"}`, "disabled": `{"$":%d,"@enabled":"false"}`, "missing": "",

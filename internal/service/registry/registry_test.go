@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// serveDNS lets this process ask a DNS server that has these records.
+// serveDNS makes this process use a DNS server with these records.
 func serveDNS(t *testing.T, records map[string][]dnsmessage.ResourceBody) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
