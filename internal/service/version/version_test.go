@@ -19,14 +19,14 @@ func TestChangelogBeginsWithTheRelease(t *testing.T) {
 	_, text, _ = bytes.Cut(text, []byte("## [Unreleased]\n"))
 	releases := regexp.MustCompile(`(?m)^## \[([^\]]*)\](.*)$`).FindAllStringSubmatch(string(text), -1)
 	if len(releases) == 0 {
-		t.Fatal("it has no release")
+		t.Fatal("the changelog has no release")
 	}
 	if releases[0][1] != Release {
-		t.Errorf("it begins with %s, and the program is %s", releases[0][1], Release)
+		t.Errorf("the changelog begins with %s, but the program is %s", releases[0][1], Release)
 	}
 	for _, r := range releases {
 		if !regexp.MustCompile(`^ - \d{4}-\d\d-\d\d$`).MatchString(r[2]) {
-			t.Errorf("%s: want a date behind it, not %q", r[1], r[2])
+			t.Errorf("%s: want a date after it, not %q", r[1], r[2])
 		}
 	}
 	for _, kind := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(string(text), -1) {
