@@ -18,8 +18,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// A harness learns what a call was answered, and from the code whether its
-// deadline had passed.
+// TestAnswers checks that Release returns the error of the call. A code must tell whether the deadline
+// had passed.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -53,8 +53,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestEventsThatEndAPhase records an event of each kind while breakpoints wait at the end of every phase. Only the end of
-// a grab's own phase may stop it. A renewal runs in the background, so it belongs to no phase.
+// TestEventsThatEndAPhase records an event of each kind while there are breakpoints at the end of every
+// phase. Only the successful end of a phase must stop the grab. A renewal runs in the background, so its
+// end must not stop the grab.
 func TestEventsThatEndAPhase(t *testing.T) {
 	for _, op := range append([]string{history.Grab, history.Lost, history.Strike}, catalog.Map(tap.Phases, func(p tap.Phase) string { return string(p) })...) {
 		for _, kind := range []history.Kind{history.Invoke, history.OK, history.Fail, history.Info} {
@@ -156,8 +157,8 @@ type recorderFunc func(history.Event)
 
 func (f recorderFunc) Record(e history.Event) { f(e) }
 
-// TestStoreAtBreakpoints lets each call of a store stop at a breakpoint, and refuses it. Only a claim says that
-// nothing was written.
+// TestStoreAtBreakpoints refuses calls of a store at a breakpoint. Only the error of a claim must also be
+// ErrNotWritten.
 func TestStoreAtBreakpoints(t *testing.T) {
 	store := &order.Mem{}
 	first, err := store.Create(t.Context(), 1, 1)

@@ -29,13 +29,13 @@ type modelCall struct {
 	sent    bool
 	ended   bool
 	want    error
-	times   int          // how often the client sends it, because the server may not know its script
-	applied *int         // how often it was sent
+	times   int          // how many times the client sends it, because the server may not know its script
+	applied *int         // how many times it was sent
 	told    <-chan error // the result
 }
 
-// A holdsModel is a simple model of Holds: one list of breakpoints in the order in which they were
-// set, and one number for each kind of call.
+// A holdsModel is a simple model of Holds. It consists of a list of breakpoints, in the order in which
+// they were set, and a count for each kind of call.
 type holdsModel struct {
 	set    []*modelHold
 	counts map[control.Call]int
@@ -54,8 +54,8 @@ func (m *holdsModel) covers(order int64) bool {
 	return slices.ContainsFunc(m.set, func(l *modelHold) bool { return order >= l.First && order < l.First+int64(l.Count) })
 }
 
-// meets lets a call reach the breakpoints at a point, in the order in which they were set. The first one
-// without a fixed outcome stops it.
+// meets records that a call reaches the breakpoints at a point, in the order in which they were set. The
+// first breakpoint without a fixed outcome stops the call.
 func (m *holdsModel) meets(c *modelCall, after bool, state control.State) (stopped bool) {
 	here := control.Point{Phase: c.Phase, N: c.N, After: after}
 	for _, l := range m.set {
@@ -143,7 +143,7 @@ func (m *holdsModel) removes(l *modelHold) {
 	}
 }
 
-// compare returns the difference between the model and what is under test, or "" if there is none.
+// compare returns the difference between the model and holds, or "" if there is none.
 func (m *holdsModel) compare(holds *control.Holds) string {
 	text := func(calls []control.Held) string {
 		lines := make([]string, len(calls))

@@ -23,7 +23,7 @@ func waiting(order, driver int64) control.Held {
 	return control.Held{Call: control.Call{Order: order, Driver: driver, Phase: tap.Claim, N: 1}, State: control.Waiting}
 }
 
-// drivers are those whose calls were sent.
+// drivers records the drivers whose calls were sent.
 type drivers struct {
 	mu  sync.Mutex
 	ids []int64
@@ -41,8 +41,7 @@ func (d *drivers) all() []int64 {
 	return slices.Clone(d.ids)
 }
 
-// grabOf makes the call of a grab at a point of its phase, and says on the
-// channel what it came to.
+// grabOf makes a call in a phase of a grab. The channel gets the result.
 func grabOf(ctx context.Context, holds *control.Holds, order, driver int64, phase tap.Phase, sent *drivers) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -122,8 +121,8 @@ func TestCloseRefuses(t *testing.T) {
 	}
 }
 
-// A hold with an outcome lists calls and decides them at once; another may hold
-// them meanwhile.
+// TestOutcomeOfAHold checks that a hold with an outcome lists calls and determines their outcome without
+// stopping them. Another hold can stop the same calls meanwhile.
 func TestOutcomeOfAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holds := new(control.Holds)
@@ -146,12 +145,13 @@ func TestOutcomeOfAHold(t *testing.T) {
 			t.Error(err)
 		}
 		if got := sent.all(); !slices.Equal(got, []int64{2}) {
-			t.Errorf("sent by %v, want by driver 2 alone", got)
+			t.Errorf("sent by %v, want only driver 2", got)
 		}
 	})
 }
 
-// An error may be a reply: only a caller that has given up has none to wait for.
+// TestErrorsAreReplies checks that a hold after a call also stops a call that returns an error, because
+// the error may be the reply. It must not stop a call whose context was cancelled.
 func TestErrorsAreReplies(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -174,13 +174,14 @@ func TestErrorsAreReplies(t *testing.T) {
 			}
 			holds.Set("here", control.Hold{})
 			if err := <-ended; !errors.Is(err, errFault) {
-				t.Errorf("%v, want the call's own error", err)
+				t.Errorf("%v, want the error of the call", err)
 			}
 		})
 	}
 }
 
-// A call of several orders is held by the holds of each.
+// TestSharedCalls checks that a call with the keys of several orders reaches the holds of each of these
+// orders, but no others.
 func TestSharedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holds := new(control.Holds)
@@ -232,7 +233,7 @@ func TestParsePoint(t *testing.T) {
 		"after acquire 12":             {Phase: tap.Acquire, N: 12, After: true},
 		"after acquire 1 at redlock-1": {},
 		"":                             {},
-		"before claim":                 {}, // the beginning of a phase is its first call
+		"before claim":                 {}, // the number of the call is missing
 		"before claim 0":               {},
 		"before lunch 1":               {},
 		"after read at db":             {},
@@ -301,16 +302,17 @@ func TestHoldAfterAPhase(t *testing.T) {
 	})
 }
 
-// errNoScript is what go-redis answers a script with that it then sends whole.
+// errNoScript is the reply of a Redis server that does not know a script. A client then sends the whole
+// script.
 var errNoScript = errors.New("NOSCRIPT No matching script")
 
-// sends makes a call, and says on the channel what it came to.
-// applied counts those that were sent.
+// sends makes a call, and repeats it while its answer is errNoScript. The channel gets the result.
+// applied counts how many times the call was sent.
 func sends(ctx context.Context, h *control.Holds, op tap.Op, answers []error, applied *int) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
 		var err error
-		for _, answer := range answers { // as a client sends again
+		for _, answer := range answers {
 			err = h.Do(ctx, op, func(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return ctx.Err()
@@ -384,8 +386,8 @@ func TestOutcomes(t *testing.T) {
 		as      control.Outcome
 		answers []error
 		applied int
-		answer  error // that the server gave
-		told    error
+		answer  error // the answer that Release returns
+		told    error // the error that the client gets
 	}{
 		{"it is delivered", control.Delivered, []error{refused}, 1, refused, refused},
 		{"a script that the server does not know is one call", control.Delivered, []error{errNoScript, nil}, 2, nil, nil},
@@ -439,8 +441,8 @@ func TestDelayAReply(t *testing.T) {
 	})
 }
 
-// A deadline takes a call back. A client that hangs up takes back only what goes
-// to the database: a command to another server is on its way.
+// TestHeldCallsAndContexts checks that a held call ends at its deadline. If the client disconnects, only
+// a call to the database must end. A command to another server must stay, as if it were already sent.
 func TestHeldCallsAndContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h control.Holds
@@ -494,9 +496,8 @@ func heldOf(t *testing.T, h *control.Holds, state control.State) (calls []contro
 	return calls
 }
 
-// The first driver is held after its reply, with a script that had to be sent
-// twice; the second, of another order, before its call. A third hold lists what
-// both have called, and holds nothing.
+// TestDriversAtDifferentPoints stops one driver after its reply, although its script was sent twice, and
+// another driver before its second call. A third hold must list the calls of both, but stop none.
 func TestDriversAtDifferentPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h control.Holds
