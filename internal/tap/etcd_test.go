@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A stream that a lock keeps one lease alive by is tapped; the client's own, over which
-// requests and answers come as they like, is not.
+// TestEtcdStreams checks that a stream is tapped if a lock uses it to keep a single lease alive. The
+// client's shared stream must not be tapped, because its requests and responses do not alternate.
 func TestEtcdStreams(t *testing.T) {
 	e := etcdTap{tap: func(ctx context.Context, _ Op, send func(context.Context) error) error { return send(ctx) }}
 	open := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -21,13 +21,13 @@ import (
 
 var errFault = errors.New("fault")
 
-// spy records every op, and strikes those that it is told to.
+// spy is a tap that records every op. It can refuse an op, or lose its reply.
 type spy struct {
 	mu     sync.Mutex
 	ops    []tap.Op
 	errs   []error
-	refuse func(tap.Op) bool // before it is sent
-	lose   func(tap.Op) bool // the reply of
+	refuse func(tap.Op) bool // whether to return errFault instead of sending the op
+	lose   func(tap.Op) bool // whether to return errFault instead of the reply
 }
 
 // tap implements tap.Tap.
@@ -46,7 +46,8 @@ func (s *spy) tap(ctx context.Context, op tap.Op, send func(context.Context) err
 	return err
 }
 
-// newRedis returns a server and a client of it with a spy in between.
+// newRedis returns a Redis server, a client whose calls the spy taps, and the number of commands that the
+// client has sent.
 func newRedis(t *testing.T, s *spy) (*miniredis.Miniredis, *redis.Client, *atomic.Uint64) {
 	t.Helper()
 	server := miniredis.RunT(t)
@@ -116,7 +117,7 @@ func TestRedisRefusedIsNeverSent(t *testing.T) {
 		}
 	}
 	if keys := server.Keys(); len(keys) != 0 {
-		t.Errorf("keys %v, though nothing was to be sent", keys)
+		t.Errorf("keys %v, although all commands were refused", keys)
 	}
 }
 
@@ -140,7 +141,8 @@ func TestRedisLostReplyHappenedAndFails(t *testing.T) {
 	}
 }
 
-// A pipeline in which one command fails keeps the replies of the others.
+// TestRedisPipelineKeepsReplies checks that a failing command in a pipeline does not change the replies
+// to the others.
 func TestRedisPipelineKeepsReplies(t *testing.T) {
 	_, client, _ := newRedis(t, new(spy))
 	pipe := client.Pipeline()
@@ -204,14 +206,14 @@ func TestCountRedisKeepsTheFileDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// go-redis asks for exactly this, in order to see that the server hung up.
+	// go-redis uses this interface to notice that the server has closed the connection.
 	if _, ok := c.(syscall.Conn); !ok {
 		t.Error("a counted TCP connection hides its file descriptor")
 	}
 }
 
-// However a stream is cut, it counts the same, and a well-formed one counts its
-// commands.
+// FuzzRESPCount checks that the count does not depend on how a stream is cut into pieces. For a valid
+// stream, it must be the number of commands.
 func FuzzRESPCount(f *testing.F) {
 	f.Add([]byte("*1\r\n$4\r\nPING\r\n"), uint8(3), uint8(2))
 	f.Add([]byte("PING\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n"), uint8(1), uint8(0))

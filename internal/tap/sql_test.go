@@ -14,7 +14,7 @@ import (
 	_ "github.com/glebarez/sqlite"
 )
 
-// dsnConnector opens connections of a driver that knows only names.
+// dsnConnector is a driver.Connector for a driver that can only open connections by DSN.
 type dsnConnector struct {
 	driver driver.Driver
 	dsn    string
@@ -23,8 +23,8 @@ type dsnConnector struct {
 func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
 
-// newDB returns an SQLite database with a table t of one integer, and a spy
-// between the two.
+// newDB returns an SQLite database with a table t, and the number of statements that were sent to it. If
+// s is not nil, the spy taps all calls.
 func newDB(t *testing.T, s *spy) (*sql.DB, *atomic.Uint64) {
 	t.Helper()
 	plain, err := sql.Open("sqlite", "")
@@ -102,7 +102,8 @@ func TestConnectorTapsEachStep(t *testing.T) {
 	}
 }
 
-// A prepared statement would be sent without being counted.
+// TestConnectorPreparesNothing checks that preparing a statement fails, because its executions would not
+// be counted.
 func TestConnectorPreparesNothing(t *testing.T) {
 	db, _ := newDB(t, nil)
 	if _, err := db.PrepareContext(t.Context(), "SELECT v FROM t"); err == nil {
@@ -121,9 +122,9 @@ func TestConnectorWithoutTapCounts(t *testing.T) {
 	}
 }
 
-// A transaction makes three steps, and each of them can be refused or lose its reply. The caller
-// then gets an error. Only a real commit is visible afterwards, and no later user gets the open
-// transaction.
+// TestConnectorFaults refuses each of the three steps of a transaction, or loses its reply. The caller
+// must get an error. The row must exist only if the COMMIT was executed, and the open transaction must
+// not affect the next one.
 func TestConnectorFaults(t *testing.T) {
 	insert := func(ctx context.Context, db *sql.DB) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -181,8 +182,8 @@ func TestConnectorFaults(t *testing.T) {
 	}
 }
 
-// A query whose reply is lost must not leave its rows open: with one
-// connection, the next query would wait for ever.
+// TestConnectorLostQuery checks that a query whose reply is lost leaves no rows open. Otherwise, the next
+// query would wait forever, because there is only one connection.
 func TestConnectorLostQuery(t *testing.T) {
 	s := &spy{lose: func(op tap.Op) bool { return op.Phase == tap.Read }}
 	db, _ := newDB(t, s)
@@ -197,7 +198,8 @@ func TestConnectorLostQuery(t *testing.T) {
 	}
 }
 
-// An ordinary error of the database passes as it is, and its connection stays.
+// TestConnectorPassesErrors checks that the caller gets an error of the database unchanged, and that the
+// connection stays open.
 func TestConnectorPassesErrors(t *testing.T) {
 	s := new(spy)
 	db, _ := newDB(t, s)
@@ -207,9 +209,9 @@ func TestConnectorPassesErrors(t *testing.T) {
 	}
 	_, err := db.Exec("INSERT INTO nowhere VALUES (1)")
 	if err == nil || !errors.Is(s.errs[len(s.errs)-1], err) {
-		t.Errorf("%v, the tap was told %v", err, s.errs[len(s.errs)-1])
+		t.Errorf("%v, but the tap got %v", err, s.errs[len(s.errs)-1])
 	}
 	if _, err := db.Exec("INSERT INTO mine VALUES (1)"); err != nil {
-		t.Errorf("the session's own table is gone: %v", err)
+		t.Errorf("the temporary table of the connection is gone: %v", err)
 	}
 }

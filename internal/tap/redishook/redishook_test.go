@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// commands are of every kind that locks send, with a reply that is no zero value.
+// commands contains commands of every kind that locks send. If nothing fails, no reply is a zero value.
 var commands = map[string]func(ctx context.Context, c *redis.Client) []redis.Cmder{
 	"SET NX": func(ctx context.Context, c *redis.Client) []redis.Cmder {
 		return one(c.SetNX(ctx, "new", "v", time.Minute))
@@ -60,18 +60,18 @@ func one(cmd redis.Cmder) []redis.Cmder { return []redis.Cmder{cmd} }
 
 func both(ctx context.Context, p redis.Pipeliner) []redis.Cmder {
 	cmds := []redis.Cmder{p.SetNX(ctx, "new", "v", time.Minute), p.Incr(ctx, "number")}
-	_, _ = p.Exec(ctx) // each command has the error, too
+	_, _ = p.Exec(ctx) // each command also has the error
 	return cmds
 }
 
-// failing is a connection that fails once it is told to.
+// failing is a connection that works until now becomes true, and then fails.
 type failing struct {
 	net.Conn
 	now      *atomic.Bool
-	lose     bool // what is written, too
-	pass     int  // bytes of the reply
-	cut      bool // the reply has come
-	silent   bool // it does not come, and the connection stays
+	lose     bool // whether written data is lost too
+	pass     int  // how many bytes of the reply arrive
+	cut      bool // whether the reply was read
+	silent   bool // whether the connection stays open, but no reply arrives
 	deadline time.Time
 }
 
@@ -103,14 +103,14 @@ func (c *failing) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	c.cut = true
-	n, err := c.Conn.Read(b) // it was carried out
+	n, err := c.Conn.Read(b) // the server has executed the command
 	if c.pass == 0 || err != nil {
 		return 0, errors.Join(err, io.EOF)
 	}
 	return min(n, c.pass), nil
 }
 
-// sockets are the ways in which a connection fails.
+// sockets lists the ways in which a connection can fail.
 var sockets = map[string]func(*failing){
 	"lost before":       func(c *failing) { c.lose = true },
 	"lost after":        func(*failing) {},
@@ -122,7 +122,7 @@ const timedOut = "time-out"
 
 var errHook = errors.New("of the hook")
 
-// hooks are the ways in which a hook has a command fail.
+// hooks lists the ways in which a hook can make a command fail.
 var hooks = map[string]redishook.Hook{
 	"refused": func(context.Context, []redis.Cmder, func(context.Context) error) error { return errHook },
 	"reply lost": func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
@@ -135,7 +135,7 @@ var hooks = map[string]redishook.Hook{
 	},
 }
 
-// serve starts a server on which every command has something to answer.
+// serve starts a Redis server with data for every command.
 func serve(t *testing.T) *miniredis.Miniredis {
 	t.Helper()
 	s := miniredis.RunT(t)
@@ -144,7 +144,7 @@ func serve(t *testing.T) *miniredis.Miniredis {
 	subscriber.Subscribe("channel")
 	t.Cleanup(subscriber.Close)
 	go func() {
-		for range subscriber.Messages() { // a message that is not taken holds the server up
+		for range subscriber.Messages() { // the server would wait for a subscriber that does not read
 		}
 	}()
 	_, list := s.Push("list", "v")
@@ -163,7 +163,7 @@ func client(t *testing.T, opt redis.Options) *redis.Client {
 	return c
 }
 
-// results returns what the caller of each command reads.
+// results returns the values and errors that the callers of the commands get.
 func results(cmds []redis.Cmder) (values []any, errs []error) {
 	for _, cmd := range cmds {
 		values = append(values, reflect.ValueOf(cmd).MethodByName("Val").Call(nil)[0].Interface())
@@ -172,8 +172,9 @@ func results(cmds []redis.Cmder) (values []any, errs []error) {
 	return values, errs
 }
 
-// A command that fails by a hook is to its caller as one that fails over a socket: it
-// has an error that is no reply, and the same value, which is none.
+// TestFailedCommandsHaveNoValue checks that a caller cannot distinguish a command that fails in a hook
+// from one whose connection fails. Both must have an error that is not a reply, and the same value, which
+// must differ from the value of a successful command.
 func TestFailedCommandsHaveNoValue(t *testing.T) {
 	for name, send := range commands {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestFailedCommandsHaveNoValue(t *testing.T) {
 			want := map[string][]any{}
 			for _, err := range errs {
 				if err != nil {
-					t.Fatalf("where nothing fails: %v", err)
+					t.Fatalf("without a fault: %v", err)
 				}
 			}
 			for way, set := range sockets {
@@ -197,7 +198,7 @@ func TestFailedCommandsHaveNoValue(t *testing.T) {
 						set(failing)
 						return failing, err
 					}})
-				if err := c.WithTimeout(time.Minute).Ping(t.Context()).Err(); err != nil { // connects, also on a busy machine
+				if err := c.WithTimeout(time.Minute).Ping(t.Context()).Err(); err != nil { // opens the connection, with enough time on a busy machine
 					t.Fatal(err)
 				}
 				now.Store(true)
@@ -207,7 +208,7 @@ func TestFailedCommandsHaveNoValue(t *testing.T) {
 						t.Errorf("%s: %v with %v", way, err, want[way][i])
 					}
 					if reflect.DeepEqual(want[way][i], well[i]) {
-						t.Errorf("%s: the value %v of a command that went well", way, well[i])
+						t.Errorf("%s: the value %v of a successful command", way, well[i])
 					}
 				}
 			}
