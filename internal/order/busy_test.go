@@ -9,8 +9,8 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// TestIsBusy makes SQLite refuse a write for different reasons. A file that another connection has
-// locked is busy, whatever extended code says more about it. No other error is.
+// TestIsBusy makes SQLite refuse a write for different reasons. An error must count as busy if another
+// connection has locked the file, even if the error has an extended code. No other error must count.
 func TestIsBusy(t *testing.T) {
 	db := sql.OpenDB(sqliteConnector(filepath.Join(t.TempDir(), "busy.db"), 0))
 	defer db.Close()
@@ -37,7 +37,7 @@ func TestIsBusy(t *testing.T) {
 		{conn: "b", statement: beginWriting, refused: true, busy: true},
 		{conn: "a", statement: "ROLLBACK"},
 		{conn: "b", statement: "BEGIN"},
-		{conn: "b", statement: "SELECT COUNT(*) FROM t"}, // from here on, it sees this state
+		{conn: "b", statement: "SELECT COUNT(*) FROM t"}, // from here on, b sees the database in this state
 		{conn: "a", statement: "INSERT INTO t VALUES (3)"},
 		{conn: "b", statement: "INSERT INTO t VALUES (4)", refused: true, busy: true},
 	} {

@@ -15,14 +15,14 @@ import (
 	"grablab/internal/order"
 )
 
-// TestLostCommit loses the answer of a COMMIT in every way (F33). The claim may find only its own row,
-// and not another driver's row or another order's.
+// TestLostCommit loses the reply to a COMMIT in different ways (F33). To learn the outcome, the claim must
+// look for its own row. It must not mistake another driver's row, or a row of another order, for its own.
 func TestLostCommit(t *testing.T) {
 	for _, db := range stores {
 		for _, c := range []struct {
 			name    string
 			commit  commit
-			written bool // the ledger has the claim in the end
+			written bool // whether the ledger has the claim at the end
 			want    error
 		}{
 			{"after it was applied", thenLose, true, nil},
@@ -53,7 +53,7 @@ func TestLostCommit(t *testing.T) {
 
 					if c.want == errUnknown {
 						if err == nil || errors.Is(err, order.ErrNotWritten) || errors.Is(err, order.ErrTaken) {
-							t.Error("unknown became:", err)
+							t.Error("want an unknown outcome, not", err)
 						}
 					} else if !errors.Is(err, c.want) {
 						t.Errorf("%v, want %v", err, c.want)
@@ -62,7 +62,7 @@ func TestLostCommit(t *testing.T) {
 					if err != nil || (len(grabs) == 2) != c.written {
 						t.Errorf("ledger: %v, %v", grabs, err)
 					}
-					// No other client is kept waiting by what was lost.
+					// The lost claim must not block another client.
 					if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "next", Stock: 1}, order.Naive); err != nil {
 						t.Error("next claim:", err)
 					}
@@ -72,7 +72,8 @@ func TestLostCommit(t *testing.T) {
 	}
 }
 
-// TestLostCommitWithoutToken: what has no name cannot be looked for.
+// TestLostCommitWithoutToken checks that the outcome of a lost COMMIT stays unknown if the claim has no
+// token, because the store cannot look for its row.
 func TestLostCommitWithoutToken(t *testing.T) {
 	lossy := &lossy{}
 	s := connect(t, sqliteDSN(t), order.Options{Wrap: lossy.wrap})
@@ -84,11 +85,12 @@ func TestLostCommitWithoutToken(t *testing.T) {
 	lossy.next.Store(&c)
 	err = s.Claim(t.Context(), order.Claim{Order: id, Driver: 1}, order.Naive)
 	if err == nil || errors.Is(err, order.ErrNotWritten) {
-		t.Error("unknown became:", err)
+		t.Error("want an unknown outcome, not", err)
 	}
 }
 
-// TestRefusedStatement: what fails before the COMMIT has surely written nothing.
+// TestRefusedStatement checks that a claim that fails before its COMMIT returns ErrNotWritten, and that it
+// has written nothing.
 func TestRefusedStatement(t *testing.T) {
 	for _, db := range stores {
 		for _, refused := range []string{"BEGIN", "UPDATE", "INSERT"} {
@@ -150,7 +152,7 @@ func TestCancelledBeforeCommit(t *testing.T) {
 	}
 }
 
-// TestHeldWriter: a writer that is held before its first statement blocks no other.
+// TestHeldWriter checks that a writer that is held before its first statement does not block another one.
 func TestHeldWriter(t *testing.T) {
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
@@ -187,7 +189,7 @@ var (
 	errUnknown = errors.New("unknown")
 )
 
-// commit is what becomes of the next COMMIT.
+// commit determines what happens to the next COMMIT.
 type commit string
 
 const (
@@ -199,20 +201,20 @@ const (
 
 // lossy cuts the connections of a driver at chosen statements.
 type lossy struct {
-	next   atomic.Pointer[commit]   // of the next COMMIT; nil: nothing happens to it
-	refuse atomic.Pointer[string]   // statements that begin so are not sent
-	down   atomic.Bool              // nothing goes through, and no new connection is made
-	hold   atomic.Pointer[hold]     // before the next BEGIN
-	late   sync.WaitGroup           // what still goes on behind a connection's back
+	next   atomic.Pointer[commit]   // what happens to the next COMMIT; nil means nothing special
+	refuse atomic.Pointer[string]   // statements with this prefix are not sent; may be nil
+	down   atomic.Bool              // whether all statements and new connections fail
+	hold   atomic.Pointer[hold]     // delays the next BEGIN; may be nil
+	late   sync.WaitGroup           // goroutines that end delayed COMMITs and close their connections
 	after  func(query string)       // called after each statement without a result set; may be nil
-	around around                   // called in place of each such statement; may be nil
+	around around                   // called instead of each statement without a result set; may be nil
 	answer func(query string) error // called before each query; its error replaces the result; may be nil
 }
 
 // around can send a statement and change its result.
 type around func(ctx context.Context, query string, send func(context.Context) (driver.Result, error)) (driver.Result, error)
 
-// hold keeps a statement from being sent.
+// hold delays a statement until letGo is closed.
 type hold struct{ held, letGo chan struct{} }
 
 func (l *lossy) wrap(c driver.Connector) driver.Connector { return lossyConnector{c, l} }
@@ -233,7 +235,7 @@ func (c lossyConnector) Connect(ctx context.Context) (driver.Conn, error) {
 type lossyConn struct {
 	driver.Conn
 	l    *lossy
-	late chan struct{} // closes when a COMMIT that is under way is through
+	late chan struct{} // closes when a delayed COMMIT has ended; nil if there is none
 }
 
 func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -274,14 +276,14 @@ func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver
 		c.late = make(chan struct{})
 		c.l.late.Go(func() {
 			defer close(c.late)
-			time.Sleep(100 * time.Millisecond) // a wire is slow
+			time.Sleep(100 * time.Millisecond) // simulates a slow network
 			_, _ = exec(context.WithoutCancel(ctx))
 		})
 	}
 	return nil, errLost
 }
 
-// refuses says whether the query is of the refused kind.
+// refuses reports whether the query must not be sent.
 func (l *lossy) refuses(query string) bool {
 	kind := l.refuse.Load()
 	return kind != nil && (strings.HasPrefix(query, *kind) || *kind == "BEGIN" && isBegin(query))
@@ -289,7 +291,7 @@ func (l *lossy) refuses(query string) bool {
 
 func isBegin(query string) bool { return query == "START TRANSACTION" || query == "BEGIN IMMEDIATE" }
 
-// Close leaves the server to finish what it has begun.
+// Close closes the connection, but only after a delayed COMMIT has ended.
 func (c *lossyConn) Close() error {
 	if c.late == nil {
 		return c.Conn.Close()

@@ -81,7 +81,7 @@ func badClaim(t *trial) {
 
 // guards checks every guard on every state of an order.
 func guards(t *trial) {
-	const winner = 1 // who has the order where it is taken
+	const winner = 1 // the driver who has the order if it is taken
 	for _, c := range []struct {
 		guard    order.Guard
 		seen     uint64 // fence of the row
@@ -89,7 +89,7 @@ func guards(t *trial) {
 		driver   int64
 		presents uint64 // fence of the claim
 		want     error
-		fence    uint64 // fence of the row thereafter
+		fence    uint64 // fence of the row after the claim
 	}{
 		{order.Naive, 0, false, 2, 0, nil, 0},
 		{order.Naive, 0, true, 2, 0, nil, 0},
@@ -112,14 +112,14 @@ func guards(t *trial) {
 		{order.FenceWrite, 5, false, 2, 6, nil, 6},
 		{order.FenceWrite, 5, true, 2, 4, order.ErrStale, 5},
 		{order.FenceWrite, 5, true, winner, 5, order.ErrTaken, 5},
-		{order.FenceWrite, 5, true, 2, 6, nil, 6}, // it looks fenced and is not
+		{order.FenceWrite, 5, true, 2, 6, nil, 6}, // a higher fence wins, although the order is taken
 
-		{order.Fenced, 0, false, 2, 1, order.ErrNotWritten, 0}, // no read has raised it
+		{order.Fenced, 0, false, 2, 1, order.ErrNotWritten, 0}, // no read has raised the row's fence
 		{order.Fenced, 5, false, 2, 4, order.ErrStale, 5},
 		{order.Fenced, 5, false, 2, 5, nil, 5},
 		{order.Fenced, 5, false, 2, 6, order.ErrNotWritten, 5},
 		{order.Fenced, 5, true, 2, 4, order.ErrStale, 5},
-		{order.Fenced, 5, true, winner, 5, order.ErrTaken, 5}, // its own retry
+		{order.Fenced, 5, true, winner, 5, order.ErrTaken, 5}, // the winner repeats its claim
 	} {
 		id := t.create(1)
 		after, ledger := order.Order{ID: id, Fence: c.fence}, []int64(nil)
@@ -141,7 +141,7 @@ func guards(t *trial) {
 	}
 }
 
-// raise checks that a fenced read raises the fence of the row strictly.
+// raise checks that a read with a fence raises the row's fence, and fails unless its fence is higher.
 func raise(t *trial) {
 	id := t.create(1)
 	for _, c := range []struct {
@@ -217,7 +217,7 @@ func guardedTogether(t *trial) { oneOfMany(t, order.Guarded) }
 
 func uniqueTogether(t *trial) { oneOfMany(t, order.Unique) }
 
-// oneOfMany checks that one claim wins and the others are told that the order is taken.
+// oneOfMany checks that exactly one claim wins, and that the others get ErrTaken.
 func oneOfMany(t *trial, g order.Guard) {
 	for range 10 {
 		id := t.create(1)
@@ -251,8 +251,7 @@ func fenceWriteTogether(t *trial) {
 	t.row(order.Order{ID: id, Status: order.Grabbed, Driver: many, Fence: many})
 }
 
-// fencedTogether checks that only the highest token writes if all drivers read before any
-// claims.
+// fencedTogether checks that only the highest token wins if all drivers read before any of them claims.
 func fencedTogether(t *trial) {
 	id := t.create(1)
 	for i, err := range together(many, func(i int64) error {
@@ -272,12 +271,12 @@ func fencedTogether(t *trial) {
 	t.drivers(id, many)
 }
 
-// lateWriter checks failure mode F34: A reads, B reads, A writes, B writes. A fence that is
-// compared only at the write lets both through.
+// lateWriter checks failure mode F34: A reads, B reads, A writes, B writes. A guard that compares the
+// fence only at the write accepts both.
 func lateWriter(t *trial) {
 	for _, c := range []struct {
 		guard order.Guard
-		first error // what A's write comes to
+		first error // the result of A's write
 		want  []int64
 	}{
 		{order.Naive, nil, []int64{1, 2}},

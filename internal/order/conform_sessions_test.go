@@ -84,11 +84,11 @@ func rowLock(t *trial) {
 	a, b := t.session(), t.session()
 	id, other := t.create(1), t.create(1)
 	t.locks(a, byRow, id, 0)
-	t.locks(a, byRow, id, 0) // it has it already
+	t.locks(a, byRow, id, 0) // a session can lock its row again
 	t.busy(b, byRow, id, 0)
 	t.busy(b, byRow, id, time.Second)
 	t.locks(b, byRow, other, 0)
-	t.busy(b, byRow, id, 0) // and does not lose the other by it
+	t.busy(b, byRow, id, 0) // b must keep its other lock
 	t.busy(a, byRow, other, 0)
 	t.row(order.Order{ID: id}) // a plain read does not wait for the lock
 	t.must(a.Close(t.ctx))
@@ -116,14 +116,14 @@ func (t *trial) handedOn(lock func() (bool, error), letGo func() error) {
 	}()
 	select {
 	case err := <-waiting:
-		t.failf("did not wait for what another session had locked: %v", err)
-	case <-time.After(20 * time.Millisecond): // long enough to be waiting, mostly
+		t.failf("did not wait for the lock of another session: %v", err)
+	case <-time.After(20 * time.Millisecond): // usually long enough for the waiter to begin to wait
 	}
 	t.must(errors.Join(letGo(), <-waiting))
 }
 
-// rowLockHandedOn checks that a claim commits and thereby admits the next session, which
-// sees the claim.
+// rowLockHandedOn checks that a claim commits and thereby releases the row lock. The next session must then
+// get the lock and see the claim.
 func rowLockHandedOn(t *trial) {
 	a, b, id := t.session(), t.session(), t.create(1)
 	t.locks(a, byRow, id, 0)
@@ -157,7 +157,7 @@ func nameLock(t *trial) {
 	t.locks(a, byName, -id, 0)
 	t.busy(b, byName, id, 0)
 	t.busy(b, byName, -id, time.Second)
-	t.must(a.Claim(t.ctx, claim(id, 1, 0), order.Naive)) // which lets go of no name
+	t.must(a.Claim(t.ctx, claim(id, 1, 0), order.Naive)) // a claim releases no name
 	t.busy(b, byName, id, 0)
 	t.must(a.Close(t.ctx))
 	t.locks(b, byName, id, 0)
@@ -226,7 +226,7 @@ func sessionCancelled(t *trial) {
 		hasty, cancel := context.WithTimeout(t.ctx, 50*time.Millisecond)
 		_, err := by(hasty, b, id, lockWait)
 		cancel()
-		_ = b.Close(t.ctx) // it may have been lost with the wait
+		_ = b.Close(t.ctx) // can fail, because the end of the wait may have ended the session
 		t.expect("hasty waiter", err, context.DeadlineExceeded)
 		t.must(a.Close(t.ctx))
 		t.locks(t.session(), by, id, lockWait)

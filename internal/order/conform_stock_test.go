@@ -15,7 +15,7 @@ func (t *trial) createStock(units int) int64 {
 	return id
 }
 
-// unit returns the claim of driver d on one unit. left is the number of units that the
+// unit returns the claim of driver d on one unit. The parameter left is the number of units that the
 // driver has read.
 func unit(id, d, left int64, fence uint64) order.Claim {
 	c := claim(id, d, fence)
@@ -61,25 +61,25 @@ func stockGuards(t *trial) {
 		seen     uint64 // fence of the row
 		presents uint64 // fence of the claim
 		want     error
-		left     int64 // thereafter
+		left     int64 // units left after the claim
 	}{
 		{order.Naive, 3, 0, 0, nil, 2},
 		{order.Naive, 1, 0, 0, nil, 2}, // the other updates are lost
-		{order.Naive, 0, 0, 0, nil, 2}, // and what was sold out is on sale again
+		{order.Naive, 0, 0, 0, nil, 2}, // the order was sold out, and now has units again
 
 		{order.Decrement, 1, 0, 0, nil, 0},
-		{order.Decrement, 0, 0, 0, nil, -1}, // none is lost, and one too many is sold
+		{order.Decrement, 0, 0, 0, nil, -1}, // no update is lost, but one unit too many is sold
 
 		{order.Guarded, 1, 0, 0, nil, 0},
 		{order.Guarded, 0, 0, 0, order.ErrTaken, 0},
 
 		{order.Unique, 3, 0, 0, order.ErrNotWritten, 3},
 
-		{order.FenceWrite, 1, 5, 6, nil, 2}, // it looks fenced and is not
+		{order.FenceWrite, 1, 5, 6, nil, 2}, // the other updates are lost, although the fence is compared
 		{order.FenceWrite, 1, 5, 4, order.ErrStale, 1},
 		{order.Fenced, 3, 5, 5, nil, 2},
 		{order.Fenced, 1, 5, 4, order.ErrStale, 1},
-		{order.Fenced, 3, 5, 6, order.ErrNotWritten, 3}, // no read has raised it
+		{order.Fenced, 3, 5, 6, order.ErrNotWritten, 3}, // no read has raised the row's fence
 	} {
 		id := t.createStock(3)
 		if c.seen > 0 {
@@ -105,8 +105,8 @@ func stockGuards(t *trial) {
 	}
 }
 
-// stockTogether checks that the conditional update sells every unit once, however many
-// drivers come.
+// stockTogether checks that the conditional update sells every unit exactly once, even if more drivers
+// than units claim at once.
 func stockTogether(t *trial) {
 	for range 5 {
 		id := t.createStock(3)
@@ -157,8 +157,8 @@ func lostUpdate(t *trial) {
 	t.drivers(id, 1, 2)
 }
 
-// perDriver checks that a guard that looks during the write allows no driver more units than
-// its limit. A driver at its limit is told so even if no unit is left.
+// perDriver checks that guards that check during the write give no driver more units than the limit. A
+// driver at the limit must get ErrLimit, even if no unit is left.
 func perDriver(t *trial) {
 	for _, limit := range []int{0, 1, 2} {
 		for _, g := range []order.Guard{order.Guarded, order.FenceWrite, order.Fenced} {
@@ -188,8 +188,8 @@ func perDriver(t *trial) {
 	}
 }
 
-// twoRequests checks two simultaneous requests of one driver, which may have one unit. Under
-// the naive guard, which looks before the write, the driver gets two.
+// twoRequests checks that only one of two simultaneous requests of a driver wins if the limit is one unit.
+// With the naive guard, both must win, because the limit is checked before the write.
 func twoRequests(t *trial) {
 	for range 5 {
 		id := t.createStock(3)
@@ -202,14 +202,14 @@ func twoRequests(t *trial) {
 		if won < 0 {
 			t.failf("neither request was granted: %v, %v", errs[0], errs[1])
 		}
-		t.expect("his other request", errs[1-won], order.ErrLimit)
+		t.expect("the driver's other request", errs[1-won], order.ErrLimit)
 		t.drivers(id, 1)
 		t.row(order.Order{ID: id, Driver: 1, Units: 3, Stock: 2})
 	}
 	id := t.createStock(3)
 	for range 2 {
 		if held, err := t.Held(t.ctx, id, 1); err != nil || held != 0 {
-			t.failf("he has %d units already, %v", held, err)
+			t.failf("the driver already has %d units, %v", held, err)
 		}
 	}
 	for i := range 2 {
@@ -220,8 +220,8 @@ func twoRequests(t *trial) {
 	t.drivers(id, 1, 1)
 }
 
-// stockRetried checks that a repeated claim does not sell a second unit (F33), even if the
-// driver may have one.
+// stockRetried checks that a repeated claim does not sell a second unit (F33), even if the limit allows
+// one.
 func stockRetried(t *trial) {
 	for _, g := range []order.Guard{order.Guarded, order.Fenced} {
 		id := t.createStock(3)

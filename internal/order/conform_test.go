@@ -19,8 +19,8 @@ type storeCheck struct {
 	run  func(*trial)
 }
 
-// storeChecks lists all requirements. They are data rather than tests, so that a test can show
-// that each rejects a wrong store.
+// storeChecks lists all requirements. They are data rather than tests, so that a test can show that each
+// check rejects a wrong store.
 var storeChecks = []storeCheck{
 	{"create", create},
 	{"create refuses", createRefuses},
@@ -58,7 +58,7 @@ var storeChecks = []storeCheck{
 	{"session cancelled", sessionCancelled},
 }
 
-// limit ends a check, because a wrong store may wait forever.
+// limit is the maximum duration of a check. It is necessary because a wrong store may wait forever.
 const limit = 60 * time.Second
 
 // conform runs every check on the store that open returns. The stores in memory, SQLite and MySQL
@@ -76,7 +76,7 @@ func conform(t *testing.T, open func(t *testing.T) order.Store) {
 	}
 }
 
-// check returns nil if the store meets the requirement. Otherwise the error says what it did.
+// check returns nil if the store meets the requirement. Otherwise, the error says what the store did.
 func (c storeCheck) check(ctx context.Context, s order.Store) (err error) {
 	t := &trial{Store: s, ctx: ctx}
 	defer func() {
@@ -121,8 +121,7 @@ func (t *trial) create(count int) int64 {
 	return first
 }
 
-// expect compares an error with every sentinel that it should wrap; nil: there
-// should be none.
+// expect checks that err wraps every error in wants. If an error in wants is nil, err must be nil.
 func (t *trial) expect(what string, err error, wants ...error) {
 	for _, want := range wants {
 		if err != want && (want == nil || !errors.Is(err, want)) {
@@ -131,7 +130,7 @@ func (t *trial) expect(what string, err error, wants ...error) {
 	}
 }
 
-// row checks what a plain read returns.
+// row checks that a read without a fence returns want.
 func (t *trial) row(want order.Order) {
 	got, err := t.Read(t.ctx, want.ID, 0)
 	if err != nil || got != want {
@@ -139,8 +138,7 @@ func (t *trial) row(want order.Order) {
 	}
 }
 
-// drivers checks whose grabs of one order the ledger has, in the order in which
-// they were written.
+// drivers checks which drivers the ledger lists for an order, in the order of their writes.
 func (t *trial) drivers(id int64, want ...int64) {
 	grabs, err := t.Ledger(t.ctx, id, 1)
 	t.must(err)
@@ -161,10 +159,9 @@ func claim(id, d int64, fence uint64) order.Claim {
 	}
 }
 
-const many = 8 // drivers who claim at once
+const many = 8 // the number of drivers that claim at once
 
-// together runs f for 1 to n at once and returns the errors: those of f(i) at
-// index i-1.
+// together calls f(1) to f(n) concurrently and returns their errors. The error of f(i) is at index i-1.
 func together(n int, f func(i int64) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -180,7 +177,8 @@ func together(n int, f func(i int64) error) []error {
 	return errs
 }
 
-// onlyOne finds the one driver who won, where all others must have been refused.
+// onlyOne returns the driver who won. The check fails unless there is exactly one, and all others got the
+// error refusal.
 func (t *trial) onlyOne(errs []error, refusal error) (winner int64) {
 	for i, err := range errs {
 		switch {

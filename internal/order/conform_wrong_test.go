@@ -17,8 +17,8 @@ func TestMem(t *testing.T) {
 	conform(t, func(*testing.T) order.Store { return new(order.Mem) })
 }
 
-// A store that is intercepted behaves as the store itself does, and each call
-// of a critical section passes the function once.
+// TestIntercepted checks that an intercepted store behaves like the store itself, and that the function
+// gets the result of each call.
 func TestIntercepted(t *testing.T) {
 	var calls atomic.Int64
 	conform(t, func(*testing.T) order.Store {
@@ -26,7 +26,7 @@ func TestIntercepted(t *testing.T) {
 			calls.Add(1)
 			err := send(ctx)
 			if err != c.Err {
-				t.Errorf("%s: told %v, the call holds %v", c.Kind, err, c.Err)
+				t.Errorf("%s: send returns %v, but Call.Err is %v", c.Kind, err, c.Err)
 			}
 			return err
 		})
@@ -36,8 +36,7 @@ func TestIntercepted(t *testing.T) {
 	}
 }
 
-// TestMemInBubble: a waiter in Mem can be seen waiting, and its time is the
-// bubble's.
+// TestMemInBubble checks that Mem also works in the virtual time of package synctest.
 func TestMemInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if got := failures(t.Context(), new(order.Mem)); got != nil {
@@ -46,8 +45,8 @@ func TestMemInBubble(t *testing.T) {
 	})
 }
 
-// TestWrongStoresFail breaks a correct store in one way at a time. Each check
-// must fail for one of them at least, and each of them in the checks meant for it.
+// TestWrongStoresFail runs the checks on wrong stores with one bug each. Each wrong store must fail the
+// checks that are listed for it, and each check must fail for at least one wrong store.
 func TestWrongStoresFail(t *testing.T) {
 	failed := map[string]bool{}
 	for _, w := range wrong {
@@ -104,7 +103,7 @@ var wrong = []struct {
 	{"locks nothing", locksNothing, []string{"row lock", "row lock handed on", "row lock and writers", "name lock", "name lock handed on", "session rolls back"}},
 }
 
-// Each wrong store embeds the right one and overrides what it gets wrong.
+// Each wrong store embeds a correct one and overrides the methods that have the bug.
 
 type rowLoser struct{ order.Store }
 
@@ -233,7 +232,7 @@ func (t uncancellerTx) LockRow(ctx context.Context, id int64, wait time.Duration
 	return ok, untold(err)
 }
 
-// untold hides that a context was the reason.
+// untold replaces context.DeadlineExceeded with nil.
 func untold(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
@@ -251,7 +250,7 @@ type relativeStore struct{ order.Store }
 
 func relative(s order.Store) order.Store { return relativeStore{s} }
 
-// Claim takes one off the counter under every guard that compares nothing.
+// Claim decrements the counter even under the naive guard, which should overwrite it.
 func (s relativeStore) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
 	if g == order.Naive && c.Stock > 0 {
 		g = order.Decrement
@@ -285,7 +284,7 @@ type renamer struct {
 
 func renames(s order.Store) order.Store { return renamer{s, new(atomic.Int64)} }
 
-// Claim gives each claim a token of its own, so that none is known again.
+// Claim gives each claim a new token, so that the store cannot recognize a repeated claim.
 func (s renamer) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
 	if c.Stock > 0 && c.Token != "" {
 		c.Token = fmt.Sprint(c.Token, s.claims.Add(1))

@@ -32,15 +32,15 @@ func TestMySQLConfigSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.ClientFoundRows || !cfg.ParseTime || cfg.Loc.String() != "UTC" || cfg.MultiStatements || !cfg.InterpolateParams {
-		t.Errorf("left to the DSN: %+v", cfg)
+		t.Errorf("the DSN has changed a fixed setting: %+v", cfg)
 	}
 	if cfg.Timeout.Seconds() != 2 || cfg.ReadTimeout < 2*lockSlice || cfg.WriteTimeout <= 0 {
 		t.Errorf("timeouts %v, %v, %v", cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout)
 	}
 }
 
-// FuzzDSN: an address is taken with all that must not be left to it, or
-// refused in one sentence that repeats none of it.
+// FuzzDSN checks that an accepted DSN gets all fixed settings. The error for a rejected DSN must be a
+// single line without the password.
 func FuzzDSN(f *testing.F) {
 	for _, dsn := range []string{
 		"", "root:hunter2@tcp(127.0.0.1:3306)/grablab", "root:hunter2@tcp(127.0.0.1:3306", "root:hun/ter2@tcp(h)", "hunter2(hunter2)/d",

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/order"
 )
 
-// An endingContext ends when the test says so, with either error.
+// An endingContext ends with the error err when the test calls end.
 type endingContext struct {
 	context.Context
 	done chan struct{}
@@ -54,9 +54,9 @@ func (c *endingContext) endsAt(n int, sent bool, struck *string) around {
 	}
 }
 
-// TestContextEndsAtEveryStatement ends the context of a claim at each of its statements, by a deadline and by a
-// cancellation. Rolling back, looking for the row, and freeing the session must go on afterwards. So
-// the outcome is always known, and it is the one in the ledger.
+// TestContextEndsAtEveryStatement ends the context of a claim at each of its statements, by a deadline or
+// a cancellation. The store must still roll back, look for the row, and free the session. The claim must
+// therefore report the outcome, which must match the ledger.
 func TestContextEndsAtEveryStatement(t *testing.T) {
 	for _, db := range stores {
 		for _, over := range []string{"store", "session"} {

@@ -25,8 +25,8 @@ func recorded(version int) string {
 	return fmt.Sprintf("INSERT INTO goose_db_version (id, version_id, is_applied) VALUES (%d, %d, TRUE)", version+1, version)
 }
 
-// foreignDatabases returns the statements of databases that belong to other programs:
-// the cases that are easy to mistake, and some at random.
+// foreignDatabases returns statements that create databases of other programs. Some of these databases
+// resemble ours, and others are random.
 func foreignDatabases() map[string][]string {
 	cases := map[string][]string{
 		"orders of its own":            {"CREATE TABLE orders (id BIGINT PRIMARY KEY, customer TEXT)", "INSERT INTO orders VALUES (1, 'x')"},
@@ -99,8 +99,8 @@ func TestMigrateForeign(t *testing.T) {
 	}
 }
 
-// TestMigrateOurs checks that Migrate goes on from every state that it can have left
-// behind: after each version, and cut off within one.
+// TestMigrateOurs checks that Migrate continues from every state in which an earlier Migrate can have
+// stopped: after each version, and in the middle of one.
 func TestMigrateOurs(t *testing.T) {
 	const last = "version_id = (SELECT v FROM (SELECT MAX(version_id) AS v FROM goose_db_version) AS x)"
 	for _, at := range stores {

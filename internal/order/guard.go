@@ -86,7 +86,7 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard allows writes whatever the order's state.
+// writesAnyway reports whether the guard allows writes in any state of the order.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
 // checksLimit reports whether the write itself checks how many units the driver already has. Other

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// TestGuardsInSQLAndInMemory writes every small claim to every small order, once with the SQL of the guard and
-// once in memory. A claim is written in both or in neither, and leaves the same row.
+// TestGuardsInSQLAndInMemory compares the SQL of each guard with its implementation in memory, for many
+// combinations of orders and claims. Both must write the same claims, and leave the same row.
 func TestGuardsInSQLAndInMemory(t *testing.T) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	tx, err := db.BeginTx(t.Context(), nil) // one connection has the table
+	tx, err := db.BeginTx(t.Context(), nil) // the table exists only on this connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestGuardsInSQLAndInMemory(t *testing.T) {
 						}
 						o := Order{ID: 1, Status: status, Driver: driver, Fence: fence, Units: units, Stock: stock}
 						for _, g := range Guards {
-							for read := int64(1); read <= 2; read++ { // the units that the driver saw
+							for read := int64(1); read <= 2; read++ { // the number of units that the driver has read
 								c := Claim{Order: 1, Driver: 1, Fence: 2}
 								if units > 0 {
 									c.Stock = read
@@ -80,12 +80,12 @@ func TestGuardsInSQLAndInMemory(t *testing.T) {
 	}
 }
 
-// TestLimitByDefinition gives a driver up to four units, with limits of none to three. A claim that is in the
-// ledger already is taken, whatever the limit is.
+// TestLimitByDefinition checks the limit per driver for 0 to 4 units and limits from 0 to 3. If the claim
+// itself is already in the ledger, the error must be ErrTaken and not ErrLimit.
 func TestLimitByDefinition(t *testing.T) {
 	for limit := range 4 {
 		for held := range 5 {
-			for own := -1; own < held; own++ { // which of the rows the claim has written; none if -1
+			for own := -1; own < held; own++ { // the index of the row that the claim has written, or -1 if there is none
 				c := Claim{Token: "mine", PerDriver: limit}
 				var rows []Grab
 				for i := range held {
@@ -105,8 +105,8 @@ func TestLimitByDefinition(t *testing.T) {
 	}
 }
 
-// TestRestartFreesEverything restarts the database in memory while a session holds several rows and names.
-// Every one of them is free again, also for a session that waits for it.
+// TestRestartFreesEverything restarts the database in memory while a session has locked several rows and
+// names. A new session must then get every lock, and the old session none.
 func TestRestartFreesEverything(t *testing.T) {
 	for held := range 4 {
 		m := new(Mem)
@@ -133,13 +133,13 @@ func TestRestartFreesEverything(t *testing.T) {
 		for i := range int64(3) {
 			for n, lock := range locksOf(fresh, first+i) {
 				if ok, err := lock(t.Context(), 0); !ok || err != nil {
-					t.Errorf("%d were held: lock %d of order %d: %v, %v", held, n, i+1, ok, err)
+					t.Errorf("%d orders were locked: lock %d of order %d: %v, %v", held, n, i+1, ok, err)
 				}
 			}
 		}
 		for n, lock := range locksOf(old, first) {
 			if _, err := lock(t.Context(), 0); err == nil {
-				t.Errorf("the lost session takes lock %d", n)
+				t.Errorf("the old session gets lock %d", n)
 			}
 		}
 		if err := fresh.Close(t.Context()); err != nil {
@@ -158,8 +158,8 @@ func locksOf(x Tx, id int64) []func(context.Context, time.Duration) (bool, error
 	}
 }
 
-// TestRaisedFencesInMemory raises the fences of several orders in one session. They stay if the session claims
-// any of these orders, and are taken back if it does not.
+// TestRaisedFencesInMemory raises the fences of several orders in one session. The fences must stay if the
+// session claims any of these orders, and must be reset if it claims none.
 func TestRaisedFencesInMemory(t *testing.T) {
 	for rows := int64(1); rows <= 3; rows++ {
 		for claimed := int64(0); claimed <= rows; claimed++ { // 0 claims none
@@ -204,8 +204,8 @@ func TestRaisedFencesInMemory(t *testing.T) {
 	}
 }
 
-// TestFailedSessionsFreeTheirPlace begins sessions while no connection can be had. Each attempt fails for this
-// reason, and not because earlier ones have used up the sessions.
+// TestFailedSessionsFreeTheirPlace begins sessions while the database is closed. Each attempt must fail for
+// this reason, and not because earlier attempts have used up the sessions.
 func TestFailedSessionsFreeTheirPlace(t *testing.T) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

@@ -27,12 +27,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sqliteDSN names a fresh file.
+// sqliteDSN returns the DSN of a new file.
 func sqliteDSN(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "orders.db") }
 
-// mariaDSN names a fresh database on a private server, which the tests of the
-// package share. Without a server at hand the test is skipped, unless
-// GRABLAB_REQUIRE_SERVERS is 1.
+// mariaDSN returns the DSN of a new database on a private server, which all tests of this package share.
+// If MariaDB is not installed, it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS is 1.
 func mariaDSN(t testing.TB) string {
 	t.Helper()
 	root, err := startMariaDB()
@@ -59,13 +58,13 @@ func mariaDSN(t testing.TB) string {
 	return cfg.FormatDSN()
 }
 
-// stores are the databases that must answer alike.
+// stores lists the databases that must behave in the same way.
 var stores = []struct {
 	name string
 	dsn  func(testing.TB) string
 }{{"SQLite", sqliteDSN}, {"MariaDB", mariaDSN}}
 
-// connect opens a migrated store for the length of a test.
+// connect opens a store, migrates it, and closes it at the end of the test.
 func connect(t testing.TB, dsn string, opts order.Options) *order.SQL {
 	t.Helper()
 	s, err := order.Connect(t.Context(), dsn, opts)
@@ -97,8 +96,8 @@ func stopMariaDB() {
 	}
 }
 
-// guard runs a server until its own input ends, however the tests end, and
-// removes the folder. Arguments: the folder, the command.
+// guard is a shell script that runs a server until the script's standard input ends, which happens even if
+// the tests crash. It then removes the folder. Its arguments are the folder and the command.
 const guard = `dir=$1; shift; "$@" >"$dir/log" 2>&1 & pid=$!; read -r _; kill -9 $pid; wait $pid 2>/dev/null; rm -rf "$dir"`
 
 func launchMariaDB() (dsn string, err error) {
@@ -147,7 +146,7 @@ func launchMariaDB() (dsn string, err error) {
 	return dsn, awaitMariaDB(dsn, dir)
 }
 
-// awaitMariaDB returns once the server answers, and is the one that was started.
+// awaitMariaDB waits until the server responds, and checks that it is the one that was started.
 func awaitMariaDB(dsn, dir string) error {
 	db, err := sql.Open("mysql", dsn)
 	if err != nil {
@@ -163,7 +162,7 @@ func awaitMariaDB(dsn, dir string) error {
 		case err == nil && filepath.Clean(data) == filepath.Join(dir, "data"):
 			return nil
 		case err == nil:
-			return fmt.Errorf("the server on that port is a stranger, with its data in %s", data)
+			return fmt.Errorf("another server listens on this port, with its data in %s", data)
 		case ctx.Err() != nil:
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
 			return fmt.Errorf("MariaDB does not answer: %w\n%s", err, log)
@@ -172,7 +171,7 @@ func awaitMariaDB(dsn, dir string) error {
 	}
 }
 
-// find looks for the first program of names that there is.
+// find returns the path of the first of these programs that is installed.
 func find(names ...string) (path string, err error) {
 	for _, name := range names {
 		if path, err = exec.LookPath(name); err == nil {

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// TestFactsOfGuards compares what each guard says about itself with a table. A guard that is not in the table
-// fails the test.
+// TestFactsOfGuards compares the properties of each guard with a table. The test fails for a guard that is
+// missing from the table.
 func TestFactsOfGuards(t *testing.T) {
 	type facts struct{ needsFence, looksFirst, setsCounter, writesAnyway, sellsUnits bool }
 	want := map[Guard]facts{
@@ -39,8 +39,8 @@ func TestFactsOfGuards(t *testing.T) {
 	}
 }
 
-// TestEndOfASession lets a session wait for a lock of each kind, and ends the wait in each possible way. It
-// then checks who has the lock, and that an ended session can do nothing.
+// TestEndOfASession makes a session wait for a lock of each kind, and ends the wait in each possible way. It
+// then checks which session has the lock, and that the calls of an ended session fail.
 func TestEndOfASession(t *testing.T) {
 	const wait = time.Second
 	type locker func(context.Context, Tx) (bool, error)
@@ -71,7 +71,7 @@ func TestEndOfASession(t *testing.T) {
 				if err := errors.Join(err1, err2); err != nil || m.Sessions() != 2 {
 					t.Fatal(err, m.Sessions())
 				}
-				for range 2 { // a session may take its own lock again
+				for range 2 { // a session can get its own lock again
 					if ok, err := lock(t.Context(), holder); !ok || err != nil {
 						t.Fatal(ok, err)
 					}

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Sessions are pinned up to three quarters of the connections. A client that
-// wants one more waits; the rest of the pool serves those that want none.
+// TestBeginWaitsForASession checks that sessions use at most three quarters of the connections. A client
+// that wants another session must wait, but calls without a session must still work.
 func TestBeginWaitsForASession(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{MaxConns: 4})
 	id, err := s.Create(t.Context(), 1, 1)
@@ -48,7 +48,7 @@ func TestBeginWaitsForASession(t *testing.T) {
 		}
 		if i == 0 {
 			if err := <-waiting; err != nil {
-				t.Errorf("after one was given back: %v", err)
+				t.Errorf("after another session was closed: %v", err)
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestCreateManyOrders(t *testing.T) {
-	const count = 20_000 // several statements
+	const count = 20_000 // so many that Create needs several statements
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
 			s := connect(t, db.dsn(t), order.Options{})
@@ -139,8 +139,8 @@ func TestCreateWithGaps(t *testing.T) {
 	}
 }
 
-// TestCreateLosesSight has a trigger change the times of the last 40 rows, so that only 60 are found again.
-// The error gives both numbers, and no order is left.
+// TestCreateLosesSight uses a trigger that changes the times of the last 40 rows, so that Create finds only
+// 60 of 100 again. The error must give both numbers, and no order must be left.
 func TestCreateLosesSight(t *testing.T) {
 	dsn := mariaDSN(t)
 	s := connect(t, dsn+"?auto_increment_increment=3", order.Options{})
@@ -158,8 +158,8 @@ func TestCreateLosesSight(t *testing.T) {
 	}
 }
 
-// TestTwoPools has two stores of one database, as two instances have, fight for
-// many orders.
+// TestTwoPools checks that every order gets exactly one winner if drivers compete through two stores of one
+// database, as through two instances.
 func TestTwoPools(t *testing.T) {
 	const orders, drivers = 100, 4
 	for _, db := range stores {
@@ -191,8 +191,8 @@ func TestTwoPools(t *testing.T) {
 	}
 }
 
-// TestReadersDoNotWait: during a write SQLite's readers go on, and another
-// writer that cannot wait is told.
+// TestReadersDoNotWait checks that SQLite's readers do not wait while a write transaction is open. Another
+// writer must get an error at its deadline.
 func TestReadersDoNotWait(t *testing.T) {
 	dsn := sqliteDSN(t)
 	s, other := connect(t, dsn, order.Options{}), connect(t, dsn, order.Options{})
@@ -248,8 +248,8 @@ func openSession(t *testing.T, s *order.SQL) (id int64, tx order.Tx) {
 	return id, tx
 }
 
-// TestSessionLost kills a session that holds a lock: its claim must fail and
-// not go over another connection.
+// TestSessionLost kills the connection of a session that has a lock. The session's calls must then fail,
+// and must not use another connection.
 func TestSessionLost(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{})
 	for name, lock := range map[string]lockFunc{"row": byRow, "name": byName} {
@@ -265,10 +265,10 @@ func TestSessionLost(t *testing.T) {
 				t.Error("claim:", err)
 			}
 			if _, err := tx.Read(t.Context(), id, 0); err == nil {
-				t.Error("read over a session that is gone")
+				t.Error("a read in a lost session succeeds")
 			}
 			if err := tx.Close(t.Context()); err == nil {
-				t.Error("close says nothing of the loss")
+				t.Error("Close does not report the loss of the session")
 			}
 			if grabs, err := s.Ledger(t.Context(), id, 1); err != nil || len(grabs) > 0 {
 				t.Errorf("ledger: %v, %v", grabs, err)
@@ -277,7 +277,7 @@ func TestSessionLost(t *testing.T) {
 	}
 }
 
-// killOthers ends every connection of the store but the one that does it.
+// killOthers ends every connection of the store, except for the one that it uses.
 func killOthers(t *testing.T, s *order.SQL) {
 	t.Helper()
 	conn, err := s.DB().Conn(t.Context())
@@ -309,8 +309,8 @@ func killOthers(t *testing.T, s *order.SQL) {
 	}
 }
 
-// TestSessionLeavesNothing checks that a session returns its connection to the pool unchanged, whichever
-// locks it had.
+// TestSessionLeavesNothing checks that a session returns its connection to the pool unchanged, for each kind
+// of lock.
 func TestSessionLeavesNothing(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{MaxConns: 2})
 	id, err := s.Create(t.Context(), 1, 1)
@@ -347,9 +347,9 @@ func TestSessionLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLockedRowByEveryCode answers a request for a row lock with each code by which a server says that
-// another session keeps the row locked. MySQL and MariaDB use different codes for NOWAIT. Any other
-// error must not look like a locked row.
+// TestLockedRowByEveryCode simulates the error codes with which servers report that another session has
+// locked the row. MySQL and MariaDB use different codes for NOWAIT. Any other error must not look like a
+// locked row.
 func TestLockedRowByEveryCode(t *testing.T) {
 	for code, busy := range map[uint16]bool{1205: true, 3572: true, 1213: false} {
 		for _, wait := range []time.Duration{0, time.Second} {
@@ -376,7 +376,7 @@ func TestLockedRowByEveryCode(t *testing.T) {
 	}
 }
 
-// TestMemRestart: with the server go the sessions and their locks.
+// TestMemRestart checks that a restart of the database in memory ends its sessions and frees their locks.
 func TestMemRestart(t *testing.T) {
 	m := new(order.Mem)
 	id, err := m.Create(t.Context(), 1, 1)
@@ -395,15 +395,15 @@ func TestMemRestart(t *testing.T) {
 		t.Error("claim over a lost session:", err)
 	}
 	if err := tx.Close(t.Context()); err == nil {
-		t.Error("close says nothing of the loss")
+		t.Error("Close does not report the loss of the session")
 	}
 	if err := m.Claim(t.Context(), order.Claim{Order: id}, order.Naive); err != nil {
 		t.Error("the row is still locked:", err)
 	}
 }
 
-// TestSilentServer: one that takes the connection and never answers holds
-// no client beyond its deadline.
+// TestSilentServer checks that Connect gives up at its deadline if the server accepts the connection but
+// never responds.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -418,7 +418,7 @@ func TestSilentServer(t *testing.T) {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 	if strings.Contains(fmt.Sprint(err), "secret") {
-		t.Error("tells the password:", err)
+		t.Error("the error contains the password:", err)
 	}
 }
 
@@ -445,7 +445,8 @@ func TestBadDSN(t *testing.T) {
 	}
 }
 
-// TestOddPaths: what means something in a URI means nothing in a path.
+// TestOddPaths checks that the path of an SQLite file can contain characters that have a special meaning in
+// a URI.
 func TestOddPaths(t *testing.T) {
 	for _, name := range []string{"a b.db", "50%25.db", "x#y.db", "ü&=.db"} {
 		path := filepath.Join(t.TempDir(), name)
