@@ -22,7 +22,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// startable skips where the local stack cannot run.
+// startable skips the test if the local stack cannot run.
 func startable(t *testing.T) {
 	t.Helper()
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local})
@@ -40,7 +40,7 @@ func TestBench(t *testing.T) {
 		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "seed 7\n") {
-		t.Errorf("no seed: %q", stderr)
+		t.Errorf("stderr does not name the seed: %q", stderr)
 	}
 	folders, err := filepath.Glob(filepath.Join(cmd.Dir, "results", "*-bench"))
 	if err != nil || len(folders) != 1 {
@@ -67,7 +67,8 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// With -check, a lock that had two holders is an exit code.
+// TestBenchCheck checks that bench -check exits with exitAssert if a lock had two holders at the same
+// time.
 func TestBenchCheck(t *testing.T) {
 	startable(t)
 	cmd := loadgen(t, "bench", "-strategies", "none", "-cases", "closed_loop", "-rounds", "2", "-slice", "20ms", "-check", "-quiet", "-out", "x")
@@ -76,11 +77,11 @@ func TestBenchCheck(t *testing.T) {
 		t.Errorf("exit %d, %q\n%s", code, stderr, stdout)
 	}
 	if !strings.HasSuffix(stdout, "results in x\n") {
-		t.Errorf("it does not say where the results are: %q", stdout)
+		t.Errorf("the output does not end with the result folder: %q", stdout)
 	}
 }
 
-// Ctrl-C keeps what has been measured, and leaves no process behind.
+// TestBenchInterrupt checks that a benchmark keeps its finished rounds when the user presses Ctrl-C.
 func TestBenchInterrupt(t *testing.T) {
 	startable(t)
 	cmd := loadgen(t, "bench", "-strategies", "setnx", "-cases", "uncontended", "-rounds", "10000", "-slice", "5ms", "-out", "x")
@@ -94,7 +95,7 @@ func TestBenchInterrupt(t *testing.T) {
 		if info, err := os.Stat(measured); err == nil && info.Size() > 0 { // a round on a busy machine may have no valid slice
 			break
 		} else if time.Now().After(end) {
-			t.Fatalf("nothing is saved\n%s", errs.String())
+			t.Fatalf("no measurement was saved within a minute\n%s", errs.String())
 		}
 	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -168,14 +169,14 @@ func TestBenchFlags(t *testing.T) {
 	if s, err := parseBench(nil); err != nil || s.Rounds < 21 || len(s.Subjects) != len(lockbench.Names()) || len(s.Cases) != len(lockbench.Cases) {
 		t.Errorf("%v, defaults %+v", err, s)
 	}
-	// Without -strategies: those that run on the servers that are given.
+	// Without -strategies, bench chooses every lock that can run on the given servers.
 	s, err = parseBench(strings.Fields("-stack external -redis h:1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.Subjects {
 		if c.Needs&^(lock.Redis|lock.RedisTracking) != 0 {
-			t.Errorf("%s needs more than the Redis that there is", c.Name)
+			t.Errorf("%s needs more than the given Redis server", c.Name)
 		}
 	}
 	if _, err := parseBench([]string{"-rounds", "x"}); !errors.Is(err, flags.ErrUsage) {
@@ -190,7 +191,7 @@ func TestBenchHelp(t *testing.T) {
 	}
 	for _, o := range newBenchSettings().flags() {
 		if !strings.Contains(out.String(), "-"+o.Name+" ") {
-			t.Errorf("-%s is not told", o.Name)
+			t.Errorf("the help does not list -%s", o.Name)
 		}
 	}
 }

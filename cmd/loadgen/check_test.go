@@ -16,7 +16,8 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// booth starts two instances of a service of others and returns their URLs. POST /booth/orders opens orders, and POST /booth/ID grabs one.
+// booth starts two instances of a user's service and returns their URLs, separated by a comma.
+// POST /booth/orders opens orders, and POST /booth/ID grabs one.
 func booth(t *testing.T) (targets string) {
 	var mu sync.Mutex
 	next := 1
@@ -47,7 +48,8 @@ func booth(t *testing.T) (targets string) {
 	return strings.Join(urls, ",")
 }
 
-// check and run name the line of the target file to correct.
+// TestCheck checks that the commands check and run name the wrong line of a target file, and accept a
+// correct file.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	head := fmt.Sprintf("targets: %s\nopen-orders: /booth/orders -> .id\n", booth(t))
@@ -80,7 +82,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Ctrl-C while check starts its servers is an interruption.
+// TestCheckInterrupted checks that Ctrl-C during the start of the servers counts as an interruption,
+// not as a failure to start them.
 func TestCheckInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +94,7 @@ func TestCheckInterrupted(t *testing.T) {
 	}
 }
 
-// A second driver who wins is marked.
+// TestPrintPreflight checks that the output marks a second driver who wins the same order.
 func TestPrintPreflight(t *testing.T) {
 	var b bytes.Buffer
 	printPreflight(&b, experiment.Preflight{Strategy: "foreign", Answers: []experiment.SeenAnswer{
@@ -116,7 +119,8 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// A problem that matters only under faults leaves the cells without a fault their verdicts.
+// TestPreflightKeepsCellsWithoutFault checks that a problem that matters only under faults does not stop
+// a run that also has tests without a fault.
 func TestPreflightKeepsCellsWithoutFault(t *testing.T) {
 	p := experiment.Preflight{Problems: []experiment.Problem{{Key: "service", Text: "no write was seen", Faults: true}}}
 	for _, tt := range []struct {

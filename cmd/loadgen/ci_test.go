@@ -10,7 +10,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// TestCI runs loadgen as a step of GitHub Actions, in which one claim does not hold.
+// TestCI checks the annotation, the summary and the JUnit file that loadgen writes in GitHub Actions if
+// one of two assertions fails.
 func TestCI(t *testing.T) {
 	cmd := loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-junit", "sub/junit.xml", "-assert", "expected", "-assert", "none:double_grabs==0")
 	summary := filepath.Join(cmd.Dir, "summary.md")
@@ -48,7 +49,8 @@ func TestCI(t *testing.T) {
 	}
 }
 
-// TestBaseline compares a run with its own baseline, and with one in which everything was safe.
+// TestBaseline checks that a run passes against a baseline with the same verdicts, and fails against one
+// with better verdicts.
 func TestBaseline(t *testing.T) {
 	first := loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-out", "first")
 	if code, _, stderr := output(t, first); code != int(exitDone) {

@@ -14,7 +14,8 @@ import (
 
 const references = "../../results/"
 
-// changed returns a copy of a result's record with some text replaced, in a folder of its own.
+// changed copies the saved result at path to a new folder, with the first occurrence of old replaced by
+// now. It returns the folder.
 func changed(t *testing.T, path, old, now string) string {
 	t.Helper()
 	text := string(read(t, references+path))

@@ -52,7 +52,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen explain .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen workshop( \d+)?`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen workshop .*`, isParsed, int(exitDone)},
-	{`go run ./cmd/loadgen lab( .*)?`, isParsed, int(exitDone)}, // it ends when it is told to: TestLab
+	{`go run ./cmd/loadgen lab( .*)?`, isParsed, int(exitDone)}, // runs until it is stopped; TestLab runs it
 	{`go run ./cmd/loadgen explore -file .*`, isProved, int(exitAssert)},
 	{`go run ./cmd/loadgen explore .*-actors 3.*`, isProved, int(exitDone)},
 	{`go run ./cmd/loadgen explore -strategies setnx`, isProved, int(exitDone)}, // takes half a minute
@@ -60,7 +60,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, int(exitDone)},
 	{`go run ./cmd/grabsvc -db .* &`, isRun, int(exitDone)},
 	{`go run ./cmd/grabsvc -addr .*`, isParsed, int(exitDone)},
-	{`curl .*`, isRun, int(exitDone)}, // to the instance of the same block
+	{`curl .*`, isRun, int(exitDone)}, // sends a request to the instance that the same block starts
 
 	{`go run ./cmd/loadgen init( .*)?`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen .*-(stack external|targets|target-file|out|resume) .*`, isParsed, int(exitDone)},
@@ -106,11 +106,11 @@ func (s *shell) document(t *testing.T, path string) {
 			continue
 		}
 		if lang != "sh" {
-			t.Errorf("a block of %q: commands stand in sh, what they print in text, code in go, java, lua or sql", lang)
+			t.Errorf("a code block is marked %q: use sh for commands, text for their output, and go, java, lua or sql for code", lang)
 			continue
 		}
 		commands := strings.Split(body, "\n")
-		if strings.HasSuffix(commands[0], " &") { // a server, and what is sent to it
+		if strings.HasSuffix(commands[0], " &") { // this block starts a server and sends requests to it
 			for _, c := range commands {
 				classOf(t, strings.TrimSpace(c))
 			}
@@ -126,7 +126,7 @@ func (s *shell) document(t *testing.T, path string) {
 		}
 	}
 	if n := strings.Count(text, "<!-- output -->"); n != compared {
-		t.Errorf("%d outputs, and %d of them follow on their command", n, compared)
+		t.Errorf("of %d outputs, only %d directly follow a command", n, compared)
 	}
 }
 
@@ -138,7 +138,7 @@ func classOf(t *testing.T, command string) (class, int) {
 			return c.class, c.exit
 		}
 	}
-	t.Errorf("it is of no class that says how it is tested: %s", line)
+	t.Errorf("no pattern in classes matches this command: %s", line)
 	return isParsed, int(exitDone)
 }
 
@@ -190,7 +190,7 @@ func (s *shell) command(t *testing.T, command string, shown *string, document st
 		return
 	}
 	if !*update {
-		t.Errorf("it prints\n%s\nnot\n%s\nif that is right: go test ./cmd/loadgen -run TestDocs -update", stdout, *shown)
+		t.Errorf("it prints\n%s\nnot\n%s\nif the new output is right, run: go test ./cmd/loadgen -run TestDocs -update", stdout, *shown)
 		return
 	}
 	text := string(read(t, document))
@@ -217,7 +217,7 @@ func shape(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// wordsOf splits a command into words, as a shell does. A quoted text is one word.
+// wordsOf splits a command into words in the same way as a shell. Text in single quotes is one word.
 func wordsOf(command string) []string {
 	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1)
 	for i := range words {
@@ -229,7 +229,7 @@ func wordsOf(command string) []string {
 // parse checks that the program accepts the flags of a command.
 func (s *shell) parse(t *testing.T, words []string) {
 	t.Helper()
-	t.Chdir(s.root) // where the files are that it names
+	t.Chdir(s.root) // the command names files in this folder
 	for _, name := range []string{"SHOP_TOKEN", "SHOP_PASSWORD"} {
 		t.Setenv(name, "x")
 	}
@@ -256,7 +256,7 @@ func (s *shell) parse(t *testing.T, words []string) {
 		_, err = parseCheck(words[1:])
 	case len(words) > 0 && words[0] == "init":
 		_, err = parseInit(words[1:])
-	case slices.Contains(words, "-resume"): // what it goes on with is not there; TestResume does it
+	case slices.Contains(words, "-resume"): // the run to resume does not exist here; TestResume tests the flag
 	default:
 		_, err = parseRun(slices.DeleteFunc(words, func(w string) bool { return w == "run" }))
 	}
@@ -285,8 +285,8 @@ func (s *shell) findTests(t *testing.T, words []string) {
 	}
 }
 
-// shell runs commands in a folder with links to the checkout, but with its own results. There,
-// `go run` runs this program.
+// shell runs commands in a folder that links to the checkout but has its own results folder. In that
+// folder, the test binary replaces `go run`.
 type shell struct{ root, dir, bin, addr string }
 
 func newShell(t *testing.T, root string) *shell {
@@ -328,7 +328,7 @@ exec %[3]q "$@"
 	return s
 }
 
-// run runs a single command, or a script that starts with a server.
+// run runs a single command, or a script whose first command starts a server.
 func (s *shell) run(t *testing.T, command string) (code int, stdout, stderr string) {
 	t.Helper()
 	text := strings.NewReplacer("localhost:8004", s.addr, "/tmp/grab.db", filepath.Join(s.dir, "grab.db")).Replace(command)
@@ -338,7 +338,7 @@ func (s *shell) run(t *testing.T, command string) (code int, stdout, stderr stri
 	cmd := exec.Command("bash", "-c", text)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "GRABSVC_ADDR="+s.addr)
-	if strings.Contains(command, " -file ") { // which is compiled in the checkout
+	if strings.Contains(command, " -file ") { // the program compiles this file in the checkout
 		cmd.Dir = s.root
 	}
 	proc.NewProcessGroup(cmd)

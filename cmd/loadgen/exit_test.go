@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestBadResultAnywhere concludes three results, of which any may be bad: the first, the middle one, the last,
-// several or none. One bad result determines the exit code. An error or an interruption comes before it.
+// TestBadResultAnywhere checks the exit code for every combination of good and bad results among three.
+// One bad result is enough to determine the code. An error or an interruption takes precedence.
 func TestBadResultAnywhere(t *testing.T) {
 	names := []string{"none", "mutex", "setnx"}
 	const rush = references + "reference-rush-local"
@@ -71,9 +71,9 @@ func TestBadResultAnywhere(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		conclude func(bad int, err error) error
-		want     exitCode // if any is bad
-		all      exitCode // if all are bad; 0 means want
-		stops    bool     // whether an error may end it early
+		want     exitCode // the code if any result is bad
+		all      exitCode // the code if all results are bad; 0 means the same as want
+		stops    bool     // whether an error can end the command early
 	}{
 		{"a claim about every cell", func(bad int, err error) error { return runOf(asserting("double_grabs==0"), cells(bad, unsafe), err) }, exitAssert, 0, true},
 		{"a claim about each cell", func(bad int, err error) error {
@@ -137,8 +137,9 @@ func TestBadResultAnywhere(t *testing.T) {
 	}
 }
 
-// TestLostShards ends a merge with each kind of error. If responses are lost, that is worse than an assertion
-// that does not hold, and every loss is named. Other errors come before it.
+// TestLostShards checks the exit code of a merge that has lost responses. The loss takes precedence over
+// a failed assertion, and the output names every lost shard. All other errors take precedence over the
+// loss.
 func TestLostShards(t *testing.T) {
 	for _, err := range []error{nil, exitAssert, exitFailed, io.ErrUnexpectedEOF, context.Canceled, flags.Usage("no such flag")} {
 		for n, lost := range [][]string{nil, {"shard 1"}, {"shard 1", "shard 3"}} {
@@ -159,8 +160,8 @@ func TestLostShards(t *testing.T) {
 	}
 }
 
-// TestUsageErrorOfAProcess prints errors of the user in one line, but quotes the output of a process line by
-// line.
+// TestUsageErrorOfAProcess checks that a usage error is printed on one line, except that the quoted
+// output of a process keeps its lines.
 func TestUsageErrorOfAProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	conclude(flags.Usage("a\nb. Its output ends with\n    x\n    y"), &stderr)
@@ -169,8 +170,8 @@ func TestUsageErrorOfAProcess(t *testing.T) {
 	}
 }
 
-// TestRelative shortens a path below the working directory. It changes no other path, also if the working
-// directory has been removed.
+// TestRelative checks that relative shortens only paths below the working directory. It must change no
+// path if the working directory has been removed.
 func TestRelative(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

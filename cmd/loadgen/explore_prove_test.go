@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The README's lock of one's own is explored with one command, and breaks
-// without a fault. What is written down replays it.
+// TestExploreOwnStrategy explores the user-written lock of the README with a single command. It checks
+// that the lock fails without a fault, and that the saved schedule replays the failure.
 func TestExploreOwnStrategy(t *testing.T) {
 	file, err := filepath.Abs(example)
 	if err != nil {

@@ -82,7 +82,8 @@ func TestExploreBadUsage(t *testing.T) {
 	}
 }
 
-// What a search writes down replays; and what it prints, it prints again.
+// TestExplore checks that a search prints the same text when it is repeated, and that its saved schedule
+// replays the failure.
 func TestExplore(t *testing.T) {
 	dir := t.TempDir()
 	explored := func(want int, args ...string) string {
@@ -113,7 +114,7 @@ func TestExplore(t *testing.T) {
 		t.Errorf("the replay with the cure is\n%s", story)
 	}
 	if drawn := explored(int(exitDone), "-replay", file, "-format", "mermaid"); !strings.HasPrefix(drawn, "sequenceDiagram\n") {
-		t.Errorf("drawn is\n%s", drawn)
+		t.Errorf("the diagram is\n%s", drawn)
 	}
 	cmd := loadgen(t, "explore", "-replay", filepath.Join(dir, file), "-strategies", "setnx-fenced", "-format", "mermaid")
 	if code, drawn, stderr := output(t, cmd); code != int(exitDone) || drawn != "" || stderr != "no failure was found, so there is no diagram\n" {
@@ -128,15 +129,16 @@ func TestExplore(t *testing.T) {
 	if len(doc.Strategies) != 2 || doc.Strategies[0].Property != catalog.OneWinner || doc.Strategies[1].Verdict != "safe" {
 		t.Errorf("%+v", doc)
 	}
-	explored(int(exitUsage), "-strategies", "setnx", "-guard", "fenced") // it has no tokens
+	explored(int(exitUsage), "-strategies", "setnx", "-guard", "fenced") // setnx has no fencing tokens
 	edited := strings.Replace(string(read(t, dir, file)), "time to lease end\n", "", 1)
 	if err := os.WriteFile(filepath.Join(dir, file), []byte(edited), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	explored(int(exitAssert), "-replay", file) // it should break, and does not
+	explored(int(exitAssert), "-replay", file) // the edited schedule no longer breaks the property
 }
 
-// What is called by an old name is found, and the present name is told.
+// TestExploreOldNames checks that explore accepts old names of faults and properties, and prints their
+// current names.
 func TestExploreOldNames(t *testing.T) {
 	var errs bytes.Buffer
 	cmd := loadgen(t, "explore", "-no-timing", "-quiet", "-out", t.TempDir(), "-strategies", "setnx", "-preemptions", "1",
@@ -156,8 +158,8 @@ func TestExploreOldNames(t *testing.T) {
 	}
 }
 
-// Ctrl-C prints how far the search has come.
-// Each schedule of a series of searches has a file of its own, and the same schedule has the same file.
+// TestSchedulesOfOneProperty checks that different schedules for the same property get different files,
+// and that a schedule found by two searches gets only one.
 func TestSchedulesOfOneProperty(t *testing.T) {
 	found := func(mode string) explore.Failure {
 		return explore.Failure{Property: "one-winner", Schedule: schedule.Schedule{Strategy: "setnx", Nodes: []string{"redis"}, Property: "one-winner", Mode: mode}}
@@ -180,6 +182,7 @@ func TestSchedulesOfOneProperty(t *testing.T) {
 	}
 }
 
+// TestExploreInterrupt checks that an interrupted search prints how much is left to search.
 func TestExploreInterrupt(t *testing.T) {
 	cmd := loadgen(t, "explore", "-strategies", "redlock", "-faults", "all", "-fault-count", "3", "-seconds", "600")
 	var out bytes.Buffer
@@ -204,11 +207,12 @@ func TestExploreInterrupt(t *testing.T) {
 		t.Errorf("exit %d, %s", code, rest)
 	}
 	if !strings.Contains(out.String(), " waiting") {
-		t.Errorf("it does not say what was not searched:\n%s", &out)
+		t.Errorf("the output does not say how much is left to search:\n%s", &out)
 	}
 }
 
-// Ctrl-C while a lock of one's own is compiled leaves no folder behind.
+// TestExploreInterruptCompile checks that Ctrl-C during the compilation of a user's lock leaves no
+// temporary folder behind.
 func TestExploreInterruptCompile(t *testing.T) {
 	temp := t.TempDir()
 	cmd := loadgen(t, "explore", "-file", example)
@@ -231,7 +235,7 @@ func TestExploreInterruptCompile(t *testing.T) {
 		t.Errorf("exit %d, %s", code, &errs)
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("temporary files are left: %v, %v", left, err)
 	}
 }
 
@@ -280,7 +284,7 @@ func TestExploreExitCodes(t *testing.T) {
 	}
 }
 
-// A search is printed also where its schedules cannot be written.
+// TestExploreUnwritable checks that a search prints its result even if it cannot save its schedules.
 func TestExploreUnwritable(t *testing.T) {
 	s := newExploreSettings()
 	s.out = filepath.Join(t.TempDir(), "file")
@@ -305,14 +309,14 @@ func TestExploreHelp(t *testing.T) {
 	}
 	for _, o := range newExploreSettings().flags() {
 		if !strings.Contains(out.String(), "-"+o.Name+" ") {
-			t.Errorf("-%s is not told", o.Name)
+			t.Errorf("the help does not list -%s", o.Name)
 		}
 	}
 }
 
 const example = "../../internal/explore/testdata/own/setnx_healing.go"
 
-// The example of a lock of one's own is found.
+// TestOwnStrategy checks that declaredStrategies finds the strategy in the example file.
 func TestOwnStrategy(t *testing.T) {
 	variables, names, err := declaredStrategies(example)
 	if err != nil || !slices.Equal(variables, []string{"healing"}) || !slices.Equal(names, []string{"setnx-healing"}) {
@@ -320,7 +324,8 @@ func TestOwnStrategy(t *testing.T) {
 	}
 }
 
-// The command that replays a failure can be pasted into a shell.
+// TestReplayIsQuoted checks that a user can paste the printed replay command into a shell, even if file
+// names contain spaces and quotes.
 func TestReplayIsQuoted(t *testing.T) {
 	s := exploreSettings{replay: "it's it.txt", file: "my lock.go"}
 	if got, want := s.replayWith(explore.Failure{}), program()+` explore -file 'my lock.go' -replay 'it'\''s it.txt'`; got != want {

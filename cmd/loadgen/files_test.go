@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// No command reads a file without end into memory: each refuses it and states the limit.
+// TestFileLimits checks that every command refuses a file that is too large or endless, and states the
+// limit. Otherwise, such a file would fill the memory.
 func TestFileLimits(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -45,7 +46,7 @@ func TestFileLimits(t *testing.T) {
 		if err := os.WriteFile(c.file, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(c.file, size); err != nil { // the file takes no room
+		if err := os.Truncate(c.file, size); err != nil { // a sparse file needs no disk space
 			t.Fatal(err)
 		}
 		args := strings.Fields(strings.ReplaceAll(c.args, "FILE", c.file))
@@ -57,7 +58,7 @@ func TestFileLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := "16 MB"
-		if c.args == "report FILE" || c.args == "compare FILE FILE" { // it is no regular file, so it must be a folder
+		if c.args == "report FILE" || c.args == "compare FILE FILE" { // these treat any path that is not a regular file as a folder
 			limit = "run.json"
 		}
 		refused(args, limit)
@@ -67,7 +68,8 @@ func TestFileLimits(t *testing.T) {
 	}
 }
 
-// A strategy that is named twice is refused, because one of the two cells would be missing.
+// TestStrategyTwice checks that every command refuses a strategy that is named twice, because the table
+// has only one cell for it.
 func TestStrategyTwice(t *testing.T) {
 	for _, names := range []string{"none,none", "setnx,none,setnx", "peers,peers", " setnx, setnx"} {
 		explore, err := parseExplore([]string{"-strategies", names})
@@ -89,7 +91,8 @@ func TestStrategyTwice(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// run refuses a database that belongs to another program, and leaves it as it is.
+// TestForeignDatabase checks that run refuses a database that belongs to another program, and creates no
+// tables in it.
 func TestForeignDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	db, err := sql.Open("sqlite", path)

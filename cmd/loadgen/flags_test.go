@@ -26,10 +26,10 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// sample is a flag with what it must change in a run of scenario rush.
+// sample is a valid value of a flag, with the change that it must make to the settings of a run.
 type sample struct {
 	value string
-	also  string // what it cannot be combined without
+	also  string // other flags that this flag needs
 	want  func(*settings)
 }
 
@@ -134,7 +134,7 @@ var samples = map[string]sample{
 	"quiet":           {"true", "", func(s *settings) { s.quiet = true }},
 }
 
-// started sets what follows from -service.
+// started changes the settings in the same way as -service does.
 func started(s *settings) {
 	s.Stack.Kind, s.Workers, s.TTL = stack.Local, 2, target.DefaultLease
 	if s.Scenario != "peak" {
@@ -159,7 +159,7 @@ func strategies(names ...string) []lock.Strategy {
 func fields(s *settings) any {
 	c := *s
 	c.line, c.unrecordedArgs, c.Args = nil, nil, nil
-	c.strategyWords, c.notes = nil, nil // what becomes of them is in other fields, or printed
+	c.strategyWords, c.notes = nil, nil // other fields hold the strategies, and the notes are only printed
 	c.Target.Shape, c.Target.Open, c.Target.Database, c.Target.Strategies = nil, nil, target.Database{}, nil
 	var names []string
 	for _, st := range c.Strategies {
@@ -172,8 +172,8 @@ func fields(s *settings) any {
 	}{c, names}
 }
 
-// Every flag sets its field and no other, in every scenario, wherever it
-// stands in the line.
+// TestFlagsOverrideScenarios checks that each flag changes its own setting and no other, in every
+// scenario and at any place in the command line.
 func TestFlagsOverrideScenarios(t *testing.T) {
 	for _, f := range defaults("rush").flags() {
 		if _, ok := samples[f.Name]; !ok && f.About != "" && !slices.Contains([]string{"resume", "schedule", "target-file", "expectations", "baseline"}, f.Name) { // other tests cover these
@@ -229,7 +229,7 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, fields(got), fields(want))
 		}
 		if got.Scenario != name || got.Drivers == 0 || got.MaxWorkers == 0 || got.Timeout == 0 {
-			t.Errorf("%s leaves something open: %+v", name, fields(got))
+			t.Errorf("scenario %s does not set a required field: %+v", name, fields(got))
 		}
 	}
 }
@@ -245,7 +245,7 @@ func TestNeedsAreThoseOfTheStrategies(t *testing.T) {
 	}
 }
 
-// Without a seed every run draws its own.
+// TestSeedIsDrawn checks that runs without -seed get different seeds.
 func TestSeedIsDrawn(t *testing.T) {
 	drawn := map[uint64]bool{}
 	for range 4 {
@@ -313,7 +313,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// The word all means the faults that can strike the Redis of the run.
+// TestAllFaults checks that -faults all leaves out the faults that cannot affect the Redis topology of
+// the run.
 func TestAllFaults(t *testing.T) {
 	for topology, without := range map[catalog.Topology]catalog.Fault{
 		catalog.SingleRedis: catalog.SlotMoves, catalog.RedisCluster: catalog.SentinelFailover, catalog.RedisSentinel: catalog.RedisRestart,
@@ -343,7 +344,8 @@ func TestFaultLists(t *testing.T) {
 	}
 }
 
-// An old name of a fault is taken, and its present one is told, once.
+// TestOldFaultNames checks that old names of faults are accepted, and that each current name is printed
+// only once.
 func TestOldFaultNames(t *testing.T) {
 	s, err := parseRun([]string{"-strategies", "setnx", "-faults", "expiry,restart,slow", "-only", "setnx/expiry"})
 	if err != nil {
@@ -352,7 +354,7 @@ func TestOldFaultNames(t *testing.T) {
 	var told bytes.Buffer
 	s.notes.print(&told)
 	if want := "expiry is now called slow\nrestart is now called redis-restart\n"; told.String() != want {
-		t.Errorf("told %q, want %q", &told, want)
+		t.Errorf("printed %q, want %q", &told, want)
 	}
 	if len(s.Only) != 1 || s.Only[0].Fault != catalog.Slow {
 		t.Errorf("-only is %v", s.Only)
@@ -361,8 +363,7 @@ func TestOldFaultNames(t *testing.T) {
 
 const noon = "2026-11-20T12:00:00Z"
 
-// Every wrong flag is told in one sentence and exit code 2, before anything is
-// started or written.
+// TestBadUsage checks that each wrong command line exits with exitUsage and prints exactly one line.
 func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
@@ -551,12 +552,13 @@ func TestBadUsage(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, want 2, …%s…", args, code, &stderr, want)
 		}
 		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
-			t.Errorf("%s: not one line alone: %q, %q", args, &stderr, &stdout)
+			t.Errorf("%s: want exactly one line on stderr and nothing on stdout, got %q, %q", args, &stderr, &stdout)
 		}
 	}
 }
 
-// The last of several flags with the same name counts, even if an earlier one was wrong.
+// TestLastFlagCounts checks that the last of several flags with the same name counts, even if an earlier
+// one had an invalid value.
 func TestLastFlagCounts(t *testing.T) {
 	s, err := parseRun(strings.Fields("-strategies nosuch -strategies none -faults all -faults pause"))
 	if err != nil || len(s.Strategies) != 1 || s.Strategies[0].Name != "none" || !slices.Equal(s.Faults, []catalog.Fault{catalog.Pause}) || s.allFaults {
@@ -564,7 +566,8 @@ func TestLastFlagCounts(t *testing.T) {
 	}
 }
 
-// So is a wrong point, or one that no fault is to strike at.
+// TestBadPoint checks that -at is refused if its value is not a point of a grab, or if the run has no
+// fault to inject there.
 func TestBadPoint(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, tt := range []struct {
@@ -590,18 +593,18 @@ func TestBadPoint(t *testing.T) {
 			t.Errorf("%q: exit %d, %q, want 2, …%s…", args, code, &stderr, tt.want)
 		}
 		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
-			t.Errorf("%q: not one line alone: %q, %q", args, &stderr, &stdout)
+			t.Errorf("%q: want exactly one line on stderr and nothing on stdout, got %q, %q", args, &stderr, &stdout)
 		}
 	}
 	for _, with := range []string{"-faults pause", "-only setnx/pause", "-faults none,pause"} {
 		if _, err := parseRun(append([]string{"-at", "after read"}, strings.Fields(with)...)); err != nil {
-			t.Errorf("-at beside %s: %v", with, err)
+			t.Errorf("-at with %s: %v", with, err)
 		}
 	}
 }
 
-// Strategies whose guard is fixed do not mind a fence guard, and targets may
-// turn out to be foreign.
+// TestGoodUsage checks command lines that could be refused by mistake. For example, a strategy with a
+// fixed guard accepts -guard fenced, and targets can turn out to have no strategies.
 func TestGoodUsage(t *testing.T) {
 	for _, args := range []string{
 		"-guard fenced -strategies none",
@@ -622,8 +625,8 @@ func TestGoodUsage(t *testing.T) {
 	}
 }
 
-// The overview fits on one screen. The help of run begins with the ten most used flags, and
-// "all" lists every flag.
+// TestHelp checks that the overview fits on one screen. The help of run must list only the ten most used
+// flags, and "all" must list every flag.
 func TestHelp(t *testing.T) {
 	help := func(args string) string {
 		t.Helper()
@@ -671,8 +674,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestNamesKeepTheirOrder names strategies of a service, of which some stand for several. The run tests them in
-// this order, without repetition of a word.
+// TestNamesKeepTheirOrder checks that a service's strategies run in the order of the words in
+// -strategies. A word can stand for several strategies, and a repeated word counts once.
 func TestNamesKeepTheirOrder(t *testing.T) {
 	meaning := map[string][]string{"core": core, "peers": catalog.Map(lock.Peers, nameOf), "mine": {"mine"}, "other": {"other"}}
 	for _, words := range [][]string{{"mine", "core"}, {"core", "mine"}, {"peers", "mine", "core"}, {"mine", "peers", "other"}, {"core", "core", "peers"}} {

@@ -10,7 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// init writes a file that check accepts. It finds out what the answers mean.
+// TestInit checks that init writes a usable target file, and that it derives the rules for grabbed and
+// taken from the responses of the service.
 func TestInit(t *testing.T) {
 	t.Chdir(t.TempDir())
 	targets := booth(t)
@@ -46,8 +47,8 @@ func TestInit(t *testing.T) {
 	stdin = os.Stdin
 }
 
-// A signal ends the questions, although the terminal sends no line. Bad places for the file are refused
-// before the first question, and a missing folder is created.
+// TestInitEndsEarly checks that a signal ends init even while it waits for an answer. Before the first
+// question, init must refuse paths that it cannot write and create a missing folder.
 func TestInitEndsEarly(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "a-file", "")
@@ -80,7 +81,7 @@ func TestInitEndsEarly(t *testing.T) {
 		t.Error("an interrupted command wrote its file")
 	}
 	if _, err := os.Stat("new/t.yaml"); err != nil {
-		t.Errorf("a missing folder: %v", err)
+		t.Errorf("init did not create the missing folder: %v", err)
 	}
 }
 

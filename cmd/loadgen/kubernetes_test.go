@@ -61,7 +61,7 @@ func manifests(t *testing.T) map[string]manifest {
 	return all
 }
 
-// command returns the command line of the only container, with values for its variables.
+// command returns the command line of the first container, with its variables replaced by values.
 func (m manifest) command(values *strings.Replacer) (line []string) {
 	c := m.Spec.Template.Spec.Containers[0]
 	for _, word := range slices.Concat(c.Command, c.Args) {
@@ -70,10 +70,11 @@ func (m manifest) command(values *strings.Replacer) (line []string) {
 	return line
 }
 
-// shardValues are the values of the variables in the Job of the shards.
+// shardValues holds the variables in the shards Job, each followed by its value.
 var shardValues = []string{"$(START)", noon, "$(SEED)", "7", "$(FIRST_ORDER)", "1", "$(DB)", "grab:grab@tcp(mysql:3306)/grab", "$(ADMIN_TOKEN)", "x", "$(JOB_COMPLETION_INDEX)", "1"}
 
-// TestManifestFlags parses the commands in deploy/kubernetes.
+// TestManifestFlags checks that the programs accept the commands and environment variables in
+// deploy/kubernetes.
 func TestManifestFlags(t *testing.T) {
 	all := manifests(t)
 	shards := all["job/shards"]
@@ -148,7 +149,7 @@ func TestKubernetes(t *testing.T) {
 		t.Logf("%s: %s", tc.name, regexp.MustCompile(`\x1b\[\d*m`).ReplaceAllString(strings.TrimSpace(string(out)), ""))
 	}
 	if strings.Contains(built["managed"], "mysql:8.4") || strings.Contains(built["managed"], "redis:7") {
-		t.Error("managed still has servers")
+		t.Error("the overlay managed still contains its own servers")
 	}
 
 	all := manifests(t)

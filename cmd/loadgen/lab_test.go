@@ -34,8 +34,8 @@ func TestLabUsage(t *testing.T) {
 	}
 }
 
-// The lab says where it is before its servers are there, searches from its page, and a
-// signal ends it, its instances too.
+// TestLab checks that the lab prints its URL first, and runs a search and a matrix from its page. After a
+// signal, it must stop with all its instances.
 func TestLab(t *testing.T) {
 	cmd := loadgen(t, "lab", "-addr", "127.0.0.1:0")
 	cmd.Stderr = os.Stderr
@@ -81,7 +81,7 @@ func TestLab(t *testing.T) {
 		!strings.HasPrefix(found.Answer, "setnx breaks one-winner in 11 steps.") || len(found.Failures) == 0 || found.Failures[0].Drawing == nil {
 		t.Errorf("found %s", text)
 	}
-	// A matrix of one cell, in a result folder as of any run.
+	// Fill a matrix of one cell. The lab must save it in a result folder, as it does for any run.
 	if text := ask("/api/matrix/start", `{"strategies":["mysql-cas"],"faults":["none"]}`); strings.Contains(text, "error") {
 		t.Fatal(text)
 	}
@@ -105,14 +105,14 @@ func TestLab(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err != nil {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("the lab ended with %v", err)
 		}
 	case <-time.After(20 * time.Second):
 		_ = cmd.Process.Kill()
-		t.Error("a signal does not end it")
+		t.Error("the lab did not end after a signal")
 	}
 	if out, err := exec.Command("pgrep", "-f", "--", "-lab "+url[0]).Output(); err == nil {
-		t.Errorf("its instances run on: processes %s", out)
+		t.Errorf("instances of the lab still run: processes %s", out)
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// labProcess is a lab that runs for as long as its test, with a progress of its own.
+// labProcess is a lab that runs until the end of its test. It keeps the user's progress in its own
+// folder.
 type labProcess struct {
 	cmd   *exec.Cmd
 	t     *testing.T
@@ -59,7 +60,7 @@ func startLabIn(t *testing.T, dir string) *labProcess {
 	return p
 }
 
-// end sends what Ctrl-C sends.
+// end stops the lab with the signal that Ctrl-C sends.
 func (p *labProcess) end() {
 	if p.ended {
 		return
@@ -67,17 +68,17 @@ func (p *labProcess) end() {
 	p.ended = true
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	late := time.AfterFunc(browsertest.Patience, func() {
-		p.t.Error("a signal does not end it")
+		p.t.Error("the lab did not end after a signal")
 		_ = p.cmd.Process.Kill()
 	})
 	defer late.Stop()
 	_, _ = io.Copy(io.Discard, p.said)
 	if err := p.cmd.Wait(); err != nil {
-		p.t.Errorf("it ends with %v", err)
+		p.t.Errorf("the lab ended with %v", err)
 	}
 }
 
-// post asks for something of the workshop, and wants it to be done.
+// post sends a request to the workshop, which must succeed.
 func (p *labProcess) post(path, body string) {
 	p.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, p.url+"/api/workshop/"+path, strings.NewReader(body))
@@ -95,7 +96,7 @@ func (p *labProcess) post(path, body string) {
 	}
 }
 
-// job returns the job that runs or ran last.
+// job returns the workshop's current job, or its last one if none is running.
 func (p *labProcess) job() (j lab.Job) {
 	p.t.Helper()
 	if err := json.Unmarshal([]byte(get(p.t, p.url+"/api/workshop/job")), &j); err != nil {
@@ -104,7 +105,7 @@ func (p *labProcess) job() (j lab.Job) {
 	return j
 }
 
-// idle asks for the first tick of the events.
+// idle reports whether the lab is idle, as stated in the first event that it sends.
 func (p *labProcess) idle() bool {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), browsertest.Patience)
@@ -127,14 +128,14 @@ func (p *labProcess) idle() bool {
 	return false
 }
 
-// speak chooses the language of the page.
+// speak selects the language of the page.
 func speak(p *browsertest.Page, lang string) {
 	browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
 }
 
-// A student goes through an exercise in the page, by keyboard alone: predicts, runs, looks,
-// answers wrongly and then rightly, and reads the moral. What the terminal keeps is the
-// same. Then a schedule is edited there, wrongly first.
+// TestLabWorkshop completes one exercise on the page with the keyboard only, including a wrong answer. It
+// checks that the command line sees the same progress. In a second exercise, it edits a schedule, first
+// with a mistake.
 func TestLabWorkshop(t *testing.T) {
 	browser := browsertest.New(t)
 	l := startLab(t)
@@ -174,7 +175,7 @@ func TestLabWorkshop(t *testing.T) {
 	p.Press("10")
 	p.Press(kb.Enter)
 	has(p, "the moral", ".moral", texts.Say("5.moral", nil))
-	has(p, "its points", "#w-to-5 .points", "✓ 1/3") // the prediction was wrong, and one answer
+	has(p, "its points", "#w-to-5 .points", "✓ 1/3") // the prediction and one answer were wrong
 	has(p, "the score", "#workshop-answer", "1 of 37 points.")
 	p.Await("the keyboard at the moral", `document.activeElement.id === "w-moral"`)
 	p.Fits()
@@ -182,7 +183,7 @@ func TestLabWorkshop(t *testing.T) {
 
 	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0, replaceFile)
 	if points, _ := progress.Points(); err != nil || points != 1 {
-		t.Errorf("a terminal knows of %d points, %v", points, err)
+		t.Errorf("the saved progress has %d points, %v; want 1", points, err)
 	}
 
 	p.Focus("#w-to-4")
@@ -230,7 +231,7 @@ func TestLabWorkshop(t *testing.T) {
 	again.Screenshot("workshop-390-dark")
 }
 
-// has waits until an element of the page has a text.
+// has waits until the first element that matches selector contains the given text.
 func has(p *browsertest.Page, what, selector, text string) {
 	quoted, err := json.Marshal(text)
 	if err != nil {
@@ -239,8 +240,8 @@ func has(p *browsertest.Page, what, selector, text string) {
 	p.Await(what, fmt.Sprintf("document.querySelector(%q) && document.querySelector(%q).textContent.includes(%s)", selector, selector, quoted))
 }
 
-// A lock of one's own is written in the page: what the compiler says stands at its line,
-// and what the search finds is drawn.
+// TestLabOwnLock writes a lock on the page. It checks that a compiler error is shown at its line, and that
+// the page draws the failure that the search finds.
 func TestLabOwnLock(t *testing.T) {
 	if !proving() {
 		t.Skip("it compiles a lock three times: it runs in make prove")
@@ -273,7 +274,7 @@ func TestLabOwnLock(t *testing.T) {
 		p.Await("the check to begin", `document.getElementById("w-check").disabled`)
 		for end := time.Now().Add(2 * browsertest.Patience); l.job().Running; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("it goes on")
+				t.Fatal("the check of the lock does not end")
 			}
 		}
 	}
@@ -281,7 +282,7 @@ func TestLabOwnLock(t *testing.T) {
 	has(p, "why it cannot be judged", ".question > .wrong", texts.Say("12.q1.refused", nil))
 	has(p, "what the compiler says", ".editor .problems", "undefined: dell")
 	if line := browsertest.Eval[string](p, `document.getElementById("w-q1-text").value.split("\n")[document.querySelector(".editor .gutter .wrong").textContent - 1]`); !strings.Contains(line, "dell") {
-		t.Errorf("it stands at %q", line)
+		t.Errorf("the compiler error is shown at line %q, want the line with dell", line)
 	}
 	edit("unset: dell", "unset: del")
 	has(p, "what it breaks", ".question > .wrong", "1 of 3 points.")
@@ -290,7 +291,7 @@ func TestLabOwnLock(t *testing.T) {
 	has(p, "the moral", ".moral", texts.Say("12.moral", nil))
 }
 
-// awaitIdle waits until the servers of the lab are there.
+// awaitIdle waits until the lab has started its servers and is idle.
 func (p *labProcess) awaitIdle() {
 	p.t.Helper()
 	for end := time.Now().Add(browsertest.Patience); !p.idle(); time.Sleep(20 * time.Millisecond) {
@@ -300,7 +301,8 @@ func (p *labProcess) awaitIdle() {
 	}
 }
 
-// What a command cannot do is said in the page, with its own words, and does not end the lab.
+// TestStep checks that a failed command in a child process returns its own error message, and that a
+// successful one returns its outcome and output.
 func TestStep(t *testing.T) {
 	t.Setenv(asMain, "1")
 	for _, tt := range []struct{ name, args, want string }{
@@ -309,7 +311,7 @@ func TestStep(t *testing.T) {
 		{"servers", "run -schedule none.txt -stack " + stack.Local, "none.txt"},
 	} {
 		if _, err := doInChild(t.Context(), strings.Fields(tt.args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want one that says %s", tt.name, err, tt.want)
+			t.Errorf("%s: error %v, want one that contains %s", tt.name, err, tt.want)
 		}
 	}
 	var printed strings.Builder

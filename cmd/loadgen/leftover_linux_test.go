@@ -20,8 +20,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// However a run ends while faults strike in several workers: its processes end,
-// and its folders go.
+// TestNothingIsLeft ends a run in several ways while its workers inject faults. It checks that all
+// processes of the run end and that its temporary folders are removed.
 func TestNothingIsLeft(t *testing.T) {
 	alone := func(sig syscall.Signal) func(*exec.Cmd, []child) error {
 		return func(cmd *exec.Cmd, _ []child) error { return cmd.Process.Signal(sig) }
@@ -31,12 +31,12 @@ func TestNothingIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if (name == "SIGHUP" || name == "SIGKILL") && !proving() {
-				t.Skip("GRABLAB_PROVE=1 ends it so, too")
+				t.Skip("this case runs only with GRABLAB_PROVE=1")
 			}
 			cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-worker-stacks", "2", "-out", "x", "-seed", "1")
-			startUntil(t, cmd, "[3/3]") // so one cell has ended, and two are under way
+			startUntil(t, cmd, "[3/3]") // now one cell has ended, and two are running
 			children := childrenOf(t, cmd.Process.Pid)
-			// Each worker has its reaper and two instances, once those of its cell have started.
+			// Each worker has a reaper, and two instances once its cell has started them.
 			for end := time.Now().Add(5 * time.Second); len(children) < 6; children = childrenOf(t, cmd.Process.Pid) {
 				if time.Now().After(end) {
 					t.Errorf("it has the children %v", children)
@@ -49,7 +49,7 @@ func TestNothingIsLeft(t *testing.T) {
 			_ = cmd.Wait()
 			awaitNone(t, children)
 			if run := fits(t, read(t, cmd.Dir, "x", report.File)); run.Complete || len(run.Cells) == 0 {
-				t.Errorf("kept are %d cells, complete %v", len(run.Cells), run.Complete)
+				t.Errorf("the saved run has %d cells, and complete is %v", len(run.Cells), run.Complete)
 			}
 		})
 	}
@@ -80,13 +80,13 @@ func awaitNone(t *testing.T, children []child) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("there are left %q", left)
+			t.Fatalf("these are left: %q", left)
 		}
 	}
 }
 
-// Where the reapers are killed, too, the children end with their parent, and the next run
-// removes the folders.
+// TestNextRunClears kills a run and its reapers. It checks that the other children still end, and that
+// the next run removes the folders that are left.
 func TestNextRunClears(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-worker-stacks", "2", "-out", "x", "-seed", "1")
@@ -97,7 +97,7 @@ func TestNextRunClears(t *testing.T) {
 		if commOf(c.pid) != commOf(fmt.Sprint(cmd.Process.Pid)) { // a reaper
 			pid, err := strconv.Atoi(c.pid)
 			errs = append(errs, err)
-			if err := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) { // it has ended with its parent
+			if err := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) { // a reaper can end with its parent
 				errs = append(errs, err)
 			}
 		}
@@ -108,18 +108,18 @@ func TestNextRunClears(t *testing.T) {
 	_ = cmd.Wait()
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*"))
 	if err != nil || len(left) == 0 {
-		t.Fatalf("nothing is left to be cleared: %v", err)
+		t.Fatalf("the killed run left no folder to clear: %v", err)
 	}
 	if code, _, stderr := output(t, loadgen(t, "-strategies", "none", "-orders", "1", "-drivers", "2", "-quiet", "-out", "y")); code != int(exitDone) {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	awaitNone(t, children)
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*")); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("the next run did not remove %v, %v", left, err)
 	}
 }
 
-// child is a process, with the folder that it writes its events to.
+// child is a child process of a run, with its start time and the folder for its events.
 type child struct {
 	pid    string
 	began  string
@@ -156,7 +156,7 @@ func statOf(proc string) []string {
 	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 }
 
-// leftOf tells what is still there.
+// leftOf returns the processes that still run and the folders that still exist.
 func leftOf(children []child) (left []string) {
 	for _, c := range children {
 		if stat := statOf("/proc/" + c.pid); len(stat) >= 20 && stat[19] == c.began {
@@ -169,7 +169,8 @@ func leftOf(children []child) (left []string) {
 	return left
 }
 
-// The temporary folder may have any name, and may be relative.
+// TestTemporaryFolders checks that the name of the temporary folder can contain special characters, and
+// that its path can be relative.
 func TestTemporaryFolders(t *testing.T) {
 	for _, name := range []string{"with spaces", "what?", "relative"} {
 		t.Run(name, func(t *testing.T) {
@@ -186,14 +187,14 @@ func TestTemporaryFolders(t *testing.T) {
 				t.Errorf("exit %d: %s", code, stderr)
 			}
 			if left, err := os.ReadDir(filepath.Join(cmd.Dir, name)); err != nil || len(left) > 0 {
-				t.Errorf("left are %v, %v", left, err)
+				t.Errorf("temporary files are left: %v, %v", left, err)
 			}
 		})
 	}
 }
 
-// Ctrl-C in the middle of an exercise of the workshop ends it with what it has started,
-// and keeps what was there before.
+// TestWorkshopInterrupted checks that Ctrl-C during an exercise ends all its processes and keeps the
+// earlier progress.
 func TestWorkshopInterrupted(t *testing.T) {
 	cmd := loadgen(t, "workshop", "1", "-predict", "a", "-seed", "7")
 	if err := cmd.Start(); err != nil {
@@ -219,7 +220,8 @@ func TestWorkshopInterrupted(t *testing.T) {
 	}
 }
 
-// A process of targets that is stopped goes on, however the run ends that has stopped it.
+// TestTargetGoesOn checks that a target process that a run has stopped continues when the run ends, even
+// if the run is killed.
 func TestTargetGoesOn(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -258,7 +260,7 @@ func TestTargetGoesOn(t *testing.T) {
 				return true
 			}
 			if !awaited(20*time.Second, true) {
-				t.Error("it is not stopped")
+				t.Error("the run did not stop the target process")
 			}
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Error(err)
@@ -268,15 +270,15 @@ func TestTargetGoesOn(t *testing.T) {
 				t.Log(said.String())
 			}
 			if !awaited(5*time.Second, false) {
-				t.Fatal("it is left stopped")
+				t.Fatal("the target process is still stopped")
 			}
 			awaitHealthy(t, urls[1])
 		})
 	}
 }
 
-// Stop, and Ctrl-C of the lab, in the middle of an exercise end it with what it has
-// started.
+// TestLabWorkshopInterrupted checks that the Stop button and Ctrl-C end an exercise in the lab together
+// with all processes that it has started.
 func TestLabWorkshopInterrupted(t *testing.T) {
 	l := startLab(t)
 	l.awaitIdle()

@@ -28,7 +28,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// asMain makes the test binary loadgen itself.
+// asMain is an environment variable. If it is set, the test binary behaves like loadgen.
 const asMain = "LOADGEN_TEST_AS_MAIN"
 
 func TestMain(m *testing.M) {
@@ -36,12 +36,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asMain) != "" || len(os.Args) > 1 && os.Args[1] == fleet.Command {
 		main()
 	}
-	os.Unsetenv("GITHUB_ACTIONS") // the runs of tests are not the result of a workflow
+	os.Unsetenv("GITHUB_ACTIONS") // otherwise, the runs in these tests would report to the workflow
 	os.Unsetenv("GITHUB_STEP_SUMMARY")
 	os.Exit(m.Run())
 }
 
-// loadgen returns this program as a process of its own, in an empty folder.
+// loadgen returns a command that runs loadgen in a separate process, in an empty folder.
 func loadgen(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -59,7 +59,7 @@ func exitOf(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return conclude(run(ctx, args, stdout, stderr), stderr)
 }
 
-// output runs cmd to its end.
+// output runs cmd and returns its exit code and its output.
 func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -71,7 +71,7 @@ func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// fits holds a written run.json against the schema, and its sums against each other.
+// fits checks a run.json against its schema, and returns the run.
 func fits(t *testing.T, text []byte) *experiment.Run {
 	t.Helper()
 	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(experiment.RunSchema))
@@ -158,7 +158,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("the folder has %q, want %q", names, want)
 	}
 
-	// What was printed is what report prints again.
+	// The report command must print the same text again.
 	var table, again, stored bytes.Buffer
 	if err := report.Text(&table, r); err != nil {
 		t.Fatal(err)
@@ -180,8 +180,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// With -format json standard output is run.json, also where an assert fails;
-// with -quiet the rest is silence, but for the asserts.
+// TestJSONAlone checks that -format json prints run.json and nothing else, even if an assertion fails.
+// With -quiet, only failed assertions go to standard error.
 func TestJSONAlone(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "deep", "out")
 	cmd := loadgen(t, "run", "-strategies", "none", "-orders", "2", "-rate", "400", "-format", "json", "-quiet", "-out", out,
@@ -197,14 +197,15 @@ func TestJSONAlone(t *testing.T) {
 	want := "this assertion does not hold: requests<40: none/none: requests is 40\n" +
 		"this assertion does not hold: belief_gap_ms>=0: none/none: belief_gap_ms could not be counted\n"
 	if stderr != want {
-		t.Errorf("said %q, want %q", stderr, want)
+		t.Errorf("stderr is %q, want %q", stderr, want)
 	}
 	if _, err := os.Stat(filepath.Join(cmd.Dir, "results")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("with -out there is results/, too: %v", err)
+		t.Errorf("-out also created the default folder results: %v", err)
 	}
 }
 
-// A folder with the results of another run is refused, and stays as it is.
+// TestOutRefused checks that -out refuses a folder with the results of another run, and changes nothing
+// in it.
 func TestOutRefused(t *testing.T) {
 	for _, name := range []string{report.File, lockbench.File, "events.jsonl", "redlock-none.vegeta.bin"} {
 		out := t.TempDir()
@@ -216,19 +217,20 @@ func TestOutRefused(t *testing.T) {
 			t.Errorf("%s: exit %d", name, code)
 		}
 		if want := out + " has the results of another run"; !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
-			t.Errorf("%s: said %q, want %q", name, &stderr, want)
+			t.Errorf("%s: stderr is %q, want %q", name, &stderr, want)
 		}
 		if resumable := name == report.File; strings.Contains(stderr.String(), "-resume") != resumable {
-			t.Errorf("%s: said %q, and it can be resumed: %v", name, &stderr, resumable)
+			t.Errorf("%s: stderr is %q, but whether the run can be resumed is %v", name, &stderr, resumable)
 		}
 		entries, err := os.ReadDir(out)
 		if err != nil || len(entries) != 1 || string(read(t, out, name)) != "old" {
-			t.Errorf("%s: left are %v, %v", name, entries, err)
+			t.Errorf("%s: the folder now contains %v, %v", name, entries, err)
 		}
 	}
 }
 
-// Of two runs in one folder the second is told who has it, and changes nothing.
+// TestOutInUse checks that a run refuses a result folder that another run uses. The message must name the
+// process of the other run.
 func TestOutInUse(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	first, err := newFolder(out, "rush", time.Now())
@@ -242,7 +244,7 @@ func TestOutInUse(t *testing.T) {
 		}
 		want := fmt.Sprintf("%s is in use by process %d since ", out, os.Getpid())
 		if !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
-			t.Errorf("%q: said %q, want %q", args, &stderr, want)
+			t.Errorf("%q: stderr is %q, want %q", args, &stderr, want)
 		}
 	}
 	if err := first.close(); err != nil {
@@ -256,7 +258,7 @@ func TestOutInUse(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("left is %s: %v", out, err)
+		t.Errorf("the unused folder %s still exists: %v", out, err)
 	}
 }
 
@@ -277,7 +279,8 @@ func TestFoldersOfOneSecond(t *testing.T) {
 	}
 }
 
-// A folder that cannot be written stops the run before anything is started.
+// TestUnwritable checks that run reports a result folder that it cannot write as a usage error, with
+// advice on one line.
 func TestUnwritable(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -290,12 +293,13 @@ func TestUnwritable(t *testing.T) {
 			t.Errorf("%q: exit %d", args, code)
 		}
 		if !strings.HasPrefix(stderr.String(), "loadgen: result folder: ") || !strings.Contains(stderr.String(), "name another folder with -out") || strings.Count(stderr.String(), "\n") != 1 {
-			t.Errorf("%q: said %q", args, &stderr)
+			t.Errorf("%q: stderr is %q", args, &stderr)
 		}
 	}
 }
 
-// A run whose output no one reads any more ends as after a signal, and leaves nothing behind.
+// TestClosedPipe checks that a run ends as after a signal, without a result folder, if no one reads its
+// output any more.
 func TestClosedPipe(t *testing.T) {
 	for _, closed := range []string{"stdout", "stderr"} {
 		cmd := loadgen(t, "run", "-scenario", "article", "-strategies", "none", "-format", map[string]string{"stdout": "text", "stderr": "json"}[closed])
@@ -319,17 +323,19 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
-// A step of the workshop stops twice: when the lab closes its input, and at its end.
+// TestStopTwice checks that the function to stop can be called twice. A step of the workshop calls it
+// when the lab closes the step's input, and again at its end.
 func TestStopTwice(t *testing.T) {
 	ctx, stop := untilSignal(t.Context())
 	stop()
 	stop()
 	if ctx.Err() == nil {
-		t.Error("the context goes on")
+		t.Error("the context has not ended")
 	}
 }
 
-// A run that cannot begin leaves no folder.
+// TestTargetsThatDoNotAnswer checks that a run leaves no result folder behind if its targets do not
+// answer.
 func TestTargetsThatDoNotAnswer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var stdout, stderr bytes.Buffer
@@ -337,14 +343,15 @@ func TestTargetsThatDoNotAnswer(t *testing.T) {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	if !strings.Contains(stderr.String(), "http://127.0.0.1:1 does not answer") {
-		t.Errorf("said %q", &stderr)
+		t.Errorf("stderr is %q", &stderr)
 	}
 	if left, err := os.ReadDir("results"); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("result folders are left: %v, %v", left, err)
 	}
 }
 
-// Ctrl-C keeps what there is, says so, and ends with 130.
+// TestInterrupt checks that an interrupted run keeps its results, prints how to continue, and exits with
+// exitInterrupted.
 func TestInterrupt(t *testing.T) {
 	out := t.TempDir()
 	cmd := loadgen(t, "-strategies", "none,setnx", "-orders", "1000", "-drivers", "2", "-rate", "20", "-out", out)
@@ -366,7 +373,7 @@ func TestInterrupt(t *testing.T) {
 		if err != nil {
 			t.Fatalf("ended before the load began: %v", err)
 		}
-		if strings.Contains(line, "requests") { // some were sent
+		if strings.Contains(line, "requests") { // the load has begun
 			break
 		}
 	}
@@ -381,14 +388,14 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	if !strings.Contains(string(rest), "interrupted: the results of 0 of 2 planned tests are kept; to continue, run: loadgen run -resume ") {
-		t.Errorf("said %q", rest)
+		t.Errorf("the rest of stderr is %q", rest)
 	}
 	if !strings.Contains(stdout.String(), "INCOMPLETE") || !strings.Contains(stdout.String(), "\nnone ") {
 		t.Errorf("printed %s", &stdout)
 	}
 	r := fits(t, read(t, out, report.File))
 	if r.Complete || len(r.Cells) != 1 || r.Cells[0].Requests == 0 {
-		t.Errorf("kept %+v", r)
+		t.Errorf("the saved run is %+v", r)
 	}
 }
 

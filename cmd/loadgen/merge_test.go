@@ -28,7 +28,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// instances starts two instances on one database, and opens orders from id 1 on.
+// instances starts two instances that share a database, and opens orders with ids from 1 on.
 func instances(t *testing.T, orders int) (urls, db string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -58,8 +58,8 @@ func instances(t *testing.T, orders int) (urls, db string) {
 	return strings.Join(all, ","), db
 }
 
-// shards starts n shards of a run as a Job of Kubernetes would, in the folders shard-0, shard-1
-// and so on. They begin at the returned time.
+// shards starts n shards of a run as a Kubernetes Job would, in the folders shard-0, shard-1 and so
+// on. All shards begin at the returned time.
 func shards(t *testing.T, n int, args ...string) (all []*exec.Cmd, start time.Time) {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -95,7 +95,7 @@ func answers(t *testing.T, dir string) (all []vegeta.Result) {
 	}
 }
 
-// pairs returns the sorted requests in the folders, with orders counted from first.
+// pairs returns the sorted requests in the folders. The order with id first has the number 0.
 func pairs(t *testing.T, first int64, dirs ...string) (all []string) {
 	t.Helper()
 	for _, dir := range dirs {
@@ -117,7 +117,9 @@ func p99(latencies []time.Duration) float64 {
 	return float64(latencies[(len(latencies)*99+99)/100-1]) / float64(time.Millisecond)
 }
 
-// TestMergeEqualsOneRun compares four shards with one run of the same seed.
+// TestMergeEqualsOneRun checks that four shards send the same requests as a single run with the same
+// seed. The merged figures must be those of all shards together. If a file is incomplete or the clocks
+// disagree, the verdict must be unknown.
 func TestMergeEqualsOneRun(t *testing.T) {
 	const n, orders, drivers = 4, 40, 8
 	t.Chdir(t.TempDir())
@@ -154,7 +156,7 @@ func TestMergeEqualsOneRun(t *testing.T) {
 		}
 	}
 	if one, four := pairs(t, 1, "one"), pairs(t, orders+1, dirs...); !slices.Equal(one, four) {
-		t.Errorf("one run sends %d requests, and the shards %d others", len(one), len(four))
+		t.Errorf("the %d requests of the shards differ from the %d requests of a single run", len(four), len(one))
 	}
 
 	out.Reset()
@@ -173,7 +175,7 @@ func TestMergeEqualsOneRun(t *testing.T) {
 	}
 	for outcome, k := range sum {
 		if c.Outcomes[outcome] != k {
-			t.Errorf("%d are %s, and of the shards %d", c.Outcomes[outcome], outcome, k)
+			t.Errorf("the merged result has %d responses %s, and the shards have %d", c.Outcomes[outcome], outcome, k)
 		}
 	}
 	for _, f := range []struct {
@@ -186,7 +188,7 @@ func TestMergeEqualsOneRun(t *testing.T) {
 		}
 	}
 
-	// A file was not copied completely.
+	// Simulate a file that was not copied completely.
 	half := filepath.Join("shard-3", "mysql-cas-none.vegeta.bin")
 	whole := read(t, half)
 	for _, size := range []int{len(whole) / 2, 0} {
@@ -196,14 +198,14 @@ func TestMergeEqualsOneRun(t *testing.T) {
 		dir := fmt.Sprintf("half-%d", size)
 		code, run = merge(append([]string{"-out", dir}, dirs...)...)
 		if c := run.Cells[0]; code != int(exitFailed) || run.Complete || c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, half) {
-			t.Errorf("of a file of %d bytes: exit %d, %s, %s", size, code, c.Verdict, c.Reason)
+			t.Errorf("with a file of only %d bytes: exit %d, %s, %s", size, code, c.Verdict, c.Reason)
 		}
 	}
 	if err := os.WriteFile(half, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	// The clock of one shard was wrong.
+	// Simulate a wrong clock on the machine of one shard.
 	path := filepath.Join("shard-2", report.File)
 	right, err := report.Load("shard-2")
 	if err != nil {
@@ -220,7 +222,8 @@ func TestMergeEqualsOneRun(t *testing.T) {
 	}
 }
 
-// TestLostShard kills one of two shards.
+// TestLostShard kills one of two shards. It checks that merge reports the loss and never judges the run
+// as safe.
 func TestLostShard(t *testing.T) {
 	t.Chdir(t.TempDir())
 	urls, db := instances(t, 8)
@@ -261,8 +264,8 @@ func TestLostShard(t *testing.T) {
 	}
 }
 
-// TestMergeNeedsShardsOfOneRun merges two shards that differ in one respect, in both orders. Only shards of
-// the same run with different numbers may be merged.
+// TestMergeNeedsShardsOfOneRun checks that only shards of the same run with different numbers can be
+// merged. It tries pairs of shards that differ in one respect, in both orders.
 func TestMergeNeedsShardsOfOneRun(t *testing.T) {
 	type part struct {
 		args   []string
@@ -273,7 +276,7 @@ func TestMergeNeedsShardsOfOneRun(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		second part
-		wrong  string // "" if they can be merged
+		wrong  string // part of the error message; "" if the two can be merged
 	}{
 		{"the other shard", part{[]string{"-targets=http://h:1", "-shard=1/2", "-seed=5", "-orders=8"}, commit}, ""},
 		{"the same shard", first, "shard 0 is also in"},

@@ -15,9 +15,10 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// What takes longer than a test may. Each prints what it found.
+// The tests in this file take too long for go test ./... Each logs its results.
 
-// The article's test comes out the same ten times in a row, on both stacks.
+// TestArticleTenTimes checks that the test of the article has the expected result ten times in a row, on
+// both stacks.
 func TestArticleTenTimes(t *testing.T) {
 	for _, kind := range []string{"embedded", "local"} {
 		for i := range 10 {
@@ -41,7 +42,8 @@ func winners(run *experiment.Run) string {
 	return strings.Join(each, ", ")
 }
 
-// The default run comes out as expected three times in a row, on both stacks.
+// TestRushThreeTimes checks that the default run has the expected result three times in a row, on both
+// stacks.
 func TestRushThreeTimes(t *testing.T) {
 	for _, kind := range []string{"embedded", "local"} {
 		for i := range 3 {
@@ -57,8 +59,8 @@ func TestRushThreeTimes(t *testing.T) {
 	}
 }
 
-// The whole table comes out as expected four times in a row, each within a quarter
-// of an hour; with the reference run of make prove, that is five times.
+// TestMatrixFourTimes checks that the whole table has the expected result four times in a row, each time
+// within 15 minutes. The reference run of make prove is the fifth time.
 func TestMatrixFourTimes(t *testing.T) {
 	for i := range 4 {
 		code, stdout, stderr := output(t, loadgen(t, "run", "-stack", "local", "-strategies", "all", "-faults", "all", "-format", "json", "-quiet",
@@ -79,7 +81,7 @@ func TestMatrixFourTimes(t *testing.T) {
 	}
 }
 
-// A million requests leave the memory of loadgen flat.
+// TestMillionRequests checks that loadgen needs less than 200 MiB of memory for a million requests.
 func TestMillionRequests(t *testing.T) {
 	var mu sync.Mutex
 	taken := map[string]bool{}
@@ -105,7 +107,7 @@ func TestMillionRequests(t *testing.T) {
 	run := fits(t, []byte(stdout))
 	peak := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	if runtime.GOOS == "darwin" {
-		peak /= 1024 // which counts bytes there
+		peak /= 1024 // on macOS, Maxrss is in bytes
 	}
 	c := run.Cells[0]
 	t.Logf("%d requests in %.0f s, %.0f/s: peak memory of loadgen %d MiB", c.Requests, *c.DurationS, *c.CompletedRPS, peak/1024)

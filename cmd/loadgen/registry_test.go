@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// TestTargetsFromRegistry takes the targets from a registry, which also lists an instance that was
-// killed.
+// TestTargetsFromRegistry checks that a run finds its targets in a service registry. It must leave out an
+// instance that was killed but is still listed, and report it.
 func TestTargetsFromRegistry(t *testing.T) {
 	server := registrytest.Start(t)
 	source := "eureka:GRABSVC@" + server
@@ -72,12 +72,12 @@ func TestTargetsFromRegistry(t *testing.T) {
 	t.Log(stdout)
 }
 
-// until waits until has is true.
+// until waits until has returns true, for at most 30 seconds.
 func until(t *testing.T, has func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !has(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it is not so within 30 s")
+			t.Fatal("the condition does not hold after 30 s")
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// startUntil starts cmd, and returns once it has said what is awaited.
+// startUntil starts cmd, and returns once cmd has printed a line that contains awaited.
 func startUntil(t *testing.T, cmd *exec.Cmd, awaited string) {
 	t.Helper()
 	pipe, err := cmd.StderrPipe()
@@ -36,7 +36,7 @@ func startUntil(t *testing.T, cmd *exec.Cmd, awaited string) {
 	for {
 		line, err := said.ReadString('\n')
 		if err != nil {
-			t.Fatalf("it ended before it said %q: %v", awaited, err)
+			t.Fatalf("the command ended before it printed %q: %v", awaited, err)
 		}
 		if strings.Contains(line, awaited) {
 			break
@@ -45,8 +45,8 @@ func startUntil(t *testing.T, cmd *exec.Cmd, awaited string) {
 	go io.Copy(io.Discard, said)
 }
 
-// A run that was interrupted and gone on with has the cells of one that was
-// not, with the ones it had kept untouched.
+// TestResume checks that a resumed run has the same cells as an uninterrupted one, and that it does not
+// change the cells that were already complete.
 func TestResume(t *testing.T) {
 	args := []string{"-strategies", "none,setnx,mutex", "-orders", "20", "-rate", "400", "-seed", "7"}
 	cmd := loadgen(t, append(args, "-out", "x")...)
@@ -60,7 +60,7 @@ func TestResume(t *testing.T) {
 	}
 	first := fits(t, read(t, cmd.Dir, "x", report.File))
 	if first.Complete || len(first.Cells) != 2 || first.Cells[0].Interrupted || !first.Cells[1].Interrupted {
-		t.Fatalf("kept %+v", first.Cells)
+		t.Fatalf("the interrupted run has the cells %+v", first.Cells)
 	}
 
 	again := loadgen(t, "-resume", "x", "-strategies", "none,setnx,mutex", "-assert", "expected", "-format", "json")
@@ -86,10 +86,10 @@ func TestResume(t *testing.T) {
 		t.Errorf("a finished cell was\n%s\nand is\n%s", before, after)
 	}
 	if strings.Contains(stderr, "[1/2] none") || !strings.Contains(stderr, "[1/2] setnx") {
-		t.Errorf("it began elsewhere: %s", stderr)
+		t.Errorf("the resumed run did not begin with setnx: %s", stderr)
 	}
 
-	// There is nothing left to do.
+	// The run is complete now, so another call has nothing to do.
 	more := loadgen(t, "-resume", "x", "-format", "json")
 	more.Dir = cmd.Dir
 	if code, stdout, stderr := output(t, more); code != int(exitDone) || len(fits(t, []byte(stdout)).Cells) != 3 || strings.Contains(stderr, "starting") {
@@ -97,7 +97,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// What contradicts the run that is to be gone on with is bad usage.
+// TestResumeContradicted checks that -resume refuses flags, versions and machines that differ from those
+// of the recorded run. It must also refuse recorded flags that run commands.
 func TestResumeContradicted(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -164,12 +165,12 @@ func TestResumeContradicted(t *testing.T) {
 		t.Errorf("resumed as %+v, %v", s, err)
 	}
 	if want := []string{"-strategies=none", "-orders=5", "-seed=3"}; err == nil && !slices.Equal(s.Args, want) {
-		t.Errorf("its flags are now %q", s.Args)
+		t.Errorf("the resumed run records the flags %q, want %q", s.Args, want)
 	}
 }
 
-// An interrupted run says how many of its tests it has kept, and names the complete command that continues
-// it.
+// TestHowToContinue checks that an interrupted run prints how many of its tests are kept, and the
+// complete command to continue.
 func TestHowToContinue(t *testing.T) {
 	s := new(settings)
 	s.Args = []string{"-target-file=it's.yaml", "-seed=3", "-ledger-query=SELECT 1"}
@@ -183,8 +184,7 @@ func TestHowToContinue(t *testing.T) {
 	}
 }
 
-// A run is written down with the flags that make it what it is, and without
-// secrets.
+// TestArgs checks that a run records exactly the flags that affect its result, and no secrets.
 func TestArgs(t *testing.T) {
 	s, err := parseRun(strings.Fields("-stack external -db u:secret@tcp(h:1)/d -strategies none -orders 5 -out x -format json -assert expected -quiet -seed 3"))
 	if err != nil {
@@ -194,6 +194,6 @@ func TestArgs(t *testing.T) {
 		t.Errorf("got %q, want %q", s.Args, want)
 	}
 	if s, err = parseRun(nil); err != nil || len(s.Args) != 1 || !strings.HasPrefix(s.Args[0], "-seed=") {
-		t.Errorf("got %q, %v, want the seed that was drawn", s.Args, err)
+		t.Errorf("got %q, %v, want only the random seed", s.Args, err)
 	}
 }

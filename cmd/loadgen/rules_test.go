@@ -9,8 +9,8 @@ import (
 	"grablab/internal/flags"
 )
 
-// TestRulesFire breaks each rule with each of its flags. In the facts and flags that break it,
-// no earlier rule may make it unreachable for all of its flags.
+// TestRulesFire breaks each rule with each of its flags, and checks the form of the message. A rule must
+// not report an error if any of the conditions that it needs holds.
 func TestRulesFire(t *testing.T) {
 	form := regexp.MustCompile(`^-[a-z0-9-]+( [^:]+)?: [^:.;]+; [^:.;]+$`)
 	known := defaults("").facts()
@@ -70,7 +70,7 @@ func TestRulesFire(t *testing.T) {
 	}
 }
 
-// anyValue returns flags of these names that need no value.
+// anyValue returns flags with the same names as all, but without values.
 func anyValue(all []flags.Flag) []flags.Flag {
 	switches := make([]flags.Flag, len(all))
 	for i, f := range all {
@@ -79,8 +79,8 @@ func anyValue(all []flags.Flag) []flags.Flag {
 	return switches
 }
 
-// TestRulesAreReached requires a command line of TestBadUsage for each rule of run, so that no
-// earlier check hides it.
+// TestRulesAreReached checks that TestBadUsage has an example for each rule of run, so that no earlier
+// check hides a rule.
 func TestRulesAreReached(t *testing.T) {
 	source := string(read(t, "flags_test.go"))
 	for i, rule := range runRules {

@@ -23,8 +23,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// The keys of a target file are the flags that describe a target, and the flags accept the examples
-// in its schema.
+// TestTargetFileHasTheFlags checks that the keys in the schema of target files are the flags that
+// describe a target, and that these flags accept the schema's examples.
 func TestTargetFileHasTheFlags(t *testing.T) {
 	var schema struct {
 		Properties map[string]struct{ Examples []any }
@@ -81,7 +81,7 @@ func TestTargetFile(t *testing.T) {
 		t.Errorf("%+v\n%+v", s.spec, s.Target)
 	}
 	if want := []string{"-target-file=my.yaml", "-path=/v2/{order}", "-rate=80", "-seed=1"}; !slices.Equal(s.Args, want) {
-		t.Errorf("written down are %q, want %q", s.Args, want)
+		t.Errorf("the run records the flags %q, want %q", s.Args, want)
 	}
 	for text, want := range map[string]string{
 		"targets: http://h:1\npth: /a":                                  `-target-file: my.yaml:2:1: there is no key "pth"; did you mean path?`,
@@ -101,8 +101,8 @@ func TestTargetFile(t *testing.T) {
 	}
 }
 
-// A flag may be set from an environment variable because its value is secret. Messages omit the
-// values of exactly these flags.
+// TestSecretFlagsAreNotInMessages checks that messages omit the value of a flag if and only if a target
+// file can take it from an environment variable. These are the flags with secret values.
 func TestSecretFlagsAreNotInMessages(t *testing.T) {
 	const secret = "s3cret"
 	t.Chdir(t.TempDir())
@@ -114,7 +114,7 @@ func TestSecretFlagsAreNotInMessages(t *testing.T) {
 		expands := err == nil && strings.Contains(lines[0].Value, secret)
 		shows := strings.Contains(flags.Label(f.Name, "A: "+secret), secret)
 		if expands == shows {
-			t.Errorf("-%s: takes a secret from the environment is %v, but a message shows its value is %v", f.Name, expands, shows)
+			t.Errorf("-%s: the value can come from the environment: %v; messages show the value: %v", f.Name, expands, shows)
 		}
 		if !shows {
 			hidden++
@@ -132,7 +132,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// Of our own strategies, expectations are checked before anything is started.
+// TestExpectationsOfOurs checks that parseRun already checks the expectations for our own strategies, and
+// not only a run.
 func TestExpectationsOfOurs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "e.yaml", "none: unsafe\nsetnxx: safe\n")
@@ -146,12 +147,12 @@ func TestExpectationsOfOurs(t *testing.T) {
 	}
 }
 
-// garage is a service with a control API and strategies of its own: "free-for-all" grabs
-// without a lock, "gate" with one.
+// garage is a service with a control API and two strategies: "free-for-all" grabs without a lock, and
+// "gate" grabs with one.
 type garage struct {
 	mu       sync.Mutex
 	gate     sync.Mutex
-	strategy map[string]string // by instance
+	strategy map[string]string // the current strategy of each instance
 	next     int64
 	winners  map[string][]int64
 }
@@ -229,8 +230,8 @@ func startGarage(t *testing.T) (targets string) {
 	return strings.Join(urls, ",")
 }
 
-// One command fills the table with the target's own strategies, and holds them against what
-// their owner expects.
+// TestControlAPI checks that one command tests all strategies of a service with a control API, and
+// compares the verdicts with the expectations of the user.
 func TestControlAPI(t *testing.T) {
 	t.Chdir(t.TempDir())
 	targets := startGarage(t)
@@ -254,13 +255,13 @@ func TestControlAPI(t *testing.T) {
 	for _, c := range run.Cells {
 		got = append(got, fmt.Sprintf("%s %s %s", c.Strategy, c.Verdict, c.CountedFrom))
 		if c.RedisCommands != nil || c.WorkMS != nil || c.Guard != "" {
-			t.Errorf("%s has figures that nobody told: %+v", c.Strategy, c)
+			t.Errorf("%s has figures that the service does not report: %+v", c.Strategy, c)
 		}
 	}
 	if want := []string{"free-for-all unsafe ledger", "gate safe ledger"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	// Without the mark of a load that this machine could not hold, which widens its column, too.
+	// Remove the mark for a load that this machine could not sustain, and the spaces that depend on it.
 	table := strings.Join(strings.Fields(strings.ReplaceAll(stdout, "*", "")), " ")
 	for _, want := range []string{"free-for-all unsafe ✓", "gate safe ✓", "500/s, the drivers of an order close together over 2 instances loadgen explain", "taken 409"} {
 		if !strings.Contains(table, want) {
@@ -288,8 +289,8 @@ func TestControlAPI(t *testing.T) {
 	}
 }
 
-// A service that knows its grab alone: what has no effect on it is refused, and what it needs
-// is said.
+// TestPlainTarget tests a service that has only a grab endpoint. It checks that flags without effect are
+// refused, that missing flags are named, and that the table shows no unknown figures.
 func TestPlainTarget(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var mu sync.Mutex
@@ -321,7 +322,7 @@ func TestPlainTarget(t *testing.T) {
 		{nil, int(exitUsage), "name the first open order with -first-order ID", ""},
 		{[]string{"-first-order", "1", "-strategies", "setnx"}, int(exitUsage), "-strategies: the targets have no API", ""},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Safe},
-		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Unknown}, // which are taken now
+		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Unknown}, // these orders are taken now
 		{[]string{"-first-order", "11"}, int(exitDone), "", catalog.Unknown},
 	} {
 		out := filepath.Join("results", fmt.Sprint(i))
@@ -341,7 +342,7 @@ func TestPlainTarget(t *testing.T) {
 			t.Errorf("%q: %s is %s (%s), want %s", tc.args, c.Strategy, c.Verdict, c.Reason, tc.verdict)
 		}
 		if strings.Contains(stdout.String(), "ledger ---") || strings.Contains(stdout.String(), "0.00  ") {
-			t.Errorf("%q: a ledger, or a figure that is unknown:\n%s", tc.args, &stdout)
+			t.Errorf("%q: the table shows a ledger or an unknown figure:\n%s", tc.args, &stdout)
 		}
 	}
 }

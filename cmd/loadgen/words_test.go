@@ -15,13 +15,13 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// sentences are the columns whose entries are sentences of a history, not words of a table.
+// sentences lists the headings of columns that contain sentences, which explain need not know.
 var sentences = []string{
 	"what happened", "what the driver believed", "what was true", "why", "in the stores", "believes", "holds",
 	"A (instance 1)", "B (instance 2)", "rates tried, p99 in ms",
 }
 
-// tableOf is a table as it was printed.
+// tableOf is a printed table.
 type tableOf struct {
 	headings []string
 	rows     [][]string
@@ -55,8 +55,8 @@ func markdownTables(text string) (tables []tableOf, items []string) {
 	return tables, items
 }
 
-// textTables returns the tables of a text whose columns are two blanks apart. Empty entries are
-// invisible, so it cannot tell which heading an entry has.
+// textTables returns the tables of a text. At least two spaces separate their columns. Empty entries
+// are lost, so an entry may be at the index of another heading.
 func textTables(text string, heading *regexp.Regexp) (tables []tableOf) {
 	inside := false
 	for line := range strings.Lines(text) {
@@ -73,11 +73,11 @@ func textTables(text string, heading *regexp.Regexp) (tables []tableOf) {
 	return tables
 }
 
-// numeric entries need no word.
+// numeric matches entries that are figures and need no explanation.
 var numeric = regexp.MustCompile(`^[\d\s.,\[\]%+–-]*\d[\d\s.,\[\]%+–-]*(ms|s|µs|m)?$`)
 
-// asker asks explain for each word of its tables. explained holds the words of all askers, so that
-// each word is explained only once.
+// asker looks up each word of some tables with explain. The map explained is shared by all askers, so
+// that each word is looked up only once.
 type asker struct {
 	t         *testing.T
 	where     string
@@ -109,7 +109,7 @@ func (a *asker) tables(tables []tableOf) {
 				if len(row) == len(table.headings) && slices.Contains(sentences, table.headings[i]) {
 					continue
 				}
-				for _, part := range strings.Split(entry, "; ") { // points stand in a list
+				for _, part := range strings.Split(entry, "; ") { // an entry can be a list
 					a.ask("entry", part)
 				}
 			}
@@ -117,14 +117,14 @@ func (a *asker) tables(tables []tableOf) {
 	}
 }
 
-// legends are the lines below a table that say what a word is: "ledger: rows in the
-// database; answers: …", and a mark in front.
+// These patterns match the words and marks that the lines below a table explain, as in "ledger: rows
+// in the database".
 var (
 	legendWord = regexp.MustCompile(`(?:^|; )([A-Za-z][A-Za-z/ ]{0,17}):`)
 	legendMark = regexp.MustCompile(`(?:^|, |; )([✓✗°·≥▶~*?-]\??) `)
 )
 
-// legends asks for the words that lines explain; lines about a strategy or a cell are none.
+// legends looks up the words that the lines explain. It skips lines about a strategy or a cell.
 func (a *asker) legends(lines []string) {
 	for _, line := range lines {
 		first, _, _ := strings.Cut(strings.ReplaceAll(line, "/", " "), " ")
@@ -140,7 +140,7 @@ func (a *asker) legends(lines []string) {
 	}
 }
 
-// isAside reports whether a line that begins with this word explains no word.
+// isAside reports whether the word only begins a remark and is not a word that the line explains.
 func (a *asker) isAside(word string) bool {
 	return slices.Contains([]string{
 		"old", "new", "cure", "Promised", "also", "again", "on local", "on embedded", "rush", "article", "peak", // heads of reports
@@ -155,7 +155,7 @@ func rendered[T any](t *testing.T, render func(w *bytes.Buffer, x T) error, x T)
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "loadgen explain WORD") {
-		t.Errorf("it does not say that explain answers:\n%.600s", b.String())
+		t.Errorf("the text does not refer to loadgen explain:\n%.600s", b.String())
 	}
 	return b.String()
 }
@@ -169,7 +169,7 @@ func loadRun(t *testing.T, name string) *experiment.Run {
 	return r
 }
 
-// Every heading, entry and mark of every table can be asked for.
+// TestExplainAnswersForEveryWord checks that explain knows every heading, entry and mark of every table.
 func TestExplainAnswersForEveryWord(t *testing.T) {
 	explained := map[string]bool{}
 	matrix, rush := loadRun(t, "reference-matrix-local"), loadRun(t, "reference-rush-local")
@@ -201,7 +201,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 		a.tables(tables)
 		a.legends(items)
 		if name == "matrix" && len(a.asked) < 100 {
-			t.Errorf("of the matrix %d words were asked for", len(a.asked))
+			t.Errorf("the test found only %d words in the matrix", len(a.asked))
 		}
 	}
 
@@ -226,7 +226,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 	} {
 		tables, items := markdownTables(rendered(t, func(w *bytes.Buffer, c *compare.Comparison) error { return report.ComparedMarkdown(w, c) }, c))
 		a := &asker{t, name, map[string]bool{}, explained}
-		for i := range tables { // what changed is told in sentences
+		for i := range tables { // in these tables, only the first column has words; the others have sentences
 			if slices.Contains(tables[i].headings, "cell") {
 				for k, row := range tables[i].rows {
 					tables[i].rows[k] = []string{strings.ReplaceAll(row[0], "/", " ")}
@@ -273,13 +273,14 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 	}
 	a = &asker{t, "explore", map[string]bool{}, explained}
 	a.tables(tables)
-	for _, s := range steps { // whose entries are sentences
+	for _, s := range steps { // the entries of these tables are sentences
 		a.tables([]tableOf{{headings: s.headings}})
 	}
 	a.legends(strings.Split(text, "\n"))
 }
 
-// What explain has no answer for fails the test above.
+// TestAskerSeesUnknownWords checks that the helpers of TestExplainAnswersForEveryWord find unknown words:
+// explain refuses them, the parser returns them, and numeric does not match them.
 func TestAskerSeesUnknownWords(t *testing.T) {
 	for _, entry := range []string{"frobs", "unsafe frob", "⊕", "safe ⊕"} {
 		if _, err := explain(entry); err == nil {

@@ -24,7 +24,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// student plays exercises in this process, in a folder and a language of its own.
+// student completes exercises in this process, with its own folder and language.
 type student struct {
 	*workshop.Session
 	t   *testing.T
@@ -33,7 +33,7 @@ type student struct {
 
 func newStudent(t *testing.T, kind, lang string) *student {
 	t.Helper()
-	t.Setenv(asMain, "1") // of the children
+	t.Setenv(asMain, "1") // makes child processes behave like loadgen
 	c := &student{t: t}
 	dir := t.TempDir()
 	texts, err := workshop.Load(lang)
@@ -61,8 +61,8 @@ func newStudent(t *testing.T, kind, lang string) *student {
 	return c
 }
 
-// play predicts rightly, runs, and answers rightly. It wants all of the points, and the
-// run to be as the text takes for granted.
+// play completes exercise n with the right prediction and answers. It checks that the student gets all
+// points, and that the commands have the results that the text states.
 func (c *student) play(n int) {
 	c.t.Helper()
 	e, _ := workshop.Find(n)
@@ -77,7 +77,7 @@ func (c *student) play(n int) {
 	f := c.facts(n)
 	for _, claim := range e.Claims {
 		if got, ok := f[claim.Fact]; !ok && c.Servers == nil || ok && got != claim.Value {
-			c.t.Errorf("%d: %s is %q, and the text has %q", n, claim.Fact, got, claim.Value)
+			c.t.Errorf("%d: %s is %q, but the text states %q", n, claim.Fact, got, claim.Value)
 		}
 	}
 	c.wrongly(e)
@@ -91,7 +91,7 @@ func (c *student) play(n int) {
 	c.t.Logf("%s %d: %v", c.Texts.Language, n, took)
 	for _, left := range regexp.MustCompile(`\{[a-z][\w.-]*\}`).FindAllString(c.out.String(), -1) {
 		if left != "{1}" {
-			c.t.Errorf("%d: nothing fills %s", n, left)
+			c.t.Errorf("%d: the text still contains the slot %s", n, left)
 		}
 	}
 	c.out.Reset()
@@ -101,11 +101,11 @@ func tail(text string) string { return text[max(0, len(text)-3000):] }
 
 func (c *student) facts(n int) workshop.Facts { return c.Progress.Exercises[n].Facts }
 
-// letterOf returns the letter with which an option is shown.
+// letterOf returns the letter of an option in the printed list.
 func (c *student) letterOf(e workshop.Exercise, option string) string {
 	want := c.Texts.Say(strconv.Itoa(e.Number)+"."+option, nil)
 	start := want
-	if r := []rune(want); len(r) > 20 { // which stand in its first line for sure
+	if r := []rune(want); len(r) > 20 { // the first 20 characters are never wrapped
 		start = string(r[:20])
 	}
 	for _, line := range strings.Split(c.out.String(), "\n") {
@@ -118,7 +118,7 @@ func (c *student) letterOf(e workshop.Exercise, option string) string {
 	return ""
 }
 
-// rightly answers an exercise whose commands have been run.
+// rightly returns the right answers to an exercise whose commands have run.
 func (c *student) rightly(n int) [][]string {
 	f := c.facts(n)
 	number := func(name string) int {
@@ -187,7 +187,8 @@ func (c *student) edit(name, text, old, new string) string {
 	return c.write(name, strings.Replace(text, old, new, 1))
 }
 
-// wrongFiles returns wrong files to hand in, each with the sentence that must answer it.
+// wrongFiles returns the paths of wrong answer files. It maps each to the key of the sentence that must
+// be the reply.
 func (c *student) wrongFiles(n int) map[string]string {
 	f := c.facts(n)
 	switch n {
@@ -210,7 +211,7 @@ func (c *student) wrongFiles(n int) map[string]string {
 			c.edit("still.txt", f["half.schedule"], "B begins\nB acquire", "B begins\nB acquire"): "same",
 		}
 	case 12:
-		if !proving() || c.Local { // it runs on no servers, and takes minutes
+		if !proving() || c.Local { // this takes minutes, and does not depend on the servers
 			return nil
 		}
 		nothing := strings.Replace(workshop.OwnLock, "redisKeyLock{set: setPX, unset: del}.New", "none.New", 1)
@@ -229,8 +230,8 @@ func (c *student) wrongFiles(n int) map[string]string {
 	return nil
 }
 
-// wrongly hands in wrong answers. None may pass, and each must be answered by the sentence for its
-// belief. The wrong figures and words come from the table in package workshop.
+// wrongly hands in the wrong answer files. It checks that none is accepted, and that the reply to each
+// is the sentence for that mistake.
 func (c *student) wrongly(e workshop.Exercise) {
 	for path, why := range c.wrongFiles(e.Number) {
 		answers := slices.Repeat([][]string{{workshop.Leave}}, len(e.Questions))
@@ -242,26 +243,26 @@ func (c *student) wrongly(e workshop.Exercise) {
 		}
 		said := unbroken(c.out.String())
 		want, longest := c.Texts.Say(fmt.Sprintf("%d.q1.%s", e.Number, why), nil), ""
-		for _, piece := range regexp.MustCompile(`\{[^}]*\}`).Split(want, -1) { // the longest between slots
+		for _, piece := range regexp.MustCompile(`\{[^}]*\}`).Split(want, -1) { // find the longest text between slots
 			if len(piece) > len(longest) {
 				longest = piece
 			}
 		}
 		if c.Done(e) || c.Progress.Exercises[e.Number].Answers[0].Right || longest == "" || !strings.Contains(said, unbroken(longest)) {
-			c.t.Errorf("%d: %s was to be met by %s, %q:\n%s", e.Number, filepath.Base(path), why, want, tail(c.out.String()))
+			c.t.Errorf("%d: the reply to %s must be the sentence %s, %q:\n%s", e.Number, filepath.Base(path), why, want, tail(c.out.String()))
 		}
 	}
 }
 
-// unbroken returns text without blanks, and so without what breaks lines.
+// unbroken removes all spaces and line breaks, so that wrapped texts can be compared.
 func unbroken(text string) string { return strings.Join(strings.Fields(text), "") }
 
 func proving() bool { return os.Getenv("GRABLAB_PROVE") != "" }
 
 var allTwelve = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
 
-// Right predictions and answers bring all of the points of an exercise, wrong ones none,
-// and what its sentences take for granted is what its commands come to.
+// TestWorkshop checks that right predictions and answers earn all points of an exercise, and that wrong
+// answers are not accepted. The commands must have the results that the texts state.
 func TestWorkshop(t *testing.T) {
 	c := newStudent(t, stack.Embedded, "en")
 	exercises := []int{1, 4, 5}
@@ -271,7 +272,8 @@ func TestWorkshop(t *testing.T) {
 	c.exercises(exercises)
 }
 
-// exercises plays these, and wants all of their points.
+// exercises completes the exercises with these numbers, and checks that the student has all their
+// points.
 func (c *student) exercises(numbers []int) {
 	t := c.t
 	want := 0
@@ -289,7 +291,7 @@ func (c *student) exercises(numbers []int) {
 	}
 }
 
-// In the other languages it is the same workshop.
+// TestWorkshopTranslated checks that exercises can be completed in the other languages too.
 func TestWorkshopTranslated(t *testing.T) {
 	translated := map[string][]int{"zh": {4}, "ja": {5}}
 	if proving() {
@@ -303,7 +305,7 @@ func TestWorkshopTranslated(t *testing.T) {
 	}
 }
 
-// All of it on real servers.
+// TestWorkshopOnServers completes all exercises on real servers.
 func TestWorkshopOnServers(t *testing.T) {
 	if !proving() {
 		t.Skip("it runs in make prove")
@@ -318,8 +320,8 @@ func TestWorkshopOnServers(t *testing.T) {
 	}
 }
 
-// writeFacts keeps what was measured, which docs/workshop.md shows as an example, but for
-// texts and folders.
+// writeFacts saves the measured facts that docs/workshop.md shows as an example. It leaves out long
+// texts and the paths of files and folders.
 func (c *student) writeFacts() {
 	all := map[int]workshop.Facts{}
 	for n, state := range c.Progress.Exercises {
@@ -340,7 +342,8 @@ func (c *student) writeFacts() {
 	}
 }
 
-// A wrong figure costs a point, and is met without the right one; so does a hint.
+// TestWorkshopCosts checks that a wrong answer and a hint each cost a point. The reply to a wrong answer
+// must not contain the right one.
 func TestWorkshopCosts(t *testing.T) {
 	c := newStudent(t, stack.Embedded, "en")
 	e, _ := workshop.Find(5)
@@ -353,7 +356,7 @@ func TestWorkshopCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if said := c.out.String(); strings.Contains(said, "10") || !strings.Contains(said, "no one else has it yet") {
-		t.Errorf("it says\n%s", said)
+		t.Errorf("the reply to the wrong answer is\n%s", said)
 	}
 	if err := c.Answer(t.Context(), e, [][]string{{"10"}}); err != nil {
 		t.Fatal(err)
@@ -363,7 +366,8 @@ func TestWorkshopCosts(t *testing.T) {
 	}
 }
 
-// The command keeps its progress between calls, and asks no questions without a terminal.
+// TestWorkshopCommand checks that the command keeps its progress between calls, and that it asks no
+// questions without a terminal.
 func TestWorkshopCommand(t *testing.T) {
 	dir := t.TempDir()
 	call := func(want int, args ...string) (string, string) {
@@ -432,7 +436,8 @@ func TestResetKeepsProgressOnError(t *testing.T) {
 	}
 }
 
-// In a terminal, what is neither right nor wrong is asked for again, and costs nothing.
+// TestWorkshopAsksAgain checks that the command repeats a question after an invalid answer in a terminal,
+// and that such an answer costs no points.
 func TestWorkshopAsksAgain(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -448,7 +453,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 	}
 	out, err := typed("q\n")
 	if want := `"q" is not valid: enter a letter from a to d`; !errors.Is(err, context.Canceled) || strings.Count(out, "Your prediction") != 2 || !strings.Contains(out, want) {
-		t.Errorf("%v, want %s and to be asked again:\n%s", err, want, out)
+		t.Errorf("%v, want %s and the question again:\n%s", err, want, out)
 	}
 	cmd := loadgen(t, "workshop", "5", "-lang", "en", "-predict", "a")
 	cmd.Dir = dir
@@ -457,7 +462,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 	}
 	out, err = typed("nine\nstep 10\n")
 	if err != nil || !strings.Contains(out, `"nine" is not a whole number`) || !strings.Contains(out, "3 of 3 points for this exercise") {
-		t.Errorf("%v, want to be asked again, and all points:\n%s", err, out)
+		t.Errorf("%v, want the question again and all points:\n%s", err, out)
 	}
 	printed, err := os.ReadFile(filepath.Join(resultsDir, workshop.Folder, "5", "show", "printed.txt"))
 	if err != nil || !strings.Contains(string(printed), "breaks lease-exclusive in 10 steps") {
@@ -473,8 +478,8 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// A line is taken as it was typed, and no more of what follows; the end of the input, and
-// of the context, ends the asking.
+// TestAsk checks that ask reads exactly one line without the spaces around it. At the end of the input or of
+// the context, it must return an error.
 func TestAsk(t *testing.T) {
 	in := bufio.NewReader(strings.NewReader(" c \n10"))
 	var out bytes.Buffer
