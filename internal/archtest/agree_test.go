@@ -14,17 +14,17 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// bounds are those within which the explorer is asked for its verdict on a cell.
+// bounds limits the search of the explorer for the cells that match strategy and faults.
 type bounds struct {
-	strategy    string          // "": any
-	faults      []catalog.Fault // one of them; nil: any
+	strategy    string          // empty matches every strategy
+	faults      []catalog.Fault // matches any of these faults; nil matches every fault
 	actors      int
 	preemptions int
-	slow        bool // it takes seconds: for make prove
+	slow        bool // whether the search takes seconds, so that only make prove runs it
 }
 
-// agreeWithin is gone through in order; the first line that fits a cell decides. A
-// search that is not complete within agreeSeconds has no verdict.
+// agreeWithin lists the bounds of the searches. The first entry that matches a cell applies. A search
+// that is not complete after agreeSeconds has no verdict.
 var agreeWithin = []bounds{
 	{"redlock", []catalog.Fault{catalog.Pause}, 2, 0, false},
 	{"redlock", []catalog.Fault{catalog.RedisRestart, catalog.NodeClock, catalog.Failover, catalog.RedisFull, catalog.Amnesia, catalog.Partition}, 2, 1, true},
@@ -56,15 +56,16 @@ func boundsOf(strategy string, f catalog.Fault) bounds {
 	return agreeWithin[i]
 }
 
-// core are the strategies of which every test run asks the explorer.
+// core is the number of strategies at the beginning of lock.Strategies that every test run explores. The
+// others run only in make prove.
 const core = 5
 
-// coreFaults are those under which every test run asks it.
+// coreFaults lists the faults that every test run explores. The others run only in make prove.
 var coreFaults = []catalog.Fault{
 	catalog.Pause, catalog.Crash, catalog.RedisRestart, catalog.Latency, catalog.Cancel,
 }
 
-// Every cell that the explorer can play comes to what the registry claims of the order.
+// TestExplorerAgrees checks that the explorer's verdict on each cell is the one that the registry claims.
 func TestExplorerAgrees(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
 	for i, s := range slices.Concat(lock.Strategies, explorablePeers()) {
@@ -79,7 +80,7 @@ func TestExplorerAgrees(t *testing.T) {
 				}
 				got, why := explored(t, s, f, b)
 				if want := explore.Claimed(s, f, 1); got != want {
-					t.Errorf("the explorer says %s, the registry %s: %s", got, want, why)
+					t.Errorf("the explorer's verdict is %s, but the registry claims %s: %s", got, want, why)
 				}
 			})
 		}
@@ -90,18 +91,18 @@ func bubbleOf(t *testing.T) explore.Bubble {
 	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 }
 
-// explorablePeers returns the libraries that run in virtual time.
+// explorablePeers returns the locks from other libraries that the explorer can run.
 func explorablePeers() []lock.Strategy {
 	return slices.DeleteFunc(slices.Clone(lock.Peers), func(s lock.Strategy) bool { return s.Unexplorable != "" })
 }
 
-// explored returns the explorer's verdict on the order, and why.
+// explored returns the explorer's verdict on orders, with the reason or the failing schedule.
 func explored(t *testing.T, s lock.Strategy, f catalog.Fault, b bounds) (v catalog.Verdict, why string) {
 	cfg := explore.Config{
 		Strategies: []string{s.Name}, First: true, Seconds: agreeSeconds,
 		Actors: b.actors, Preemptions: b.preemptions, Faults: []catalog.Fault{f}, FaultCount: 1,
 	}
-	for _, property := range []string{catalog.OneWinner, catalog.StuckOrder} { // the worst first
+	for _, property := range []string{catalog.OneWinner, catalog.StuckOrder} { // a violation of the first is worse
 		cfg.Properties = []string{property}
 		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
 		if err != nil {
@@ -118,8 +119,8 @@ func explored(t *testing.T, s lock.Strategy, f catalog.Fault, b bounds) (v catal
 	return v, why
 }
 
-// The reference matrix has every strategy under every fault that touches it, and comes
-// to what the registry claims of the order and of the lock; so has that of the libraries.
+// TestReferenceMatrixAgrees checks that the reference matrices of our strategies and of other libraries
+// are complete. Their verdicts on orders and locks must be the ones that the registry claims.
 func TestReferenceMatrixAgrees(t *testing.T) {
 	for folder, strategies := range map[string][]lock.Strategy{"reference-matrix-local": lock.Strategies, "reference-peers-local": lock.Peers} {
 		t.Run(folder, func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestTopologiesAgree(t *testing.T) {
 				}
 			}
 			if len(strategies) < 7 {
-				t.Errorf("only %d strategies were struck", len(strategies))
+				t.Errorf("the run tests only %d strategies, want at least 7", len(strategies))
 			}
 			matrixAgrees(t, run, strategies, func(f catalog.Fault) bool {
 				return f.Entry().Group == catalog.RedisTopologies && f.OnTopology(topology)
@@ -177,41 +178,42 @@ func matrixAgrees(t *testing.T, run *experiment.Run, strategies []lock.Strategy,
 			c, ok := cells[name]
 			switch exclusive := s.ExclusiveUnder(f.Name); {
 			case !ok || f.Touches(s) != (len(c.Points) > 0):
-				t.Errorf("%s was not swept", name)
-			case !f.Touches(s) || s.Expected(f.Name) == catalog.Unknown: // chance decides
+				t.Errorf("%s: the cell is missing, or whether it has points does not match whether the fault affects the strategy", name)
+			case !f.Touches(s) || s.Expected(f.Name) == catalog.Unknown: // the verdict depends on chance
 			case c.Verdict != s.Expected(f.Name):
-				t.Errorf("%s: the matrix says %s, the registry %s: %s", name, c.Verdict, s.Expected(f.Name), c.Reason)
+				t.Errorf("%s: the matrix has %s, but the registry claims %s: %s", name, c.Verdict, s.Expected(f.Name), c.Reason)
 			case s.Excludes != catalog.NoExclusion && (c.Exclusive == nil || (*c.Exclusive == experiment.Yes) != exclusive):
-				t.Errorf("%s: the matrix says that the lock is %s, the registry exclusive: %v", name, c.Said(), exclusive)
+				t.Errorf("%s: the matrix has %s, but the registry claims that the lock is exclusive: %v", name, c.Said(), exclusive)
 			}
 		}
 	}
 }
 
-// toothless are the columns in which no strategy fails that is safe without the
-// fault, each with the reason.
-var toothless = map[catalog.Fault]string{
+// harmless lists the faults that make no strategy fail that is safe without them, each with the reason.
+var harmless = map[catalog.Fault]string{
 	catalog.NoFault:          "it is no fault",
 	catalog.SentinelFailover: "a replica that has all writes keeps the locks",
 	catalog.SlotMoves:        "the locks move with their slots",
 }
 
-// A fault that no lock fails under teaches nothing.
+// TestEveryFaultHasTeeth checks that each fault makes a strategy fail that is safe without it, because a
+// fault that harms no lock teaches nothing.
 func TestEveryFaultHasTeeth(t *testing.T) {
 	for _, f := range fault.Faults {
-		var bitten []string
+		var failing []string
 		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 			if v := s.Expected(f.Name); f.Touches(s) && s.Expected(catalog.NoFault) == catalog.Safe && ofTheFault(s, f.Name, v) {
-				bitten = append(bitten, s.Name)
+				failing = append(failing, s.Name)
 			}
 		}
-		if _, excused := toothless[f.Name]; (len(bitten) == 0) != excused {
-			t.Errorf("%s: %v fail by a mode of its own; excused: %v", f.Name, bitten, excused)
+		if _, excused := harmless[f.Name]; (len(failing) == 0) != excused {
+			t.Errorf("%s: it makes %v fail; listed in harmless: %v", f.Name, failing, excused)
 		}
 	}
 }
 
-// ofTheFault says whether the mode by which s fails is one that names the fault.
+// ofTheFault reports whether the facts about the fault explain the verdict v with a known failure mode
+// of s.
 func ofTheFault(s lock.Strategy, f catalog.Fault, v catalog.Verdict) bool {
 	property, ok := map[catalog.Verdict]string{catalog.Unsafe: catalog.OneWinner, catalog.Stuck: catalog.StuckOrder}[v]
 	if !ok {
@@ -221,12 +223,12 @@ func ofTheFault(s lock.Strategy, f catalog.Fault, v catalog.Verdict) bool {
 	return ok && slices.Contains(s.Breaks, with.ID)
 }
 
-// Whatever a search finds of a lock, the registry expects: also of properties that the
-// order does not show.
+// TestExplorerFindsWhatIsExpected checks that a search finds no failure of a strategy that the registry
+// expects to be safe. It includes properties whose violation does not affect orders.
 func TestExplorerFindsWhatIsExpected(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
 	for i, s := range slices.Concat(lock.Strategies, explorablePeers()) {
-		quorum := s.Needs&lock.RedisQuorum != 0 // not searched to the end in time
+		quorum := s.Needs&lock.RedisQuorum != 0 // such a search does not finish in time
 		if !proving && (s.Needs != lock.Redis || i%8 != 2 && i < len(lock.Strategies)) {
 			continue
 		}
@@ -242,7 +244,7 @@ func TestExplorerFindsWhatIsExpected(t *testing.T) {
 				}
 				r := results[0]
 				if !r.Complete && !quorum {
-					t.Errorf("%s: not searched to the end: %s", f, r.Reason)
+					t.Errorf("%s: the search is not complete: %s", f, r.Reason)
 				}
 				for _, failure := range r.Failures {
 					if r.Expected == catalog.Safe {

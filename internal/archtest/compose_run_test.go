@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// composeEnv is set by "make compose" and "make prove", which need a Docker Engine.
+// composeEnv is an environment variable that "make compose" and "make prove" set. They need a Docker
+// Engine.
 const composeEnv = "GRABLAB_COMPOSE"
 
-// compose runs docker compose in a project of its own and returns its output.
+// compose runs docker compose in a separate project and returns its output.
 func compose(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "docker", append([]string{"compose", "-p", "grablab-test"}, args...)...)
@@ -28,7 +29,7 @@ func compose(ctx context.Context, t *testing.T, args ...string) (string, error) 
 	return out.String(), err
 }
 
-// verdictOf returns the verdict in the row of a strategy, or "".
+// verdictOf returns the verdict in the row of a strategy, or "" if there is no such row.
 func verdictOf(table, strategy string) string {
 	row := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(strategy) + `\*?\s+(\w+) [✓✗]`).FindStringSubmatch(table)
 	if row == nil {
@@ -37,7 +38,7 @@ func verdictOf(table, strategy string) string {
 	return row[1]
 }
 
-// TestComposeRuns runs docker-compose.yml as the README and docs/running.md say.
+// TestComposeRuns checks that docker-compose.yml works as the README and docs/running.md describe.
 func TestComposeRuns(t *testing.T) {
 	if os.Getenv(composeEnv) == "" {
 		t.Skip("the compose file is not run: use make compose, which needs a Docker Engine")
@@ -78,8 +79,8 @@ func TestComposeRuns(t *testing.T) {
 		}
 	})
 
-	// The lease of 30 s outlasts the pause, so setnx must stay safe, and a stopped instance
-	// must not make none look safe.
+	// The lease of 30 s outlasts the pause, so setnx must stay safe. The strategy none must be unsafe even
+	// though an instance is stopped.
 	t.Run("a stopped instance", func(t *testing.T) {
 		type result struct {
 			table string

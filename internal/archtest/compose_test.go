@@ -16,8 +16,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// composeFile is what we use of the format. Nothing else may stand there: a
-// misspelt key would be ignored.
+// composeFile holds the keys that our docker-compose.yml uses. Reading it rejects all other keys, because
+// Docker could ignore a misspelt one.
 type composeFile struct {
 	Name     string
 	Redis    any                `yaml:"x-redis"`
@@ -72,7 +72,7 @@ func TestComposeIsComplete(t *testing.T) {
 	}
 	maps.Copy(published, map[string]string{"zookeeper": "2181", "etcd": "2379", "prometheus": "9090", "grafana": "3000"})
 	for name := range inProfile {
-		published[name] += "" // a node of the Cluster publishes nothing: clients are sent to its address in Docker's network
+		published[name] += "" // Cluster nodes publish no port, because they redirect clients to addresses in Docker's network
 	}
 	if len(c.Services) != len(published)+1 {
 		t.Errorf("%d services, want %d and load", len(c.Services), len(published))
@@ -95,11 +95,11 @@ func TestComposeIsComplete(t *testing.T) {
 	}
 	load := c.Services["load"]
 	if !slices.Equal(load.Profiles, []string{"load"}) || load.Restart != "no" {
-		t.Errorf("load: profiles %v, restart %q, want one shot in a profile of its own", load.Profiles, load.Restart)
+		t.Errorf("load: profiles %v, restart %q, want its own profile and no restart", load.Profiles, load.Restart)
 	}
 	for name, s := range c.Services {
 		if s.Image == "" || strings.HasSuffix(s.Image, ":latest") {
-			t.Errorf("%s: image %q, want one with its version", name, s.Image)
+			t.Errorf("%s: image %q, want an image with a version", name, s.Image)
 		}
 		if s.Build != "" {
 			if _, err := os.Stat(filepath.Join(root, s.Build, "Dockerfile")); err != nil {
@@ -108,14 +108,14 @@ func TestComposeIsComplete(t *testing.T) {
 		}
 		for on, how := range s.DependsOn {
 			if c.Services[on].Healthcheck.Test == nil || how.Condition != "service_healthy" {
-				t.Errorf("%s depends on %s: %q, want a service that is healthy", name, on, how.Condition)
+				t.Errorf("%s depends on %s with the condition %q, want service_healthy and a health check", name, on, how.Condition)
 			}
 		}
 	}
 }
 
-// An instance reads its command line and environment here as it would there,
-// and depends on every server that it is told of.
+// TestComposeInstances checks that an instance accepts its command line and environment in
+// docker-compose.yml, and that it depends on every server that they name.
 func TestComposeInstances(t *testing.T) {
 	c := readCompose(t)
 	for _, name := range []string{"grabsvc-8004", "grabsvc-8005"} {
@@ -132,7 +132,7 @@ func TestComposeInstances(t *testing.T) {
 				t.Fatal(err)
 			}
 			if cfg.AdminToken == "" {
-				t.Error("it listens beyond loopback and has no admin token: no client could switch it")
+				t.Error("the instance listens beyond loopback without an admin token, so no client can change its strategy")
 			}
 			servers := append(slices.Concat(cfg.Redis, cfg.Redlock), dbAddr(cfg.DB))
 			if len(servers) != 1+5+1 {
@@ -141,7 +141,7 @@ func TestComposeInstances(t *testing.T) {
 			for _, addr := range servers {
 				host, _, _ := net.SplitHostPort(addr)
 				if _, ok := s.DependsOn[host]; !ok {
-					t.Errorf("it uses %s and does not wait for it", host)
+					t.Errorf("the instance uses %s but does not depend on it", host)
 				}
 			}
 			_, port, _ := net.SplitHostPort(cfg.Addr)
@@ -174,16 +174,16 @@ func TestComposeLoad(t *testing.T) {
 	for target := range strings.SplitSeq(given["targets"], ",") {
 		host, _, _ := net.SplitHostPort(strings.TrimPrefix(target, "http://"))
 		if _, ok := load.DependsOn[host]; !ok {
-			t.Errorf("it fires at %q and does not wait for it", target)
+			t.Errorf("load sends requests to %q but does not depend on it", target)
 		}
 	}
 	an := c.Services["grabsvc-8004"].Environment
 	if given["db"] != an["GRABSVC_DB"] || given["admin-token"] != expand(an["GRABSVC_ADMIN_TOKEN"]) {
-		t.Errorf("%v: not the database and the token of the instances, %v", given, an)
+		t.Errorf("load has the flags %v, want the database and the token of the instances: %v", given, an)
 	}
 }
 
-// expand fills in the defaults of ${NAME:-default}.
+// expand replaces each ${NAME:-default} by its default.
 func expand(text string) string {
 	return regexp.MustCompile(`\$\{\w+:-([^}]*)\}`).ReplaceAllString(text, "$1")
 }
@@ -194,7 +194,7 @@ func dbAddr(dsn string) string {
 	return addr
 }
 
-// Prometheus scrapes every instance.
+// TestComposeObserves checks that Prometheus scrapes every instance in docker-compose.yml.
 func TestComposeObserves(t *testing.T) {
 	scraped, err := os.ReadFile(filepath.Join(root, "deploy/observe/prometheus.yml"))
 	if err != nil {

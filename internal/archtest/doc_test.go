@@ -13,9 +13,10 @@ import (
 
 const root = "../.."
 
-// Every package says what it is for, and every exported identifier what it does.
+// TestDocumented checks that every package has a package comment and every exported identifier a doc
+// comment.
 func TestDocumented(t *testing.T) {
-	documented := map[string]bool{} // by folder
+	documented := map[string]bool{} // whether the package in each folder has a comment
 	fset := token.NewFileSet()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -34,7 +35,7 @@ func TestDocumented(t *testing.T) {
 		dir := filepath.Dir(path)
 		documented[dir] = documented[dir] || file.Doc != nil
 		for _, bare := range undocumented(file) {
-			t.Errorf("%s: exported and not documented", fset.Position(bare))
+			t.Errorf("%s: this exported identifier has no doc comment", fset.Position(bare))
 		}
 		return nil
 	})
@@ -47,12 +48,12 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil || len(documented) < 10 {
-		t.Fatalf("looked at %d packages: %v", len(documented), err)
+		t.Fatalf("found only %d packages, or no go.mod: %v", len(documented), err)
 	}
 }
 
-// undocumented lists the exported declarations of a file that say nothing. The
-// methods of an unexported type and the members of a documented group may.
+// undocumented returns the exported declarations of a file that have no comment. Methods of an unexported
+// type and members of a documented group need none.
 func undocumented(file *ast.File) []token.Pos {
 	var bare []token.Pos
 	for _, decl := range file.Decls {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// documents returns README.md and docs/*.md, by their path from the root.
+// documents returns the paths of all documents, relative to the root.
 func documents(t *testing.T) []string {
 	t.Helper()
 	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -49,8 +49,8 @@ var (
 	ourPaths = regexp.MustCompile(`\b(?:internal|cmd|docs|migrations|results)/[\w./*-]*\w`)
 )
 
-// Every link leads somewhere, every failure mode that is named is a link to where
-// it is explained, and every path of ours is there.
+// TestDocsLink checks that every link in the documents has a target and that every file that they name
+// exists. Each ID of a failure mode must be a link to its explanation.
 func TestDocsLink(t *testing.T) {
 	for _, path := range documents(t) {
 		text := readDocument(t, path)
@@ -72,7 +72,7 @@ func TestDocsLink(t *testing.T) {
 		}
 		rest := heading.ReplaceAllString(link.ReplaceAllString(prose, ""), "")
 		if bare := modeID.FindAllString(rest, -1); len(bare) > 0 {
-			t.Errorf("%s: %v: want links to failure-modes.md", path, bare)
+			t.Errorf("%s: %v must be links to failure-modes.md", path, bare)
 		}
 	}
 }
@@ -91,10 +91,10 @@ func checkLink(t *testing.T, from, to string) {
 	}
 }
 
-// anchors of the documents that links lead to.
+// anchors caches the result of anchorsOf for each document.
 var anchors = map[string][]string{}
 
-// anchorsOf returns the anchors of a document's headings, as GitHub makes them.
+// anchorsOf returns the anchors that GitHub creates for the headings of a document.
 func anchorsOf(t *testing.T, path string) []string {
 	t.Helper()
 	if anchors[path] == nil {
@@ -112,7 +112,8 @@ var (
 	sourcePath  = regexp.MustCompile("`((?:internal|cmd)/[^`]+)`")
 )
 
-// samples are things that were added by the recipes, as they appear in the code.
+// samples maps the title of each recipe to a pattern. The pattern matches the code that someone added by
+// following the recipe.
 var samples = map[string]string{
 	"A strategy":         `\bsetnxDriverID\b|"setnx-driverid"`,
 	"A fault":            `\b[rR]edisFull\b`,
@@ -125,7 +126,8 @@ var samples = map[string]string{
 	"A view of the page": `choosePath|choose\.js|id: "choose"|id="choose"|#choose`,
 }
 
-// A recipe names every file that the sample needed, or its folder, and only files that exist.
+// TestRecipesNameEveryFile checks that each recipe names all files with the code of its sample, or their
+// folders, and only files that exist.
 func TestRecipesNameEveryFile(t *testing.T) {
 	sources := map[string]string{}
 	for _, folder := range []string{"internal", "cmd"} {
@@ -175,8 +177,8 @@ func TestRecipesNameEveryFile(t *testing.T) {
 	}
 }
 
-// Each kind of change has a recipe. Each test that a recipe names exists in the package
-// that it names, because "go test -run" passes if no test matches.
+// TestRecipes checks that each kind of change has a recipe, and that the tests in its commands exist.
+// Otherwise, no one would notice, because "go test -run" passes if no test matches.
 func TestRecipes(t *testing.T) {
 	text := readDocument(t, "docs/contributing.md")
 	var titles []string

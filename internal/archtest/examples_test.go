@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// article.jmx sends what scenario article does: as many users at each of two instances, the
-// grab's call, another driver each.
+// TestJMeterPlan checks that article.jmx sends the same load as the scenario article. Ten users grab at each
+// of two instances, and each user is a different driver.
 func TestJMeterPlan(t *testing.T) {
 	text, err := os.ReadFile("../../examples/jmeter/article.jmx")
 	if err != nil {
@@ -33,24 +33,24 @@ func TestJMeterPlan(t *testing.T) {
 	}
 	for _, p := range all("HTTPSampler.path") {
 		if generic(p) != generic(string(path)) {
-			t.Errorf("path %s, an instance has %s", p, path)
+			t.Errorf("the path is %s, but an instance expects %s", p, path)
 		}
 	}
 	bodies := all("Argument.value")
 	bodies = bodies[len(bodies)-2:]
 	for _, b := range bodies {
 		if generic(b) != generic(string(body)) {
-			t.Errorf("body %s, an instance reads %s", b, body)
+			t.Errorf("the body is %s, but an instance expects %s", b, body)
 		}
 	}
 	if bodies[0] == bodies[1] {
-		t.Error("the same drivers at both")
+		t.Error("both instances get requests from the same drivers")
 	}
 	if ports := all("HTTPSampler.port"); !slices.Equal(ports, []string{"8004", "8005"}) {
 		t.Errorf("ports %q", ports)
 	}
 	i := slices.IndexFunc(experiment.Scenarios, func(s experiment.Scenario) bool { return s.Name == "article" })
 	if users := all("ThreadGroup.num_threads"); experiment.Scenarios[i].Config.Drivers != 20 || !slices.Equal(users, []string{"10", "10"}) {
-		t.Errorf("users %q of %d drivers", users, experiment.Scenarios[i].Config.Drivers)
+		t.Errorf("the plan has %q users, and the scenario has %d drivers", users, experiment.Scenarios[i].Config.Drivers)
 	}
 }

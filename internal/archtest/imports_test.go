@@ -13,8 +13,8 @@ import (
 
 const module = "grablab"
 
-// floors lists the groups of packages from the top of the tree to the bottom. A package may
-// import packages of lower floors, and other packages of its own floor.
+// floors lists the groups of packages from the top of the tree to the bottom. A package can import
+// packages on lower floors and on its own floor.
 var floors = []struct {
 	name     string
 	packages string // separated by spaces; a name covers the packages below it
@@ -119,7 +119,8 @@ func testHelper(name string) bool {
 	return name != "locktest" && strings.HasSuffix(path.Base(name), "test")
 }
 
-// An instance is what is measured; what it is compared with must not be in it.
+// TestInstanceLinksNoPeer checks that grabsvc does not contain the libraries that our locks are compared
+// with.
 func TestInstanceLinksNoPeer(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", module+"/cmd/grabsvc").Output()
 	if err != nil {
@@ -156,7 +157,7 @@ func packages(t *testing.T) []goPackage {
 	}
 }
 
-// explain adds what a command printed to its error.
+// explain adds a command's standard error to the error that it returned.
 func explain(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -2,6 +2,6 @@
 
 package archtest
 
-// buildFlags are those that this test was built with, so that what it builds
-// comes from the same cache.
+// buildFlags holds the flags with which this test was built. The test passes them to its own builds, so
+// that these can use the same cache.
 var buildFlags = []string{"-race"}
