@@ -87,13 +87,13 @@ func TestFindFault(t *testing.T) {
 
 func TestPrograms(t *testing.T) {
 	if run := catalog.FaultsBy(catalog.Run); len(run) < 20 || run[0] != catalog.NoFault {
-		t.Errorf("run plays %v", run)
+		t.Errorf("run can inject %v", run)
 	}
 	if explored := catalog.FaultsBy(catalog.Explore); len(explored) < 15 || slices.Contains(explored, catalog.NoFault) {
-		t.Errorf("explore plays %v", explored)
+		t.Errorf("explore can inject %v", explored)
 	}
 	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 15 || slices.Contains(explored, catalog.Survives) {
-		t.Errorf("explore can be asked for %v", explored)
+		t.Errorf("a user can select %v in explore", explored)
 	}
 	if replayed := catalog.PropertiesBy(catalog.Replay); len(replayed) != 6 {
 		t.Errorf("a replay checks %v", replayed)
@@ -118,7 +118,7 @@ func TestModeOf(t *testing.T) {
 		{catalog.OneWinner, catalog.Pause.Shows(), []string{"F13", "F15"}, "F11"},
 		{catalog.OneWinner, catalog.Partition.Shows(), []string{"F13", "F15"}, "F13"},
 		{catalog.OneWinner, catalog.Partition.Shows(), setnx, "F11"},
-		{catalog.OneWinner, catalog.CutOff, []string{"F13"}, ""}, // its lease has not ended
+		{catalog.OneWinner, catalog.CutOff, []string{"F13"}, ""}, // the lease has not ended
 		{catalog.OneWinner, catalog.LeaseEnded | catalog.FenceAtWrite, setnx, "F34"},
 		{catalog.WriteAfterExpiry, catalog.LeaseEnded | catalog.FenceAtWrite, setnx, "F34"},
 		{catalog.OneWinner, catalog.Forgotten | catalog.FenceFell | catalog.FenceAtWrite | catalog.Cancelled, []string{"F34"}, "F27"},
@@ -189,7 +189,7 @@ func TestFaultsAreDescribed(t *testing.T) {
 			t.Errorf("%s shows %b", f.Name, f.Shows)
 		}
 		if _, ok := catalog.ClaimsOf("setnx")[f.Name]; ok != (f.By&catalog.Run != 0) {
-			t.Errorf("%s: row in claimTable: %v, played by run: %v", f.Name, ok, !ok)
+			t.Errorf("%s: row in claimTable: %v, can be injected by run: %v", f.Name, ok, !ok)
 		}
 	}
 }
