@@ -29,7 +29,8 @@ func (s *sample) flags() []Flag {
 	}
 }
 
-// Flags may stand anywhere, the last value of One counts, and the environment fills gaps.
+// TestParse checks that flags and arguments can be mixed, and that the last value of a flag counts. The
+// environment must set only flags that the command line does not set.
 func TestParse(t *testing.T) {
 	t.Setenv("SAMPLE_TTL", "3s")
 	t.Setenv("SAMPLE_NAME", "ignored")
@@ -45,7 +46,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("flags %q, arguments %q", line.Flags, line.Args)
 	}
 	if !line.Given("ttl") || !line.Given("name") || line.Given("admin-token") {
-		t.Error("the given flags are wrong")
+		t.Error("Given must be true for ttl and name, and false for admin-token")
 	}
 }
 
@@ -75,7 +76,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// A rule fires if all that it excludes holds and nothing that it needs does.
+// TestCheck checks that a rule reports an error if all conditions that it excludes are true and none of
+// those that it needs is.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct {
 		args, excludes, needs string
@@ -97,7 +99,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A limit is itself allowed, and nothing beyond it.
+// TestLimits checks that a limit itself is a valid value, and that values beyond it are not.
 func TestLimits(t *testing.T) {
 	accepts := func(v flag.Value, text string) bool { return v.Set(text) == nil }
 	var d time.Duration
@@ -113,11 +115,12 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	if !accepts(One(&d, AtLeast(0)), "0s") || accepts(One(&d, AtLeast(0)), "-1ns") {
-		t.Error("at least 0s: wrong at its limit")
+		t.Error("AtLeast(0) must accept 0s and reject -1ns")
 	}
 }
 
-// A name may stand at any two places of a list, and is rejected at all of them.
+// TestNames checks that a list is rejected if it contains a name twice, at any two places, or if it
+// contains an empty name.
 func TestNames(t *testing.T) {
 	for i := range 4 {
 		for j := range 4 {
@@ -136,7 +139,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The help shows each flag with its default, except those without a text.
+// TestRows checks that the help shows each flag with its default, and omits flags without a help text.
 func TestRows(t *testing.T) {
 	s := sample{name: "n", quiet: true}
 	hidden := New("hidden", "N", "", One(&s.name, NonEmpty))
@@ -149,7 +152,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A message about a flag of a file names the place in the file. It does not show the value of a secret.
+// TestNamesOfFlags checks that a message about a flag that a file sets names the place in the file, and
+// that no message shows a secret value.
 func TestNamesOfFlags(t *testing.T) {
 	line, err := Parse(new(sample).flags(), strings.Fields("-name n -ttl 3s -quiet"))
 	if err != nil {
