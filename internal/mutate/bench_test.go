@@ -34,8 +34,8 @@ type bench struct {
 	equivalent map[string]bool // keys of the mistakes that change nothing
 }
 
-// testTimeout is how long the tests of one package may take. A mistake that keeps them running
-// longer is found.
+// testTimeout limits how long the tests of a package run. A mistake that makes them run longer counts as
+// found.
 const testTimeout = 8 * time.Minute
 
 func newBench(explore bool) (*bench, error) {
@@ -71,7 +71,7 @@ func readEquivalent(root string) (map[string]bool, error) {
 
 func (b *bench) close() { os.RemoveAll(b.dir) }
 
-// command returns a command in a process group of its own. When ctx ends, the whole group is
+// command returns a command that runs in its own process group. When ctx ends, the whole group is
 // interrupted.
 func (b *bench) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
@@ -82,7 +82,7 @@ func (b *bench) command(ctx context.Context, name string, args ...string) *exec.
 	return c
 }
 
-// measure makes n mistakes in a group, and prints each with what found it.
+// measure makes n mistakes in a group. It prints each mistake with the test that found it.
 func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string) ([]result, error) {
 	var all []mistake
 	sources := map[string][]byte{}
@@ -128,7 +128,7 @@ func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string)
 			by = "explorer, " + cmp.Or(r.byTest, "no test")
 		}
 		fmt.Printf("%-22s %s:%d: %s", by, m.file, m.line(sources[m.file]), m.rule)
-		if !r.killed() && !r.equivalent { // the others need no one's attention
+		if !r.killed() && !r.equivalent { // a developer needs the code only of mistakes that nothing found
 			before, after := m.describe(sources[m.file])
 			fmt.Printf(": %s => %s", before, after)
 		}
@@ -195,8 +195,8 @@ func (b *bench) overlay(m mistake, source []byte) (string, error) {
 	return file, os.WriteFile(file, overlay, 0o600)
 }
 
-// searched lists the strategies that the explorer searches for a mistake, by the beginning of the
-// path of its file. The first match counts. A file of a single strategy needs no entry.
+// searched lists the strategies that the explorer searches for a mistake, by the beginning of the path of
+// the changed file. The first match applies. A file that defines a single strategy needs no entry.
 var searched = []struct{ prefix, strategies string }{
 	{"handoff/", "handoff"},
 	{lockFolder + "etcd", "etcd-fenced"},
@@ -261,7 +261,8 @@ func (b *bench) explore(ctx context.Context, overlay string, strategies []string
 	return false, nil
 }
 
-// findFails searches the strategy without any mistake, unless that has been done.
+// findFails records in b.fails whether a search of the strategy fails without any mistake. It searches
+// each strategy only once.
 func (b *bench) findFails(ctx context.Context, strategy string) (err error) {
 	if _, known := b.fails[strategy]; known {
 		return nil
@@ -275,7 +276,8 @@ func (b *bench) findFails(ctx context.Context, strategy string) (err error) {
 	return err
 }
 
-// build builds this program with an overlay, or without one if it is empty. It is smaller than loadgen.
+// build builds this test program with the given overlay; an empty one changes nothing. It does not build
+// loadgen, which is larger.
 func (b *bench) build(ctx context.Context, name, overlay string) (program string, err error) {
 	program = filepath.Join(b.dir, name)
 	if out, err := b.command(ctx, "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-ldflags=-s -w", "-o", program, "./internal/mutate").CombinedOutput(); err != nil {
@@ -284,7 +286,7 @@ func (b *bench) build(ctx context.Context, name, overlay string) (program string
 	return program, nil
 }
 
-// searchEnv names the strategy that TestSearch searches.
+// searchEnv is an environment variable that names the strategy for TestSearch.
 const searchEnv = "GRABLAB_MUTATE_SEARCH"
 
 // exploreFails reports whether a search of the strategy with the default bounds finds a failure that is not
@@ -301,12 +303,12 @@ func (b *bench) exploreFails(ctx context.Context, program, strategy string) (boo
 	return err != nil, ctx.Err()
 }
 
-// TestSearch searches a strategy as the command explore does by default. It fails at the first failure that
-// is not expected.
+// TestSearch searches a strategy in the same way as the command explore does by default. It stops at the
+// first failure that is not expected.
 func TestSearch(t *testing.T) {
 	strategy := os.Getenv(searchEnv)
 	if strategy == "" {
-		t.Skip("TestMutate runs it in a program with a mistake")
+		t.Skip("TestMutate runs this test in a program with a mistake")
 	}
 	cfg := explore.Usual()
 	cfg.Strategies, cfg.Command, cfg.Workers = []string{strategy}, []string{os.Args[0], "-test.run=^TestSearchWorker$", "-test.timeout=0"}, runtime.GOMAXPROCS(0)
@@ -338,7 +340,7 @@ func TestSearch(t *testing.T) {
 // TestSearchWorker executes the schedules of TestSearch.
 func TestSearchWorker(t *testing.T) {
 	if os.Getenv(searchEnv) == "" {
-		t.Skip("TestSearch starts it")
+		t.Skip("TestSearch starts this test in a child process")
 	}
 	if err := explore.Work(func(run func()) { synctest.Test(t, func(*testing.T) { run() }) }); err != nil {
 		t.Error(err)

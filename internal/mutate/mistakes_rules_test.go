@@ -29,7 +29,7 @@ func (m mistake) apply(source []byte) []byte {
 // line returns the number of the line that the mistake begins on, counted from 1.
 func (m mistake) line(source []byte) int { return 1 + bytes.Count(source[:m.from], []byte("\n")) }
 
-// describe returns the changed lines, before and after, each as a single line.
+// describe returns the changed code before and after the mistake, each joined into one line.
 func (m mistake) describe(source []byte) (before, after string) {
 	begin := bytes.LastIndexByte(source[:m.from], '\n') + 1
 	end := len(source)
@@ -40,7 +40,7 @@ func (m mistake) describe(source []byte) (before, after string) {
 	return oneLine(source[begin:end]), oneLine(slices.Concat(source[begin:m.from], []byte(m.text), source[m.to:end]))
 }
 
-// The rules. Each mistake names its rule in the report.
+// These are the names of the rules, which the report shows for each mistake.
 const (
 	removeStatement = "remove statement"
 	negateCondition = "negate condition"
@@ -152,8 +152,8 @@ func (f *finder) statements(list []ast.Stmt) {
 	}
 }
 
-// returnsError reports whether a statement returns only constants beside err, as in
-// "return 0, err". Callers do not use them, because err is an error there.
+// returnsError reports whether a statement returns only err and constants, as in "return 0, err". Changing
+// such a constant has no effect, because callers ignore it if there is an error.
 func returnsError(s *ast.ReturnStmt) bool {
 	if len(s.Results) < 2 {
 		return false
@@ -221,8 +221,8 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// arguments swaps neighbours. If their types differ, the program does not compile, and the mistake
-// does not count.
+// arguments swaps each pair of neighbouring arguments. If their types differ, the program does not
+// compile, and the mistake does not count.
 func (f *finder) arguments(args []ast.Expr) {
 	for i := range len(args) - 1 {
 		a, b := f.text(args[i]), f.text(args[i+1])
@@ -233,7 +233,8 @@ func (f *finder) arguments(args []ast.Expr) {
 	}
 }
 
-// luaMistakes drops each line of a script that is a whole statement.
+// luaMistakes returns one mistake for each line of a script that is a whole statement. The mistake drops
+// this line.
 func luaMistakes(file string, source []byte) []mistake {
 	var found []mistake
 	at := 0
@@ -250,8 +251,8 @@ func luaMistakes(file string, source []byte) []mistake {
 	return found
 }
 
-// key identifies a mistake in the list of equivalent mistakes. It contains no line number, so
-// other changes to the file do no harm.
+// key returns the text that identifies a mistake in the list of equivalent mistakes. It contains no line
+// number, so other changes to the file do not invalidate it.
 func (m mistake) key(source []byte) string {
 	before, after := m.describe(source)
 	return fmt.Sprintf("%s: %s => %s", m.file, before, after)

@@ -42,7 +42,8 @@ func number(held bool) (int, bool, error) {
 }
 `
 
-// TestRules compares all mistakes in a small file with the ones that the rules promise.
+// TestRules checks that the rules make exactly the expected mistakes in a small file, and that the changed
+// file still parses.
 func TestRules(t *testing.T) {
 	all, err := findMistakes("p.go", []byte(sample))
 	if err != nil {
@@ -106,8 +107,8 @@ func TestLuaRules(t *testing.T) {
 	}
 }
 
-// TestEquivalentMistakesExist checks that the rules can still make every mistake in the list of
-// mistakes that change nothing. Otherwise, its code has changed, and someone must judge it again.
+// TestEquivalentMistakesExist checks that the rules can still make every mistake in the list of mistakes
+// that change nothing. If not, the code has changed, and someone must judge the mistake again.
 func TestEquivalentMistakesExist(t *testing.T) {
 	const root = "../.."
 	keys, err := readEquivalent(root)
@@ -131,8 +132,8 @@ func TestEquivalentMistakesExist(t *testing.T) {
 	}
 }
 
-// TestDrawing checks that a seed gives the same sample again, another one gives another sample,
-// and no mistake is drawn twice.
+// TestDrawing checks that the same seed gives the same sample, that another seed gives another sample, and
+// that no mistake is drawn twice.
 func TestDrawing(t *testing.T) {
 	var all []mistake
 	for i := range 200 {
@@ -154,7 +155,8 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-// TestGroups checks that each group has files, and that go knows every package whose tests it names.
+// TestGroups checks that each group has files, and that every package in its list of tests exists and has
+// tests.
 func TestGroups(t *testing.T) {
 	t.Chdir("../..")
 	var named []string
@@ -195,8 +197,8 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// TestSearched checks that every listed strategy exists, that no line is hidden by an earlier one, and that
-// every file of a lock is searched.
+// TestSearched checks the table searched. Every strategy in it must exist, no earlier entry may hide a later
+// one, and every file of a lock must have strategies to search.
 func TestSearched(t *testing.T) {
 	files, err := filepath.Glob("../../" + lockFolder + "*")
 	if err != nil {

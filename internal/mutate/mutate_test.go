@@ -1,11 +1,11 @@
-// Package mutate measures what the tests find. It puts small mistakes into the code, one at a
-// time, and reports how many of them make a test fail. This is mutation testing, after DeMillo,
+// Package mutate measures how many mistakes the tests find. It puts small mistakes into the code, one at
+// a time, and counts how many of them make a test fail. This is mutation testing, after DeMillo,
 // Lipton and Sayward, "Hints on Test Data Selection", 1978.
 //
 // Rules make the mistakes, and a seed draws a sample. By default, the seed is the name of the
 // release, so each release measures a different sample and tests cannot be fitted to it. For the
 // locks, TestMutate also runs `loadgen explore` with its default bounds, and reports how many
-// mistakes that finds by itself. It takes about an hour, so only this command starts it:
+// mistakes the explorer finds by itself. TestMutate takes about an hour, so only this command starts it:
 //
 //	.ci/mutate [-n N] [-seed TEXT] [-tests none|package|all] [-explore] [GROUP…]
 package mutate
@@ -29,11 +29,12 @@ import (
 type group struct {
 	name  string
 	files []string // patterns, from the root
-	tests []string // the packages whose tests may find them, the quickest first
+	tests []string // the packages whose tests can find mistakes in the files, the fastest first
 }
 
-// packages returns the packages whose tests may find a mistake in the file: none, all of the group, or only
-// its own package. If that has no tests, it is the first package of the group.
+// packages returns the packages whose tests run on a mistake in the file. The parameter tests selects none,
+// all of the group, or only the package of the file. If the group does not list that package, packages
+// returns the first one of the group.
 func (g group) packages(file, tests string) []string {
 	switch own := filepath.ToSlash(filepath.Dir(file)); {
 	case tests == "none":
@@ -72,10 +73,11 @@ var (
 	explores   = flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
 )
 
-// TestMutate prints who found which mistake. It runs in the root of the project.
+// TestMutate makes mistakes in each group, and prints which test found each of them. It must run in the
+// root of the project.
 func TestMutate(t *testing.T) {
 	if os.Getenv("GRABLAB_MUTATE") != "1" {
-		t.Skip("make mutate runs it")
+		t.Skip("make mutate runs this test")
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

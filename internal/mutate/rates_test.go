@@ -10,13 +10,13 @@ import (
 	"text/tabwriter"
 )
 
-// result says who found a mistake.
+// result records what found a mistake.
 type result struct {
 	group, rule string
-	explored    bool // the explorer could have found it
+	explored    bool // whether the explorer ran
 	byExplorer  bool
-	byTest      string // the package whose test failed, or ""
-	equivalent  bool   // a reviewer found that it changes nothing; it does not count
+	byTest      string // the package whose test failed, or "" if none did
+	equivalent  bool   // whether a reviewer found that the mistake changes nothing, so that it does not count
 }
 
 func (r result) killed() bool { return r.byExplorer || r.byTest != "" }
@@ -71,7 +71,8 @@ func printRates(w io.Writer, all []result) {
 	}
 }
 
-// rate returns the share of the results that is true, with its confidence interval.
+// rate returns the share of the results for which the function is returns true, with its confidence
+// interval.
 func rate(of []result, is func(result) bool) string {
 	if len(of) == 0 {
 		return "–"
