@@ -69,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, step := range s.Steps {
 		kinds[step.Kind] = true
 		if names := step.Phase != ""; step.Kind.IsCall() != names {
-			t.Errorf("IsCall of %+v is %v, and that it names a call is %v", step, !names, names)
+			t.Errorf("IsCall of %+v is %v, want %v, because the step has a phase only if it is a call", step, !names, names)
 		}
 	}
 	if len(kinds) != int(schedule.NodeClock) {
@@ -155,7 +155,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestNames checks the first and the last letter of each kind of name.
+// TestNames checks that names of actors and servers can use the first and the last letter of the alphabet.
 func TestNames(t *testing.T) {
 	s, err := schedule.Parse("strategy setnx\nactors A@1 Z@2\nnodes a z\nttl 3s\nZ begins\nz restarts")
 	if err != nil || len(s.Actors) != 2 || len(s.Nodes) != 2 || len(s.Steps) != 2 {
@@ -175,7 +175,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := schedule.Parse(s.String())
 		if err != nil || !reflect.DeepEqual(again, s) {
-			t.Errorf("%q is printed as\n%s\nwhich reads %+v, %v", text, s, again, err)
+			t.Errorf("%q is printed as\n%s\nwhich is parsed as %+v, %v", text, s, again, err)
 		}
 	})
 }
@@ -186,6 +186,6 @@ func TestStepLines(t *testing.T) {
 		t.Errorf("%v, want 6 and 8", got)
 	}
 	if got := schedule.StepLines(everything); len(got) != strings.Count(everything, "\n")-12 {
-		t.Errorf("%d steps, want one a line below the headers", len(got))
+		t.Errorf("%d lines with steps, want every line below the headers", len(got))
 	}
 }
