@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// States that differ in a single bit or in the order of their parts have different fingerprints.
-// Otherwise, the search would merge them and skip schedules.
+// TestFingerprintsDiffer checks that states have different fingerprints if they differ only in one bit or
+// in the order of their parts. Otherwise, the search would merge them and skip schedules.
 func TestFingerprintsDiffer(t *testing.T) {
 	of := map[Fingerprint]string{}
 	differs := func(f Fingerprint, state string, args ...any) {

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// A tree is a set of schedules for a fake worker. Each node is a state, and each path to a leaf is one
-// schedule. The first step from a node is always free.
+// A tree is a set of schedules for a fake worker. Each node is a state, and each path to a leaf is a
+// schedule. The first step from a node always costs nothing.
 type tree struct {
 	seed  uint64
 	depth int
@@ -53,12 +53,12 @@ func (w *tree) leaves(path []byte, left Cost) (n int) {
 	return n
 }
 
-// step returns the step that stands for the nth choice.
+// step returns a step that represents choice n.
 func step(n int) schedule.Step { return schedule.Step{Actor: string(rune('a' + n))} }
 
 func (w *tree) Update(Visited) {}
 
-// bounded is a worker that stays within the bounds of the search.
+// bounded is a fake worker that executes schedules of the tree within the bounds of the search.
 type bounded struct {
 	*tree
 	bounds Cost
@@ -96,9 +96,10 @@ func (w bounded) Execute(task Task) (*Trace, error) {
 	return t, nil
 }
 
-// TestCompleteMeansEverything searches random trees with every limit, from one schedule to more than
-// there are. The limits are a number, a time, and an execution that hangs, is cut off or ends its
-// process. The search is complete exactly if it has executed every schedule within its bounds.
+// TestCompleteMeansEverything checks that a search is complete if and only if it has executed every
+// schedule within its bounds. It searches random trees and stops each search at every possible point. It
+// stops them by a number of schedules, by a time limit, or by an execution that hangs, is cut off or ends
+// its process.
 func TestCompleteMeansEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(12) {

@@ -2,10 +2,10 @@ package search
 
 import "testing"
 
-// TestCovers adds every pair of visits of a state and asks about every third one. A visit covers
-// another one if it costs no more and took no more steps. A state is never covered in fewer steps
-// than any visit took, or at a lower cost than all visits: the search would then skip a schedule that
-// is shorter than the one that it knows.
+// TestCovers checks for every pair of recorded visits which further visits they cover. A visit covers
+// another one that costs at least as much and took at least as many steps. A visit with fewer steps or a
+// lower cost than all recorded visits must not be covered. Otherwise, the search would skip a shorter
+// schedule than the one that it knows.
 func TestCovers(t *testing.T) {
 	type visit struct {
 		cost  Cost
