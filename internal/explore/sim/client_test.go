@@ -24,7 +24,7 @@ func TestSentBy(t *testing.T) {
 	}
 }
 
-// TestReplyOf checks that replies read as in redis-cli.
+// TestReplyOf checks that replies are printed in the same way as by redis-cli.
 func TestReplyOf(t *testing.T) {
 	set := redis.NewBoolCmd(t.Context(), "set", "key", "token", "px", 3000, "nx")
 	for _, tt := range []struct {

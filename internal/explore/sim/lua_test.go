@@ -18,7 +18,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// TestLuaHost checks that luaHost answers like miniredis, and leaves the same data.
+// TestLuaHost checks that scripts have the same replies and leave the same data on luaHost as on miniredis.
 func TestLuaHost(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
@@ -49,8 +49,8 @@ func TestLuaHost(t *testing.T) {
 	}
 }
 
-// TestLuaHostRunsTheLocks checks the same for every script of the locks. Each runs first
-// without data, and then on the data of its first run.
+// TestLuaHostRunsTheLocks checks the same as TestLuaHost for every script of the locks. Each script runs
+// first without data, and then on the data of its first run.
 func TestLuaHostRunsTheLocks(t *testing.T) {
 	paths, err := filepath.Glob("../../grab/lock/*.lua")
 	if err != nil || len(paths) == 0 {
@@ -69,8 +69,8 @@ func TestLuaHostRunsTheLocks(t *testing.T) {
 	}
 }
 
-// compareHosts runs a script twice on luaHost and twice on miniredis, and compares the
-// results.
+// compareHosts runs a script twice on luaHost and twice on miniredis. It checks that the replies and the
+// data are the same.
 func compareHosts(t *testing.T, body string, args []string) {
 	t.Helper()
 	var replies, data [2]string
@@ -83,7 +83,7 @@ func compareHosts(t *testing.T, body string, args []string) {
 		n.reset()
 		for range 2 {
 			var b bytes.Buffer
-			// Within a MULTI, the node leaves scripts to miniredis.
+			// If the last argument is true, as within a MULTI, miniredis runs the script.
 			n.dispatch(server.NewPeer(bufio.NewWriter(&b)), append([]string{"EVAL", body}, args...), i == 1)
 			replies[i] += b.String()
 		}
@@ -98,8 +98,8 @@ func compareHosts(t *testing.T, body string, args []string) {
 	}
 }
 
-// TestLuaHostRunsEveryLock checks that no script of a lock is left to miniredis, which creates a Lua
-// state for each run. That took half of a search.
+// TestLuaHostRunsEveryLock checks that luaHost runs every script of the locks. Otherwise, miniredis would
+// create a Lua state for each run, which takes half of the search time.
 func TestLuaHostRunsEveryLock(t *testing.T) {
 	scripts := 0
 	for _, st := range lock.Strategies {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// A scene is a world with two actors on two instances, and one server that stores nothing. No fault has
-// occurred.
+// A scene is a world without faults. It has two actors on two instances, and one server that stores
+// nothing.
 type scene struct {
 	o    *oracle
 	c    *Cluster
@@ -58,7 +58,7 @@ func newScene(t *testing.T) *scene {
 	return &scene{o, c, w.actors[0], w.actors[1], n}
 }
 
-// holds gives an actor the lock, with a lease that ends after left.
+// holds gives an actor the lock, with a lease that lasts for the duration left.
 func (s *scene) holds(a *actor, left time.Duration) {
 	a.begun, a.granted, a.value = true, true, a.name
 	a.leases = []serverLease{{s.n, s.n.now().Add(left)}}
@@ -66,7 +66,7 @@ func (s *scene) holds(a *actor, left time.Duration) {
 	a.grant = s.o.causes.grants
 }
 
-// wins writes a row of the ledger.
+// wins writes a row for the actor to the ledger.
 func (s *scene) wins(a *actor, fence uint64) {
 	s.o.world.db.Claim(context.Background(), order.Claim{Order: theOrder, Driver: a.driver, Instance: string(rune('0' + a.inst.number)), Token: a.name, Fence: fence}, order.Naive)
 }
@@ -79,7 +79,7 @@ type change = func(*scene)
 
 func shows(facts catalog.Facts) change { return func(s *scene) { s.o.causes.shown |= facts } }
 
-// Changes that excuse the violations of several rules.
+// These changes excuse violations of several rules.
 var (
 	losesData = func(s *scene) { s.o.causes.dataLost = true }
 	holdsUp   = func(s *scene) { s.o.heldUp = true }
@@ -94,13 +94,13 @@ var (
 	locksNone = func(s *scene) { s.c.Strategy.Excludes = catalog.NoExclusion }
 )
 
-// TestRules breaks each rule of the oracle in the simplest way, and then excuses the violation in each way
-// that the rule accepts. A rule must report a violation without an excuse, and none with any single excuse.
+// TestRules checks each rule of the oracle. The rule must report the simplest violation, but not if any
+// single change excuses it.
 func TestRules(t *testing.T) {
 	for _, tt := range []struct {
 		property, why string // the violated property, and a part of the explanation
 		setUp, judge  change
-		excuses       map[string]change
+		excuses       map[string]change // the changes, each of which alone excuses the violation
 	}{
 		{catalog.WaitsAsTold, "A was told that the lock was taken, but no other driver wanted it",
 			func(s *scene) { time.Sleep(s.c.Wait) },
@@ -359,17 +359,18 @@ func TestRules(t *testing.T) {
 			}), all
 		}
 		if found, all := judged(nil); !found {
-			t.Errorf("%s, %q is not found, but %+v", tt.property, tt.why, all)
+			t.Errorf("%s, %q is not reported; the oracle reports %+v", tt.property, tt.why, all)
 		}
 		for name, excuse := range tt.excuses {
 			if found, _ := judged(excuse); found {
-				t.Errorf("%s, %q is found in spite of the excuse %q", tt.property, tt.why, name)
+				t.Errorf("%s, %q is reported in spite of the excuse %q", tt.property, tt.why, name)
 			}
 		}
 	}
 }
 
-// TestConditions begins with a scene in which a condition holds. Each single change must end that.
+// TestConditions checks each condition that the oracle uses. The condition must hold in a scene, and must
+// no longer hold after any single change.
 func TestConditions(t *testing.T) {
 	callOf := func(a *actor, n *node) *call { return &call{actor: a, phase: tap.Acquire, node: n, target: "redis"} }
 	pause := func(s *scene) { s.a.inst.stopped.Store(true) }
@@ -425,11 +426,11 @@ func TestConditions(t *testing.T) {
 			return holds
 		}
 		if !check(nil) {
-			t.Errorf("%s: it does not hold", tt.name)
+			t.Errorf("%s: the condition does not hold", tt.name)
 		}
 		for name, changed := range tt.changes {
 			if check(changed) {
-				t.Errorf("%s: it holds after the change %q", tt.name, name)
+				t.Errorf("%s: the condition still holds after the change %q", tt.name, name)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// TestReducer gives the reducer two calls of one actor, to two servers. They are
-// independent, so it must leave out exactly one of the two orders.
+// TestReducer checks two calls of one actor to different servers. They are independent, so the reducer must
+// leave out exactly one of their two orders.
 func TestReducer(t *testing.T) {
 	a, b := &actor{name: "A"}, &actor{name: "B", index: 1}
 	first := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-1", node: &node{name: "redlock-1"}}
@@ -21,18 +21,18 @@ func TestReducer(t *testing.T) {
 		return r.commutes(next)
 	}
 	if leavesOut(true, first, second) || !leavesOut(true, second, first) {
-		t.Error("of two independent calls, the order by name is the one to keep")
+		t.Error("of two independent calls, the reducer must leave out the order that is not by name, and only this one")
 	}
 	if leavesOut(true, second, other) || leavesOut(true, other, first) {
-		t.Error("calls of two actors are left out, although their order may matter")
+		t.Error("an order of calls of two actors is left out, although their order can matter")
 	}
 	if leavesOut(false, second, first) {
 		t.Error("a step is left out, although the reduction is off")
 	}
 }
 
-// TestOracle gives the oracle grants by their fencing tokens. It must report a token that
-// does not grow, and no other.
+// TestOracle checks that the oracle reports a fencing token that is not higher than the previous one, and
+// no other token.
 func TestOracle(t *testing.T) {
 	for _, tt := range []struct {
 		earlier, later uint64
@@ -56,9 +56,9 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestWaitBound lets an actor wait for a free lock, after each kind of disturbance. It may wait for up to
-// half a lease only if a message to a connected client may be lost. During an outage, a client knows that
-// it misses messages, and a lost reply to a call loses no message.
+// TestWaitBound checks how long an actor is allowed to wait for a free lock after each kind of disturbance.
+// Half a TTL is allowed only if a message to a connected client may have been lost. During an outage, a
+// client knows that it misses messages. The loss of a reply is not the loss of a message.
 func TestWaitBound(t *testing.T) {
 	const ttl, short, long = 10 * time.Second, time.Second, 5 * time.Second
 	for _, tt := range []struct {
@@ -82,32 +82,33 @@ func TestWaitBound(t *testing.T) {
 			o := &oracle{cluster: c, world: &world{cluster: c}, causes: &causes{shown: tt.shown, dataLost: tt.dataLost}, freeFor: freeFor}
 			o.judgeWait([]*actor{{name: "A"}})
 			if broken := len(o.broken) > 0; broken != (freeFor > tt.bound) {
-				t.Errorf("facts %v, data lost %v: waited %v, and broken is %v", tt.shown, tt.dataLost, freeFor, broken)
+				t.Errorf("facts %v, data lost %v: a wait of %v is reported: %v", tt.shown, tt.dataLost, freeFor, broken)
 			}
 		}
 	}
 }
 
-// TestWorld gives the world one actor whose call waits, and pauses its process.
+// TestWorld checks that an actor's call cannot continue while its process is paused, and that the process
+// resumes only once.
 func TestWorld(t *testing.T) {
 	inst := &instance{number: 1}
 	a := &actor{name: "A", inst: inst, begun: true}
 	w := &world{cluster: &Cluster{}, actors: []*actor{a}}
 	w.gate = &gate{world: w, waiting: []*call{{actor: a, target: "db"}}}
 	if !w.gate.anyEnabledLocked() {
-		t.Error("the call cannot go through")
+		t.Error("the call cannot continue although its process runs")
 	}
 	if !w.change(a, func() { inst.stopped.Store(true) }) || w.gate.anyEnabledLocked() {
-		t.Error("the call goes through while the process is paused")
+		t.Error("the process was not paused, or the call can continue meanwhile")
 	}
 	if !w.resume(inst) || !w.gate.anyEnabledLocked() || w.resume(inst) {
-		t.Error("a process resumes once, and its call goes through then")
+		t.Error("the process must resume exactly once, and its call must be able to continue then")
 	}
 }
 
-// TestStragglingByDefinition lets an actor wait for slow servers several times, for random times. It may
-// wait for its grace each time, and for the pause before its next attempt while it competes. Only one
-// wait that is longer breaks the property, not the sum of several.
+// TestStragglingByDefinition makes an actor wait for slow servers several times, for random durations. Each
+// wait may last for the grace period, plus a pause before the next attempt if the actor has a competitor.
+// The oracle must report a single longer wait, but not several waits whose sum is longer.
 func TestStragglingByDefinition(t *testing.T) {
 	const grace = 50 * time.Millisecond
 	r := rand.New(rand.NewPCG(10, 2))
@@ -137,10 +138,10 @@ func TestStragglingByDefinition(t *testing.T) {
 		}
 		reported[want]++
 		if got := len(o.broken) > 0; got != want {
-			t.Fatalf("a wait of more than %v: %v, and the oracle reports %+v", limit, want, o.broken)
+			t.Fatalf("there was a wait of more than %v: %v, but the oracle reports %+v", limit, want, o.broken)
 		}
 	}
 	if reported[true] < 300 || reported[false] < 300 {
-		t.Errorf("cases %v; want enough of each", reported)
+		t.Errorf("the number of cases with and without a violation is %v, want at least 300 of each", reported)
 	}
 }

@@ -25,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { stacktest.Main(m) }
 
-var update = flag.Bool("update", false, "with GRABLAB_PROVE=1: write down what the real servers answer")
+var update = flag.Bool("update", false, "with GRABLAB_PROVE=1, store the answers of the real servers")
 
-// answersAgree compares the answers of a simulated server with stored answers of a real one.
-// If GRABLAB_PROVE is 1, it also compares a real server with them.
+// answersAgree checks that a simulated server gives the stored answers of a real server. If GRABLAB_PROVE
+// is 1, it first checks that the real server still gives these answers.
 func answersAgree(t *testing.T, name string, simulated, real func(t *testing.T) []string) {
 	path := filepath.Join("testdata", name+".txt")
 	if os.Getenv("GRABLAB_PROVE") == "1" {
@@ -162,13 +162,13 @@ func (e *etcdTrial) next(asked string, w clientv3.WatchChan) {
 	}
 }
 
-// lastTwo returns the options that find the newest key of a queue and the one before it, as
-// the lock does.
+// lastTwo returns the options with which the lock finds the newest key of a queue and the key before it.
+// If most is not 0, newer keys than this revision do not count.
 func lastTwo(most int64) []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(most), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
-// run sends all kinds of requests that a lock sends, and similar ones.
+// run sends every kind of request that a lock sends, and similar ones, and returns the answers.
 func (e *etcdTrial) run() []string {
 	e.leases = map[string]clientv3.LeaseID{"never granted": 4242}
 	first, err := e.Get(e.ctx, "q")

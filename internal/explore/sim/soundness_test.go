@@ -23,17 +23,17 @@ import (
 	"grablab/internal/order"
 )
 
-// randomLock is a lock that a seed has put together from commands to several servers. It is most
-// likely wrong. The search must find the same failures of it with and without the reductions.
+// randomLock is a random lock that consists of commands to several servers. It is most likely wrong. A
+// search must find the same failures of it with and without the reductions.
 type randomLock struct {
 	env     lock.Env
-	rounds  [][]command // the commands of one round are sent at once
+	rounds  [][]command // Acquire sends the commands of each round at the same time
 	release []command
-	enough  int  // Acquire succeeds if so many commands said yes
-	undo    bool // Acquire sends the release if it fails
+	enough  int  // the number of commands that must succeed, so that Acquire does
+	undo    bool // whether a failed Acquire sends the commands in release
 }
 
-// command is one command to a server. It works on a register, or on a counter beside it.
+// command is one command to a server. It reads or changes a register, or a counter next to it.
 type command struct {
 	server int
 	name   string
@@ -54,7 +54,7 @@ func newRandomLock(env lock.Env, seed uint64) *randomLock {
 		}
 		l.rounds = append(l.rounds, round)
 	}
-	l.rounds[0][0].name = "set-nx" // so that a lock is often taken and sometimes busy
+	l.rounds[0][0].name = "set-nx" // this makes Acquire often succeed and sometimes find the lock taken
 	for range 1 + r.IntN(2) {
 		l.release = append(l.release, draw([]string{"del", "del-own"}))
 	}
@@ -82,7 +82,7 @@ func (l *randomLock) send(ctx context.Context, c command, key, token string) boo
 		return err == redis.Nil || n%2 == 0
 	case "del":
 		return server.Del(ctx, register).Err() == nil
-	default: // del-own asks first, which is a mistake of its own
+	default: // del-own checks the owner in a separate step, which is a mistake
 		if text, _ := server.Get(ctx, register).Result(); text != token {
 			return false
 		}
@@ -133,29 +133,29 @@ func (r *randomLease) Release(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A smallWorld is a random lock, two drivers that want it, and a fault that may strike.
+// A smallWorld is a random lock with two drivers that want it, and a fault that the search can inject.
 type smallWorld struct {
 	seed   uint64
 	fault  catalog.Fault // empty if there is none
 	bounds search.Cost
 }
 
-// worldFaults are the faults that may strike a small world.
+// worldFaults lists the faults of the small worlds.
 var worldFaults = []catalog.Fault{
 	catalog.Slow, catalog.Pause, catalog.Crash, catalog.RedisRestart, catalog.RedisDown, catalog.NodeClock, catalog.ReplyLost, catalog.Latency, catalog.Cancel,
 }
 
-// searched holds what a search of a small world has found.
+// searched holds the result of a search of a small world.
 type searched struct {
 	findings string
 	visited  search.Visited
-	ended    map[search.Fingerprint]bool // whether nothing is left to do in a state
+	ended    map[search.Fingerprint]bool // whether a state is final: no step can follow at no cost
 	run      int
 	complete bool
 }
 
-// open starts the servers and the drivers. It returns nil if not even one driver can take the lock.
-// All searches of a world must share them, because starting them is not deterministic.
+// open starts the servers and the drivers of a world. It returns nil if not even a single driver can
+// acquire the lock. All searches of a world must share the cluster, because its start is not deterministic.
 func (w smallWorld) open(t *testing.T) *Cluster {
 	cluster, err := New(func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }, Setting{
 		Strategy: lock.Strategy{
@@ -172,7 +172,8 @@ func (w smallWorld) open(t *testing.T) *Cluster {
 	return cluster
 }
 
-// search searches the world, with or without the reductions, up to a number of schedules.
+// search searches the world, with or without the reductions. It executes at most the given number of
+// schedules.
 func (w smallWorld) search(t *testing.T, cluster *Cluster, reduce bool, most int) searched {
 	t.Helper()
 	s := searched{visited: search.Visited{}, ended: map[search.Fingerprint]bool{}}
@@ -192,7 +193,7 @@ func (w smallWorld) search(t *testing.T, cluster *Cluster, reduce bool, most int
 	return s
 }
 
-// smallWorker executes schedules, and collects the states in which nothing is left to do.
+// smallWorker executes schedules and collects the final states.
 type smallWorker struct {
 	cluster *Cluster
 	limits  *Limits
@@ -212,13 +213,13 @@ func (w smallWorker) Execute(task search.Task) (*search.Trace, error) {
 	return trace, nil
 }
 
-func (w smallWorker) Update(search.Visited) {} // it shares the map with the search
+func (w smallWorker) Update(search.Visited) {} // does nothing, because the worker shares the map with the search
 
-// differsFrom says how a reduced search differs from the full one, or returns "". Both must come to
-// the same findings, and to the same final states at the same costs.
+// differsFrom returns how a reduced search differs from the full one, or "" if they agree. Both must have
+// the same findings and reach the same final states at the same costs.
 func (s searched) differsFrom(full searched) string {
 	if s.findings != full.findings {
-		return fmt.Sprintf("it found%s, and the full search%s", cmp.Or(s.findings, " nothing"), cmp.Or(full.findings, " nothing"))
+		return fmt.Sprintf("it found%s, but the full search found%s", cmp.Or(s.findings, " nothing"), cmp.Or(full.findings, " nothing"))
 	}
 	missing, ends := 0, 0
 	for state, ended := range full.ended {
@@ -235,8 +236,8 @@ func (s searched) differsFrom(full searched) string {
 	return ""
 }
 
-// TestReductionsOnRandomLocks compares the reduced search of small worlds with the full search. It
-// leaves out worlds whose full search is too long.
+// TestReductionsOnRandomLocks checks that the reduced search of small worlds agrees with the full search. It
+// leaves out worlds whose full search takes too long.
 func TestReductionsOnRandomLocks(t *testing.T) {
 	seeds, most, want := uint64(18), 1500, 8
 	switch {
@@ -268,16 +269,16 @@ func TestReductionsOnRandomLocks(t *testing.T) {
 	}
 	t.Logf("%d worlds compared, %d of them broken; the reductions saved %d schedules", compared, broken, saved)
 	if compared < want || broken == 0 || saved <= 0 {
-		t.Errorf("only %d worlds were compared, %d of them broken, and %d schedules saved; want %d, and some", compared, broken, saved, want)
+		t.Errorf("%d worlds were compared, %d of them broken, and %d schedules saved; want at least %d worlds, and some broken and saved", compared, broken, saved, want)
 	}
 }
 
-// TestWrongReductions adds a wrong rule to the reducer: calls of two drivers to one server commute.
-// The comparison must notice it in at least 19 of 20 worlds. Worlds with hardly any schedule do not
-// count, because their drivers never meet at a server.
+// TestWrongReductions checks that the comparison with the full search notices a wrong reduction. The wrong
+// rule is that calls of two drivers to the same server commute. At least 19 of 20 worlds must show it.
+// Worlds with very few schedules do not count, because their drivers never use the same server.
 func TestWrongReductions(t *testing.T) {
 	if raced {
-		t.Skip("it takes long with the race detector, and runs no goroutines of its own")
+		t.Skip("this test is too slow with the race detector, and starts no goroutines itself")
 	}
 	worlds, noticed := 0, 0
 	for seed := uint64(100); worlds < 20; seed++ {
@@ -302,6 +303,6 @@ func TestWrongReductions(t *testing.T) {
 		t.Logf("seed %d, %d schedules instead of %d: %s", seed, reduced.run, full.run, cmp.Or(how, "not noticed"))
 	}
 	if noticed < 19 {
-		t.Errorf("noticed in %d of %d worlds", noticed, worlds)
+		t.Errorf("the wrong rule was noticed in %d of %d worlds, want at least 19", noticed, worlds)
 	}
 }
