@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// TestAsChild runs a child, because only a test may open bubbles.
+// TestAsChild runs a child process of a search. It is a test because only a test can use virtual time.
 func TestAsChild(t *testing.T) {
 	if os.Getenv(explore.AsChild) == "" {
-		t.Skip("only as a child")
+		t.Skip("this test runs only in a child process")
 	}
 	if err := explore.Work(bubbleOf(t)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -33,17 +33,17 @@ func TestAsChild(t *testing.T) {
 	os.Exit(0) // exit before package testing prints a verdict
 }
 
-// A strategy may print at any time, even before it runs.
+// A strategy can print at any time, even before it runs. The output must not disturb the search.
 func init() {
 	if os.Getenv(explore.AsChild) != "" {
 		fmt.Println("a strategy prints in its init")
 	}
 }
 
-// rough is a strategy that excludes no other holder and may end its process.
+// rough is a strategy that excludes no one. Its functions can end or hang the process.
 type rough struct {
 	name    string
-	alone   func() // called in the first acquire, before any schedule
+	alone   func() // called in the first acquire, before any schedule runs
 	acquire func()
 	release func()
 }
@@ -133,7 +133,7 @@ func TestSurvives(t *testing.T) {
 	command := explore.ChildCommand(t)
 	results := make([]explore.Result, len(roughs))
 	var searches errgroup.Group
-	searches.SetLimit(4) // more than there are cores, because some only wait
+	searches.SetLimit(4) // some searches only wait, so this can exceed the number of cores
 	for i, r := range roughs {
 		searches.Go(func() error {
 			cfg := explore.Config{Strategies: []string{r.name}, Actors: 1, Command: command}
@@ -167,14 +167,14 @@ func TestSurvives(t *testing.T) {
 				t.Errorf("%s\n%s", f.Why, f.Stack)
 			}
 			if regexp.MustCompile(`goroutine \d|0x`).MatchString(f.Stack) {
-				t.Errorf("the stack differs from one time to the next:\n%s", f.Stack)
+				t.Errorf("the stack contains parts that differ between runs:\n%s", f.Stack)
 			}
 			last := ""
 			if n := len(f.Schedule.Steps); n > 0 {
 				last = f.Schedule.Steps[n-1].String()
 			}
 			if last != want.last {
-				t.Errorf("it is the step %q, want %q", last, want.last)
+				t.Errorf("the last step is %q, want %q", last, want.last)
 			}
 			if want.name != "panics-later" {
 				return
@@ -187,8 +187,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// TestDescribe checks that Describe returns registry entries, and reports a process that
-// ends early.
+// TestDescribe checks that Describe returns the registry entries of strategies, and that it returns
+// ErrEnded if the process ends early.
 func TestDescribe(t *testing.T) {
 	command := explore.ChildCommand(t)
 	described, err := explore.Describe(command, []string{"watchdog", "panics"})
@@ -204,7 +204,7 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("got %+v, want %+v", described[0], watchdog)
 	}
 	if _, err := explore.Describe([]string{"false"}, []string{"watchdog"}); !errors.Is(err, explore.ErrEnded) {
-		t.Errorf("a program that ends at once: %v", err)
+		t.Errorf("a program that ends immediately: %v", err)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Each failure is compared with the claims under the faults of its own schedule.
+// TestMarkUnclaimed checks which failures count as claimed. Only the faults in a failure's own schedule
+// count, and not all faults of the search.
 func TestMarkUnclaimed(t *testing.T) {
 	paused := schedule.Step{Kind: schedule.Paused, Actor: "A"}
 	dies := schedule.Step{Kind: schedule.Dies, Actor: "A"}
@@ -87,7 +88,8 @@ func TestMarkUnclaimed(t *testing.T) {
 	}
 }
 
-// TestClaimedByFewActors checks that a search expects no failure that takes more actors or units.
+// TestClaimedByFewActors checks that a search does not expect a failure that needs more actors or units
+// than it has.
 func TestClaimedByFewActors(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
@@ -100,7 +102,7 @@ func TestClaimedByFewActors(t *testing.T) {
 		{"setnx", catalog.Pause, 2, 1, catalog.Unsafe},
 		{"setnx-nottl", catalog.Crash, 1, 1, catalog.Stuck},
 		{"watchdog", catalog.Crash, 1, 1, catalog.Safe},
-		{"redis-stock-returned", catalog.PartitionDB, 2, 1, catalog.Safe}, // whoever gets the unit reads that it is sold
+		{"redis-stock-returned", catalog.PartitionDB, 2, 1, catalog.Safe}, // the second driver reads that the unit is sold
 		{"redis-stock-returned", catalog.PartitionDB, 2, 2, ""},           // no third driver is left to buy another unit
 		{"redis-stock-returned", catalog.PartitionDB, 3, 2, catalog.Unsafe},
 	} {
@@ -118,8 +120,8 @@ func TestClaimedByFewActors(t *testing.T) {
 	}
 }
 
-// TestClaimedHidesNothing checks that an unclaimed failure is reported although a claimed failure of
-// the same property is shorter, in the same search and in an earlier part.
+// TestClaimedHidesNothing checks that an unclaimed failure is reported even if there is a shorter, claimed
+// failure of the same property. The claimed one may be in the same search or in an earlier part.
 func TestClaimedHidesNothing(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/explore"
 )
 
-// TestCutBySchedules checks that a search with a limit of schedules is deterministic, and
+// TestCutBySchedules checks that a search with a limited number of schedules is deterministic, and that it
 // reports that it is incomplete.
 func TestCutBySchedules(t *testing.T) {
 	cfg := explore.Config{
@@ -26,9 +26,8 @@ func TestCutBySchedules(t *testing.T) {
 	}
 }
 
-// TestShortestAndEverything searches for one property. The search must end, and report it at
-// once, when no shorter failure is possible. With Everything, it must continue and find
-// other failures.
+// TestShortestAndEverything checks that a search for one property reports the failure and ends as soon as
+// no shorter one is possible. With Everything, it must continue and find other failures.
 func TestShortestAndEverything(t *testing.T) {
 	cfg := explore.Config{
 		Strategies: []string{"setnx"}, Properties: []string{catalog.OneWinner}, Preemptions: 2,
@@ -49,18 +48,18 @@ func TestShortestAndEverything(t *testing.T) {
 	}
 	shortest := search()
 	if len(shortest.Failures) != 1 || !shortest.Failures[0].Shortest || shortest.Complete || shortest.Reason == "" || told != shortest.Schedules {
-		t.Errorf("told after %d: %+v", told, shortest)
+		t.Errorf("reported after %d schedules: %+v", told, shortest)
 	}
 	cfg.Everything = true
 	all := search()
 	if !all.Complete || all.Schedules <= shortest.Schedules || told == 0 || told >= all.Schedules {
-		t.Errorf("everything is %d schedules, told after %d: %s", all.Schedules, told, all.Reason)
+		t.Errorf("with Everything: %d schedules, reported after %d: %s", all.Schedules, told, all.Reason)
 	}
 	kinds := map[string]int{}
 	for _, f := range all.Failures {
 		kinds[f.Kind] = len(f.Schedule.Steps)
 	}
 	if len(kinds) < 2 || len(all.Failures[0].Schedule.Steps) != len(shortest.Failures[0].Schedule.Steps) {
-		t.Errorf("the ways are %v, the shortest was %d", kinds, len(shortest.Failures[0].Schedule.Steps))
+		t.Errorf("the kinds and lengths are %v, want at least two and the shortest length %d", kinds, len(shortest.Failures[0].Schedule.Steps))
 	}
 }

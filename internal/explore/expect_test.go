@@ -25,7 +25,7 @@ func TestExpected(t *testing.T) {
 		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Pause}, catalog.Unsafe},
 		{"setnx", order.Naive, []catalog.Fault{catalog.Slow}, catalog.Unsafe},
 		{"setnx", order.Guarded, []catalog.Fault{catalog.Slow}, unclaimed},
-		{"setnx-check", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe}, // the pause comes after its check
+		{"setnx-check", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe}, // the pause comes after the check
 		{"setnx-fenced", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, catalog.Safe},
 		{"setnx-fence-write", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe},
 		{"setnx-fence-write", "", []catalog.Fault{catalog.Failover}, catalog.Unsafe}, // two actors hold the lock, although only one writes
@@ -38,8 +38,8 @@ func TestExpected(t *testing.T) {
 		{"redlock", "", []catalog.Fault{catalog.RedisDown}, catalog.Safe},
 		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, catalog.Stuck},
 		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe}, // two actors hold the lock, although only one writes
-		{"setnx-fenced", "", []catalog.Fault{catalog.NodeClock}, catalog.Safe},      // by the server's clock the lease has ended
-		{"watchdog-fenced", "", []catalog.Fault{catalog.NodeClock}, catalog.Unsafe}, // its holder is not told of the loss
+		{"setnx-fenced", "", []catalog.Fault{catalog.NodeClock}, catalog.Safe},      // the lease has ended by the server's clock
+		{"watchdog-fenced", "", []catalog.Fault{catalog.NodeClock}, catalog.Unsafe}, // no one tells the holder that its lease is lost
 		{"setnx", "", []catalog.Fault{catalog.NodeClock}, catalog.Unsafe},
 		{"redlock", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe},
 		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, catalog.Safe},

@@ -6,7 +6,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Replay executes one schedule in this process.
+// Replay replays one schedule in this process.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, bubble, nil, sched, strategy)
 }

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-var update = flag.Bool("update", false, "write the golden schedules anew, where shorter or longer ones are found")
+var update = flag.Bool("update", false, "replace golden schedules if a search finds schedules of another length, and the digests of the random walks")
 
 // golden compares a schedule that a search has found with the stored one. If there are
 // several shortest schedules, any of them passes.
@@ -30,7 +30,7 @@ func golden(t *testing.T, id string, f explore.Failure) {
 		}
 	}
 	if !*update {
-		t.Errorf("%s breaks %s in %d steps, which is not what %s says:\n%s", f.Schedule.Strategy, f.Property, len(f.Schedule.Steps), path, f.Schedule)
+		t.Errorf("%s breaks %s in %d steps, which differs from %s:\n%s", f.Schedule.Strategy, f.Property, len(f.Schedule.Steps), path, f.Schedule)
 		return
 	}
 	if err := os.WriteFile(path, fmt.Appendf(nil, "# %s\n%s", f.Why, f.Schedule), 0o644); err != nil {
@@ -59,18 +59,18 @@ func TestGoldenSchedules(t *testing.T) {
 			if broken < len(s.Steps)-1 {
 				t.Errorf("%s is broken by step %d of %d", s.Property, broken+1, len(s.Steps))
 			}
-			if s.Mode == "F3" || s.Mode == "F4" { // its key never expires
+			if s.Mode == "F3" || s.Mode == "F4" { // in these modes, the dead driver's key never expires
 				for j, m := range r.Failures[i].Moments {
 					if want := j >= slices.IndexFunc(s.Steps, func(s schedule.Step) bool { return s.Kind == schedule.Dies }); slices.Equal(m.Kept, []string{"A"}) != want {
-						t.Errorf("at step %d servers still store what %q had, who are dead", j+1, m.Kept)
+						t.Errorf("at step %d: the dead actors whose locks are still stored are %q, want A if it has died", j+1, m.Kept)
 					}
 				}
 			}
 			if r.Expected != r.Verdict {
-				t.Errorf("it is %s, and %s is expected", r.Verdict, r.Expected)
+				t.Errorf("the verdict is %s, want %s", r.Verdict, r.Expected)
 			}
 			if r.Failures[i].Mode != s.Mode {
-				t.Errorf("it shows %s, and not %s", r.Failures[i].Mode, s.Mode)
+				t.Errorf("the failure mode is %q, want %q", r.Failures[i].Mode, s.Mode)
 			}
 		})
 	}

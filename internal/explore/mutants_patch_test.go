@@ -14,7 +14,7 @@ var errPatch = errors.New("the patch does not apply")
 // A tree holds the project's files, with some of them changed.
 type tree struct {
 	root    string
-	changed map[string]string // the text, by path from the root
+	changed map[string]string // maps the path of each changed file to its text
 }
 
 func (t tree) read(path string) (string, error) {
@@ -25,11 +25,11 @@ func (t tree) read(path string) (string, error) {
 	return string(text), err
 }
 
-// apply applies a unified diff. It finds a hunk by its lines, not by its line numbers, and
-// the lines must occur exactly once. Other changes to a file therefore do no harm.
+// apply applies a unified diff. It finds each hunk by its lines, which must occur exactly once, and not by
+// line numbers. Therefore, the diff still applies after other changes to the file.
 func (t tree) apply(diff string) error {
 	path := ""
-	var was, is strings.Builder // the old and new lines of the hunk that is being read
+	var was, is strings.Builder // the old and the new lines of the current hunk
 	end := func() error {
 		defer func() { was.Reset(); is.Reset() }()
 		return t.replace(path, was.String(), is.String())
@@ -56,8 +56,8 @@ func (t tree) apply(diff string) error {
 	return end()
 }
 
-// replace replaces the only occurrence of was in a file by is. It does nothing if both are
-// empty, as before the first hunk of a file.
+// replace replaces the only occurrence of the text was in a file by the text is. It does nothing if both
+// are empty, as they are before the first hunk of a file.
 func (t tree) replace(path, was, is string) error {
 	if was == "" && is == "" {
 		return nil

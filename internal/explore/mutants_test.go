@@ -21,15 +21,15 @@ const (
 	mutantsDir = "testdata/mutants"
 	// unseenDir holds the mutants that the explorer does not find.
 	unseenDir = mutantsDir + "/unseen"
-	// mutantsEnv names the variable that tells a mutated program which mutants it contains.
+	// mutantsEnv is an environment variable that tells a mutated program which mutants it contains.
 	mutantsEnv = "GRABLAB_MUTANTS"
 	root       = "../.."
-	// searchSeconds is longer than any of the searches takes.
+	// searchSeconds is the time limit for each search. No search needs so long.
 	searchSeconds = 300
 )
 
-// everyTime lists the mutants that every test run looks for, in one program. Each changes
-// another strategy, so they do not affect each other.
+// everyTime lists the mutants that every test run looks for in one common program. Each changes a
+// different strategy, so they do not affect each other.
 var everyTime = []string{"watchdog-compares-itself", "handoff-retry-takes", "cas-unconditional"}
 
 // A mutant is a small, plausible mistake, stored as a patch to the real files. The head of
@@ -41,7 +41,7 @@ type mutant struct {
 	steps         int            // the length of the schedule to find, or 0 if unknown
 	diff          string
 
-	// In unseenDir: the package and the test that find the mutant, or why no test finds it.
+	// A mutant in unseenDir has one of these: the package and test that find it, or why no test does.
 	test, equivalent, survives string
 }
 
@@ -158,18 +158,18 @@ func (m mutant) find(t *testing.T) explore.Result {
 	return r
 }
 
-// replayed reports whether a failure recurred when its schedule was executed again.
+// replayed reports whether a failure occurred again when its schedule was replayed.
 func replayed(f explore.Failure) bool { return len(f.Moments) > 0 }
 
-// TestMutants applies the mutants one at a time, and expects the explorer to find each.
-// Without them, the same searches must find nothing.
+// TestMutants checks that the explorer finds each mutant, and that the same searches find nothing without
+// the mutants.
 func TestMutants(t *testing.T) {
 	all := readMutants(t, mutantsDir)
 	for _, m := range all {
 		t.Run("apply "+m.name, func(t *testing.T) { applied(t, m) })
 	}
 	if raced {
-		return // the programs are built without the race detector, so it would check nothing
+		return // the mutated programs are built without the race detector, so it has nothing to check
 	}
 	if os.Getenv("GRABLAB_PROVE") != "1" {
 		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(everyTime, m.name) })
@@ -188,8 +188,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// expectFound builds this test with the mutants and runs their searches in it. It does not
-// optimise the build, because that would take longer than the searches.
+// expectFound builds this test program with the mutants and runs their searches in it. It builds without
+// optimisation, because optimising would take longer than the searches.
 func expectFound(t *testing.T, mutants ...mutant) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -244,11 +244,12 @@ func expectNothing(t *testing.T, m mutant) {
 	}
 }
 
-// TestMutantsWithin runs in a program that was built with mutants.
+// TestMutantsWithin runs in a program that was built with mutants. It checks that each mutant's search
+// finds the mutant after the expected number of steps.
 func TestMutantsWithin(t *testing.T) {
 	names := os.Getenv(mutantsEnv)
 	if names == "" {
-		t.Skip("there are no mistakes in this program")
+		t.Skip("this program contains no mutants")
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		t.Run(name, func(t *testing.T) {
@@ -261,14 +262,14 @@ func TestMutantsWithin(t *testing.T) {
 				t.Fatalf("not found in %d schedules: %s, complete: %v %s", r.Schedules, m.mistake, r.Complete, r.Reason)
 			}
 			if steps := len(r.Failures[0].Schedule.Steps); m.steps > 0 && steps != m.steps {
-				t.Errorf("found in %d steps, and the head says %d", steps, m.steps)
+				t.Errorf("found in %d steps, but the head of the patch says %d", steps, m.steps)
 			}
 		})
 	}
 }
 
-// TestUnseenMutants applies the mutants that the explorer does not find. If GRABLAB_PROVE is
-// 1, it checks that the named test fails.
+// TestUnseenMutants checks that the patches of the mutants that the explorer does not find still apply. If
+// GRABLAB_PROVE is 1, it also checks that the named test fails.
 func TestUnseenMutants(t *testing.T) {
 	for _, m := range readMutants(t, unseenDir) {
 		t.Run(m.name, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// TestPauseStopsTheProcess takes random walks through schedules with two drivers in one
-// process. While that process is paused, the only step offered for its drivers must be that
-// it resumes. No driver may begin there, and no call of its drivers may go through.
+// TestPauseStopsTheProcess checks that a paused process makes no steps. It takes random walks through
+// schedules with two drivers in one process. While that process is paused, the only possible step of its
+// drivers must be that the process resumes.
 func TestPauseStopsTheProcess(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog", "handoff", "mysql-forupdate", "etcd", "zookeeper-fenced"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestPauseStopsTheProcess(t *testing.T) {
 				pauses += walkAtRandom(t, cluster, random)
 			}
 			if pauses < 4 {
-				t.Errorf("%d walks had a pause, too few to tell", pauses)
+				t.Errorf("only %d walks had a pause, want at least 4", pauses)
 			}
 		})
 	}
@@ -71,11 +71,11 @@ func walkAtRandom(t *testing.T, cluster *sim.Cluster, random *rand.Rand) (pauses
 		offered := trace.Points[0].Transitions
 		for _, tr := range offered {
 			if stopped != 0 && instances[tr.Step.Actor] == stopped && tr.Step.Kind != schedule.Resumes {
-				t.Fatalf("instance %d is paused, and %s is offered after %s", stopped, tr.Step, fmt.Sprint(steps))
+				t.Fatalf("instance %d is paused, but %s is possible after %s", stopped, tr.Step, fmt.Sprint(steps))
 			}
 		}
 		next := offered[random.IntN(len(offered))].Step
-		for _, tr := range offered { // pause early, so that the rest of the walk can show something
+		for _, tr := range offered { // often pause early, so that many steps follow the pause
 			if tr.Step.Kind == schedule.Paused && instances[tr.Step.Actor] == 1 && random.IntN(4) == 0 {
 				next = tr.Step
 			}
@@ -91,9 +91,9 @@ func walkAtRandom(t *testing.T, cluster *sim.Cluster, random *rand.Rand) (pauses
 	return pauses
 }
 
-// TestSessionAfterPause replays a schedule in which a session expires while its process is
-// paused. After the process has resumed, a second driver begins there. It waits until the
-// client has another session, which is no lost wake-up.
+// TestSessionAfterPause checks that no property counts as broken if a session expires while its process is
+// paused. After the process has resumed, a second driver begins there. It waits for a new session of the
+// client, which is not a lost wake-up.
 func TestSessionAfterPause(t *testing.T) {
 	sched, err := schedule.Parse(`strategy zookeeper-fenced
 guard fenced
@@ -136,6 +136,6 @@ A renew 1 zookeeper
 	// The client pauses for a second before it finds its session expired, and for another
 	// second before it opens the next one.
 	if last := r.Moments[len(r.Moments)-1]; last.At > 5100*time.Millisecond {
-		t.Errorf("the last driver had its answer after %s", last.At)
+		t.Errorf("the last driver got its answer only after %s", last.At)
 	}
 }

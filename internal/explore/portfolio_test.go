@@ -13,8 +13,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// parts returns the portfolio of a strategy, with a limit on each search instead of a time
-// limit, so that the result does not depend on the machine.
+// parts runs the portfolio of searches for each strategy. It limits the number of schedules instead of the
+// time, so that the result does not depend on the machine.
 func parts(t *testing.T, schedules int, strategies ...string) []explore.Result {
 	cfg := explore.Config{
 		Strategies: strategies, Actors: 2, Preemptions: 1, FaultCount: 1, OnLost: grab.Abort,
@@ -28,12 +28,12 @@ func parts(t *testing.T, schedules int, strategies ...string) []explore.Result {
 	return results
 }
 
-// TestPortfolio checks which part finds what, and that no part reports a property again that an
-// earlier one has broken.
+// TestPortfolio checks which part of a portfolio finds certain failures. No part may report a property
+// that an earlier part has already broken.
 func TestPortfolio(t *testing.T) {
 	results := append(parts(t, 30, "library", "setnx-blind-retry"), parts(t, 100, "setnx-del")...)
 	if os.Getenv("GRABLAB_PROVE") == "1" {
-		results = slices.Concat(results, parts(t, 60, "setnx-fenced"), parts(t, 150, "watchdog-fenced")) // with fewer schedules it would be unknown
+		results = slices.Concat(results, parts(t, 60, "setnx-fenced"), parts(t, 150, "watchdog-fenced")) // with fewer schedules, the verdict would be unknown
 	}
 	for _, r := range results {
 		seen := map[string]string{}
@@ -54,12 +54,12 @@ func TestPortfolio(t *testing.T) {
 				t.Errorf("%s: %s, %q, %d parts", r.Strategy, r.Verdict, r.Reason, len(r.Parts))
 			}
 		case "watchdog-fenced":
-			maps.DeleteFunc(seen, func(_, part string) bool { return part == "servers that forget or restart" }) // it loses its lock there
+			maps.DeleteFunc(seen, func(_, part string) bool { return part == "servers that forget or restart" }) // such a server forgets the lock
 			if len(seen) > 0 || r.Verdict != catalog.Safe {
 				t.Errorf("%s: %s, %v", r.Strategy, r.Verdict, seen)
 			}
 		default:
-			// A DEL that deletes the lock of another driver shows only with a third driver.
+			// Deleting another driver's lock becomes visible only if there is a third driver.
 			if part := seen[catalog.LeaseExclusive]; r.Strategy == "setnx-del" && part != "three drivers and a pause" {
 				t.Errorf("%s: lease-exclusive is broken in %q", r.Strategy, part)
 			}
@@ -89,19 +89,19 @@ func TestPortfolioLimit(t *testing.T) {
 	for _, p := range results[0].Parts {
 		total += p.Elapsed
 	}
-	if total.Seconds() > 2*cfg.Seconds { // a schedule that has begun is not cut off
-		t.Errorf("all parts took %s, and the limit is %v s", total, cfg.Seconds)
+	if total.Seconds() > 2*cfg.Seconds { // a search finishes the schedule that it has begun
+		t.Errorf("all parts took %s, but the limit is %v s", total, cfg.Seconds)
 	}
 	if want := 1 + len(explore.Portfolio(cfg)); len(results[0].Parts)+1 != want {
 		t.Errorf("%d searches, want %d", len(results[0].Parts)+1, want)
 	}
 	if !slices.Contains(searched, "") || len(searched) < 3 {
-		t.Errorf("progress of %q", searched)
+		t.Errorf("progress was reported only for the parts %q", searched)
 	}
 }
 
-// TestCutOff checks that a search whose time is over contradicts no claim, nor does the first search
-// of a portfolio.
+// TestCutOff checks that a search that runs out of time has the verdict unknown and contradicts no claim.
+// The same applies to the first search of a portfolio.
 func TestCutOff(t *testing.T) {
 	cfg := explore.Config{Strategies: []string{"setnx-fenced"}, Preemptions: 2, FaultCount: 1, Seconds: 0.01, Faults: []catalog.Fault{catalog.Slow}}
 	for name, search := range map[string]func(context.Context, explore.Bubble, explore.Config, explore.Watch) ([]explore.Result, error){

@@ -2,6 +2,6 @@
 
 package explore_test
 
-// raced reports whether the race detector is on. It makes a search five times as slow, so
-// tests skip their longest searches.
+// raced is true if the race detector is on. The detector makes a search five times as slow, so tests skip
+// their longest searches.
 const raced = true

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/explore"
 )
 
-// TestReductions checks that the reductions change the cost of a search, but not its
-// findings.
+// TestReductions checks that a search has the same findings with and without the reductions, which only
+// make it faster.
 func TestReductions(t *testing.T) {
 	for _, tt := range []struct {
 		strategy    string
@@ -39,7 +39,7 @@ func TestReductions(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.strategy, tt.faults), func(t *testing.T) {
 			if raced && tt.merge {
-				t.Skip("it takes a second without the race detector")
+				t.Skip("this search is too slow with the race detector")
 			}
 			cfg := explore.Config{
 				Strategies: []string{tt.strategy}, Preemptions: tt.preemptions,
@@ -51,9 +51,9 @@ func TestReductions(t *testing.T) {
 			if got != want {
 				t.Errorf("without the reductions: %s\nwith them: %s", got, want)
 			}
-			// After a server fault, any actor may continue for free. A call and a fault
-			// therefore lead to two states, and the reduction omits the one with fewer
-			// possible steps.
+			// After a server fault, any actor can continue at no cost. Therefore, a call and a fault
+			// lead to two different states in their two orders, and the reduction omits the state with
+			// fewer possible steps.
 			strikes := slices.Contains(tt.faults, catalog.RedisRestart) || slices.Contains(tt.faults, catalog.NodeClock)
 			if tt.merge && !strikes && with.States != without.States {
 				t.Errorf("without the reductions: %d states, with them: %d", without.States, with.States)

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// TestReplayOfAnyStep replays every kind of step on every target, also with strategies that do not use
-// the target. An impossible step is skipped. It must not look as if the lock had ended its process.
+// TestReplayOfAnyStep replays every kind of step on every target, even if the strategy does not use the
+// target. A replay must skip an impossible step, and must not report it as an error or an ended process.
 func TestReplayOfAnyStep(t *testing.T) {
 	made := map[schedule.Kind]bool{}
 	for strategy, server := range map[string]string{"watchdog": "redis", "redlock": "redlock-2", "zookeeper": "zookeeper", "etcd": "etcd", "mysql-getlock": "none"} {
@@ -33,7 +33,7 @@ func TestReplayOfAnyStep(t *testing.T) {
 					made[kind] = made[kind] || !skipped
 					isServer := target != schedule.DB && target != schedule.Locks
 					if isServer && target != server && strings.Contains(step.String(), target) && !skipped {
-						t.Errorf("%s does not use %s, but %q was made", strategy, target, step)
+						t.Errorf("%s does not use %s, but the step %q was executed", strategy, target, step)
 					}
 				}
 			}
@@ -41,7 +41,7 @@ func TestReplayOfAnyStep(t *testing.T) {
 	}
 	for _, kind := range []schedule.Kind{schedule.Call, schedule.GivenUp, schedule.SentTwice, schedule.Restarts, schedule.Down, schedule.NodeClock, schedule.CutOff, schedule.Cancelled} {
 		if !made[kind] {
-			t.Errorf("no strategy made a step such as %q", schedule.Step{Kind: kind, Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1})
+			t.Errorf("no strategy executed a step such as %q", schedule.Step{Kind: kind, Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1})
 		}
 	}
 }

@@ -21,8 +21,7 @@ func bubbleOf(t *testing.T) explore.Bubble {
 	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 }
 
-// modes lists the failure modes that the explorer shows. Each has the strategy that shows
-// it, or a sibling with that mistake.
+// modes lists the failure modes that the explorer can find, each with a search of a strategy that has it.
 var modes = []struct {
 	id, strategy, property string
 	actors, preemptions    int
@@ -59,16 +58,16 @@ var modes = []struct {
 	{"F37", "setnx-check", catalog.OneWinner, 2, 2, []catalog.Fault{catalog.Pause}, 1, 0},
 }
 
-// TestFailureModes finds each failure mode by a search with two children. With the race
-// detector, it skips the longest searches. TestGoldenSchedules still executes their
-// schedules.
+// TestFailureModes checks that a search with two child processes finds each failure mode, with a schedule
+// as short as the stored one. With the race detector, it skips the longest searches. TestGoldenSchedules
+// still replays their schedules.
 func TestFailureModes(t *testing.T) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "id\tstrategy\tproperty\tsteps\tschedules\ttime")
 	for _, m := range modes {
 		t.Run(m.id, func(t *testing.T) {
 			if raced && slices.Contains([]string{"F7", "F8", "F10", "F18", "F19", "F35"}, m.id) {
-				t.Skip("it takes a second without the race detector")
+				t.Skip("this search is too slow with the race detector")
 			}
 			cfg := explore.Config{
 				Strategies: []string{m.strategy}, Properties: []string{m.property}, First: true, Seconds: 12,
@@ -95,8 +94,8 @@ func TestFailureModes(t *testing.T) {
 	table.Flush()
 }
 
-// TestLockThatLocksNothing checks that the search finds a lock that stores nothing on any
-// server. Such a lock has no lease that could overlap with another.
+// TestLockThatLocksNothing checks that a search finds the failure of a lock that stores nothing on any
+// server. Such a lock has no leases that could overlap.
 func TestLockThatLocksNothing(t *testing.T) {
 	for _, tt := range []struct {
 		excludes catalog.Exclusion
@@ -124,7 +123,7 @@ func TestLockThatLocksNothing(t *testing.T) {
 	}
 }
 
-// releasedTwice is setnx with a mistake that only a second release shows.
+// releasedTwice wraps a lock and replaces the second release of each lease by the function again.
 type releasedTwice struct {
 	lock.Locker
 	again func(lock.Lease) error
@@ -149,8 +148,8 @@ func (l *leaseReleasedTwice) Release(ctx context.Context) error {
 	return l.Lease.Release(ctx)
 }
 
-// TestSecondRelease checks that the search finds a second release that succeeds, or that frees the
-// next driver's lock. No driver releases its lock twice.
+// TestSecondRelease checks that a search finds a lock whose second release succeeds or frees the next
+// driver's lock. Drivers themselves never release a lock twice, so the search must test this separately.
 func TestSecondRelease(t *testing.T) {
 	setnx, err := lock.Find("setnx")
 	if err != nil {
@@ -181,8 +180,9 @@ func TestSecondRelease(t *testing.T) {
 	}
 }
 
-// TestModeOfOwnLock checks that a release that asks before it deletes is told apart from one that
-// does not ask, for locks of which the registry knows nothing.
+// TestModeOfOwnLock checks that a search finds the right failure mode for user-written locks, whose modes
+// the registry does not know. F5 is a release that does not check the owner. F6 is a release that checks
+// the owner in a separate step.
 func TestModeOfOwnLock(t *testing.T) {
 	for name, mode := range map[string]string{"setnx-del": "F5", "setnx-getdel": "F6"} {
 		own, err := lock.Find(name)

@@ -7,9 +7,8 @@ import (
 	"grablab/internal/explore"
 )
 
-// TestSlowRenews checks that a renewed lease survives slow work, because its renewals come
-// in time. It does not survive a pause, which stops the renewals. A lease without renewals
-// survives neither.
+// TestSlowRenews checks that a lock with renewals survives slow work, because the renewals are in time,
+// but not a pause, which stops them. A lock without renewals does not survive slow work.
 func TestSlowRenews(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
@@ -19,7 +18,7 @@ func TestSlowRenews(t *testing.T) {
 		{"watchdog", catalog.Slow, catalog.Safe},
 		{"watchdog", catalog.Pause, catalog.Unsafe},
 		{"setnx", catalog.Slow, catalog.Unsafe},
-		{"setnx-check", catalog.Slow, catalog.Unsafe}, // the delay comes after its check, which renews nothing
+		{"setnx-check", catalog.Slow, catalog.Unsafe}, // the delay comes after the check, which does not renew the lease
 	} {
 		t.Run(tt.strategy+"/"+string(tt.fault), func(t *testing.T) {
 			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{

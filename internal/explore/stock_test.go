@@ -10,17 +10,17 @@ import (
 	"grablab/internal/explore"
 )
 
-// TestStock searches with two units and three drivers. It finds the shortest oversell, and
-// the shortest way to leave a unit that no driver can get. If a strategy has no failure, the
-// search must be complete. Testdata contains the schedules.
+// TestStock searches with two units and three drivers. It checks that the search finds the known failure
+// of each strategy, with a schedule as short as the stored one. A failure is an oversell, or a unit that no
+// driver can get.
 func TestStock(t *testing.T) {
 	expiring := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}
 	for _, tt := range []struct {
 		strategy string
 		faults   []catalog.Fault
-		property string // the property that breaks, or empty if neither does
+		property string // the property that breaks; empty if the strategy has no failure
 		mode     string
-		quick    bool // make test searches it, too
+		quick    bool // whether make test runs this search too
 	}{
 		{"none", nil, catalog.OneWinner, "F1", true},
 		{"mutex", nil, catalog.OneWinner, "F2", false},
@@ -38,7 +38,7 @@ func TestStock(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.strategy, tt.faults), func(t *testing.T) {
 			if !tt.quick && os.Getenv("GRABLAB_PROVE") != "1" {
-				t.Skip("GRABLAB_PROVE=1 searches it, too")
+				t.Skip("this search runs only with GRABLAB_PROVE=1")
 			}
 			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
 				Strategies: []string{tt.strategy}, Actors: 3, Stock: 2, Preemptions: 2, Faults: tt.faults, FaultCount: 1,
@@ -50,7 +50,7 @@ func TestStock(t *testing.T) {
 			r := results[0]
 			switch {
 			case !r.Complete:
-				t.Errorf("not searched to the end: %s", r.Reason)
+				t.Errorf("the search is not complete: %s", r.Reason)
 			case tt.property == "" && r.Verdict != catalog.Safe:
 				t.Errorf("%s: %+v", r.Verdict, r.Failures)
 			case tt.property == "":
@@ -67,13 +67,13 @@ func TestStock(t *testing.T) {
 	}
 }
 
-// TestStockOversellAlone checks that a search for only one-winner finds an equally short
-// oversell. Such a search skips schedules that cannot oversell in time.
+// TestStockOversellAlone checks that a search for only one-winner finds an oversell in as few steps as a
+// search for several properties. Only the former skips schedules that cannot lead to a shorter oversell.
 func TestStockOversellAlone(t *testing.T) {
 	for strategy, faults := range map[string][]catalog.Fault{"none": nil, "mutex": nil, "setnx": {catalog.Slow}} {
 		t.Run(strategy, func(t *testing.T) {
 			if strategy == "setnx" && os.Getenv("GRABLAB_PROVE") != "1" {
-				t.Skip("GRABLAB_PROVE is not 1: it takes long")
+				t.Skip("this search takes long, so it runs only with GRABLAB_PROVE=1")
 			}
 			var steps []int
 			for _, properties := range [][]string{{catalog.OneWinner}, {catalog.OneWinner, catalog.StuckOrder}} {
@@ -89,7 +89,7 @@ func TestStockOversellAlone(t *testing.T) {
 				steps = append(steps, len(results[0].Failures[0].Schedule.Steps))
 			}
 			if steps[0] != steps[1] {
-				t.Errorf("alone it takes %d steps, and %d beside others", steps[0], steps[1])
+				t.Errorf("the search for only one-winner finds an oversell in %d steps, and the other search in %d", steps[0], steps[1])
 			}
 		})
 	}

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
 }
 
-// The trail that a sweep strikes along is the one whose steps the explorer goes
-// through: a call that the dry runs missed would be struck by no fault.
+// TestTrailsAreTheExplorers checks that a dry run records the same calls of a grab as the explorer. If it
+// missed a call, a run would never inject a fault there.
 func TestTrailsAreTheExplorers(t *testing.T) {
 	t.Parallel()
 	kind, strategies := stack.Embedded, []string{"setnx-expire", "watchdog", "redlock", "redsync", "redislock"}
@@ -74,7 +74,7 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 					continue
 				}
 				if got, want := recordedTrail(recorded[name][role]), knownTrail(steps); !slices.Equal(got, want) {
-					t.Errorf("%s: the dry run has\n\t%s\nthe explorer\n\t%s", cmp.Or(role, "alone"),
+					t.Errorf("%s: the dry run has the calls\n\t%s\nand the explorer has\n\t%s", cmp.Or(role, "alone"),
 						strings.Join(got, ", "), strings.Join(want, ", "))
 				}
 			}
@@ -82,10 +82,10 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 	}
 }
 
-// partings are trails that differ with what an instance has met before. The explorer's
-// handoff has never waited: its first call does not queue before it has subscribed, and
-// the release asks once more how to hand over. The dry run's has waited before. With
-// redislock and redis-stock, a second driver does not wait, but is refused at once.
+// partings lists the trails that may differ. In the dry run, an instance of handoff has already waited
+// before. In the explorer, it has not. Therefore, it subscribes before it queues, and its release sends one
+// more call to find out how to hand over. With redislock and redis-stock, a second driver does not wait,
+// because it is refused immediately.
 var partings = map[string][]fault.Role{
 	"handoff":              {fault.Waiting, fault.HandingOver},
 	"redislock":            {fault.Waiting, fault.HandingOver},
@@ -109,10 +109,10 @@ func knownTrail(steps []schedule.Step) []string {
 	return normalise(trail)
 }
 
-// callText leaves out in what the two may differ. The explorer has three nodes of
-// Redlock, a stack has five, and they are called at once; a try that the dry run holds
-// is given up by its node's 50 ms, and made again. How many renewals there are is a
-// matter of time.
+// callText describes a call without the details that may differ between a dry run and the explorer:
+//   - The number of renewals depends on the timing.
+//   - The explorer has three Redlock nodes, and a stack has five.
+//   - Redlock repeats an attempt if a node does not answer within 50 ms, as in a dry run that holds a call.
 func callText(phase string, n int, target string) string {
 	quorum := strings.HasPrefix(target, "redlock-")
 	switch {
@@ -127,7 +127,7 @@ func callText(phase string, n int, target string) string {
 	return fmt.Sprintf("%s %d %s", phase, n, target)
 }
 
-// normalise keeps the first of equal calls.
+// normalise removes repeated calls and keeps the first of them.
 func normalise(trail []string) []string {
 	var once []string
 	for _, c := range trail {
@@ -169,13 +169,13 @@ func trailOf(bubble Bubble, strategy string) (t trail, err error) {
 	renew := func(s schedule.Step) bool { return s.Phase == string(tap.Renew) }
 	never := func(schedule.Step) bool { return false }
 
-	// The renewal comes while the driver works.
+	// The lease is renewed while the driver works.
 	w.start(a, claim)
 	working := w.steps
 	if w.try(schedule.Step{Kind: schedule.NextTimer}) {
 		w.goOn(a, func(s schedule.Step) bool { return !renew(s) })
 	}
-	if !slices.ContainsFunc(w.steps, renew) { // no timer expired, or it was not for a renewal
+	if !slices.ContainsFunc(w.steps, renew) { // no timer was due, or it was not for a renewal
 		w.steps = working
 	}
 	w.goOn(a, never)
@@ -184,7 +184,7 @@ func trailOf(bubble Bubble, strategy string) (t trail, err error) {
 	w.steps = nil
 	w.start(a, read)
 	w.start(b, never)
-	if !slices.ContainsFunc(w.steps, claim) { // b has to wait
+	if !slices.ContainsFunc(w.steps, claim) { // the second driver has to wait
 		w.try(schedule.Step{Kind: schedule.Cancelled, Actor: a})
 		w.goOn(a, never)
 		t.Waiting = w.callsOf(b)
@@ -211,7 +211,7 @@ type walk struct {
 
 var errTrail = errors.New("a step cannot be made")
 
-// trace executes the steps so far, and then free steps.
+// trace executes the steps so far, followed by steps of the cluster's choice.
 func (w *walk) trace() *search.Trace {
 	t, err := w.cluster.Execute(&sim.Limits{Bounds: search.Cost{Preemptions: MaxPreemptions}}, search.Task{Steps: w.steps})
 	if err != nil && w.err == nil {
@@ -230,8 +230,7 @@ func (w *walk) try(s schedule.Step) bool {
 	return len(t.Steps) >= len(w.steps) && len(t.Points) > 0
 }
 
-// start makes an actor begin, and lets it continue until it waits or reaches a call for
-// which until returns true.
+// start makes an actor begin and continue until it waits or reaches a call for which until returns true.
 func (w *walk) start(actor string, until func(schedule.Step) bool) {
 	if !w.try(schedule.Step{Kind: schedule.Begins, Actor: actor}) && w.err == nil {
 		w.err = errTrail

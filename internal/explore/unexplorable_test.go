@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// TestUnexplorable checks the result for a strategy that cannot be explored. Among several
-// strategies, its Result gives the reason. As the only strategy, it causes an error.
+// TestUnexplorable checks the result for a strategy that cannot be explored. If there are other
+// strategies, its Result must give the reason. If it is the only one, Search must return an error.
 func TestUnexplorable(t *testing.T) {
 	cfg := explore.Config{Strategies: []string{"setnx", "etcd"}, Guard: order.Fenced}
 	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
@@ -27,11 +27,11 @@ func TestUnexplorable(t *testing.T) {
 	}
 	cfg.Strategies = cfg.Strategies[:1]
 	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
-		t.Errorf("alone: %v", err)
+		t.Errorf("as the only strategy: %v", err)
 	}
 }
 
-// TestUnexplorableUnits checks that a guard for one unit is not searched with several.
+// TestUnexplorableUnits checks that a search with several units refuses a guard that can sell only one.
 func TestUnexplorableUnits(t *testing.T) {
 	cfg := explore.Config{Strategies: []string{"mysql-unique"}, Stock: 2}
 	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) || !strings.Contains(err.Error(), "cannot sell several units") {
@@ -43,8 +43,8 @@ func TestUnexplorableUnits(t *testing.T) {
 	}
 }
 
-// TestUnexplorableLibrary checks the same for a library that cannot run in virtual time. Its
-// entry gives the reason.
+// TestUnexplorableLibrary checks the same as TestUnexplorable for a library that cannot run in virtual
+// time. The reason comes from its registry entry.
 func TestUnexplorableLibrary(t *testing.T) {
 	library := lock.Strategy{Name: "library", Excludes: catalog.Global, Unexplorable: "it has sockets of its own"}
 	cfg := explore.Config{Strategies: []string{"setnx", "library"}, Own: []lock.Strategy{library}}
@@ -57,6 +57,6 @@ func TestUnexplorableLibrary(t *testing.T) {
 	}
 	cfg.Strategies = cfg.Strategies[1:]
 	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
-		t.Errorf("alone: %v", err)
+		t.Errorf("as the only strategy: %v", err)
 	}
 }

@@ -31,15 +31,15 @@ type walk struct {
 	sim.Record
 }
 
-// TestWalks executes random schedules of every strategy, with preemptions and faults, and compares
-// all that the actors and the servers did with a digest of an earlier run. So it finds any change
-// in what a strategy sends, when it sends it, and what it makes of the answers.
+// TestWalks executes random schedules of every strategy, with preemptions and faults. It compares a digest
+// of everything that the actors and the servers did with the digest of an earlier run. So it finds any
+// change in a strategy's requests, their timing, and the reactions to replies.
 //
-// A change on purpose fails too. The test then prints the first schedule of each strategy that
-// went differently. Run it again with -update once you agree with the new course.
+// The test fails after intended changes too. It then prints the first changed schedule of each strategy.
+// If the new behaviour is right, run the test again with -update.
 func TestWalks(t *testing.T) {
 	if raced {
-		t.Skip("the digests are the same with the race detector, and it takes long")
+		t.Skip("the race detector makes this test slow and does not change the digests")
 	}
 	kept, _ := os.ReadFile(walksFile) // it does not exist before the first -update
 	known := strings.Split(string(kept), "\n")
@@ -54,7 +54,7 @@ func TestWalks(t *testing.T) {
 			line := w.String()
 			lines = append(lines, line)
 			if !*update && !slices.Contains(known, line) {
-				if t.Errorf("%s went differently", line); !shown {
+				if t.Errorf("%s: this walk differs from the stored one", line); !shown {
 					t.Log(w.course())
 					shown = true
 				}
@@ -71,7 +71,7 @@ func TestWalks(t *testing.T) {
 // walksOf is the number of walks of each strategy.
 const walksOf = 40
 
-// newWalk executes the schedule with the given number.
+// newWalk executes the random schedule of a strategy that belongs to the given number.
 func newWalk(t *testing.T, st lock.Strategy, number uint64) walk {
 	t.Helper()
 	r := rand.New(rand.NewPCG(number, 3))
@@ -116,7 +116,8 @@ func newWalk(t *testing.T, st lock.Strategy, number uint64) walk {
 	return w
 }
 
-// turn leaves a trace at a random point, where another step was possible.
+// turn returns a task that follows a trace up to a random point and then takes another possible step. It
+// returns false if it finds no such point.
 func turn(r *rand.Rand, l *sim.Limits, task search.Task, trace *search.Trace) (search.Task, bool) {
 	for range 20 {
 		if len(trace.Points) == 0 {
@@ -138,7 +139,7 @@ func turn(r *rand.Rand, l *sim.Limits, task search.Task, trace *search.Trace) (s
 	return search.Task{}, false
 }
 
-// course returns all that happened in a walk.
+// course returns a text with everything that happened during a walk.
 func (w walk) course() string {
 	var b strings.Builder
 	b.WriteString(w.schedule.String())

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// TestUndisturbed runs two actors without faults, with every strategy. They must grab one
-// after the other, and reach the same state each time.
+// TestUndisturbed checks that two actors without faults break no property of any strategy, and that they
+// reach the same final state each time.
 func TestUndisturbed(t *testing.T) {
 	for _, st := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		if st.Name == "mysql-getlock-pooled" || st.Title == "" {
@@ -50,17 +50,18 @@ func TestUndisturbed(t *testing.T) {
 	}
 }
 
-// AsChild is the environment variable that makes this test binary act as a child.
+// AsChild is an environment variable. If it is set, TestAsChild makes this test binary a child process of a
+// search.
 const AsChild = "EXPLORE_AS_CHILD"
 
-// ChildCommand returns the command of such a child, and sets AsChild until tb ends.
+// ChildCommand returns the command that starts such a child process, and sets AsChild until tb ends.
 func ChildCommand(tb testing.TB) []string {
 	tb.Setenv(AsChild, "1")
 	return []string{os.Args[0], "-test.run=^TestAsChild$"}
 }
 
-// BenchmarkExecution measures complete schedules of two actors in a child, which has one
-// core.
+// BenchmarkExecution measures how many complete schedules of two actors a child process executes per
+// second. A child uses only one core.
 func BenchmarkExecution(b *testing.B) {
 	for _, name := range []string{"none", "setnx", "watchdog", "handoff", "redlock"} {
 		b.Run(name, func(b *testing.B) {
@@ -83,8 +84,8 @@ func BenchmarkExecution(b *testing.B) {
 	}
 }
 
-// TestDoubleTap checks that two attempts of one driver never come to the same instance, because their
-// calls look alike there.
+// TestDoubleTap checks that a driver tries twice only if there are two instances. In a single instance,
+// no one could tell the calls of its two attempts apart.
 func TestDoubleTap(t *testing.T) {
 	for instances, want := range map[int]string{1: "", 2: "A"} {
 		cfg, err := Config{Actors: 3, Instances: instances}.withDefaults()
