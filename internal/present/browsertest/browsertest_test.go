@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A page may replace an element at any time, also between the lookup of Focus or Click and the
-// use.
+// TestElementIsReplaced checks that Focus and Click work although the page may replace an element between
+// their lookup and its use.
 func TestElementIsReplaced(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -30,7 +30,8 @@ func TestElementIsReplaced(t *testing.T) {
 		p.Focus("#box button")
 		p.Click("#box button")
 	}
-	// Not every focus and click has an effect: a button may be replaced just after the command found it.
+	// Some clicks have no effect, because the page replaces the button just after the command has found
+	// it. Therefore, the test does not count clicks.
 	if focused := Eval[int](p, "window.focused"); focused == 0 {
 		t.Error("no button ever had the focus")
 	}
