@@ -24,8 +24,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// slowedBy is the environment variable by which the workers of this test binary have a
-// setnx that takes so much longer to acquire.
+// slowedBy is an environment variable. It contains the time by which setnx acquires more slowly in the
+// workers of this test binary.
 const slowedBy = "GRABLAB_TEST_SETNX_SLOWED_BY"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// slowDown wraps a strategy of the registry.
+// slowDown makes each acquire of a strategy in the registry take longer by the given time.
 func slowDown(name string, by time.Duration) {
 	i := slices.IndexFunc(lock.Strategies, func(s lock.Strategy) bool { return s.Name == name })
 	open := lock.Strategies[i].New
@@ -57,7 +57,8 @@ func (s slowed) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	return s.Locker.Acquire(ctx, key)
 }
 
-// A setnx that takes a millisecond longer is said to be slower, and nothing else is.
+// TestAddedMillisecondIsSlower checks that a comparison reports setnx as slower if it takes a millisecond
+// longer, and reports no difference between a result and itself.
 func TestAddedMillisecondIsSlower(t *testing.T) {
 	bench := func() *lockbench.Result {
 		cfg := lockbench.Config{
@@ -114,7 +115,7 @@ func TestJudge(t *testing.T) {
 	for name, tt := range map[string]struct {
 		old, new []float64
 		more     bool
-		beside   int // other costs that are tested and differ in nothing
+		beside   int // the number of further costs in the comparison, which do not differ
 		want     Answer
 		why      string
 	}{
@@ -135,7 +136,7 @@ func TestJudge(t *testing.T) {
 		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "each result needs 4"},
 		"not measured":           {old: around(10, 6), want: NotKnown, why: "not measured in both"},
 		"few enough":             {old: around(10, 5), new: around(20, 5), want: Slower},
-		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs each result needs 6"}, // p is 0.008, of 21 one is that by chance
+		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs each result needs 6"}, // p is 0.008, and among 21 costs, one could be that low by chance
 	} {
 		c := &Comparison{Kind: ofRuns, Cells: 1, Costs: []Cost{{old: tt.old, new: tt.new, more: tt.more}}}
 		for range tt.beside {
@@ -147,13 +148,13 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
 		}
 		if _, err := json.Marshal(c); err != nil {
-			t.Errorf("%s: it cannot be written as JSON: %v", name, err)
+			t.Errorf("%s: the comparison cannot be written as JSON: %v", name, err)
 		}
 		if compared := len(tt.old) > 0 && len(tt.new) > 0 && medianOf(tt.old) != 0; compared != (x.Change != nil) || compared && math.Abs(*x.Change-medianOf(tt.new)/medianOf(tt.old)) > 1e-9 {
 			t.Errorf("%s: the change is %v", name, optional(x.Change))
 		}
 		if c.Alpha != 0.05 {
-			t.Errorf("%s: alpha is %v, and docs/compare.md says 5 %%", name, c.Alpha)
+			t.Errorf("%s: alpha is %v, but docs/compare.md says 5 %%", name, c.Alpha)
 		}
 		if c.Worse() != (tt.want == Slower) {
 			t.Errorf("%s: worse is %v", name, c.Worse())
@@ -161,7 +162,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// cellOf a run, with an exclusive lock where it says so.
+// cellOf returns a cell of a run. If exclusive is not empty, it is the cell's verdict on the lock.
 func cellOf(strategy string, fault catalog.Fault, v catalog.Verdict, exclusive string, p50 float64) experiment.Cell {
 	c := experiment.Cell{Strategy: strategy, Fault: fault, Verdict: v, Latency: &load.Latency{P50: p50, P99: 2 * p50}, CompletedRPS: new(500.0)}
 	if exclusive != "" {
@@ -194,10 +195,10 @@ func TestRunsByCell(t *testing.T) {
 	if !c.Worse() || c.Summary() != "2 of 3 verdicts changed" {
 		t.Errorf("%v, %q", c.Worse(), c.Summary())
 	}
-	if len(c.Costs) != 6 { // of the calm cells that both have
+	if len(c.Costs) != 6 { // three costs for each of the two cells without a fault that both runs have
 		t.Errorf("%+v", c.Costs)
 	}
-	// That a lock's own verdict is not known any more is a change, too.
+	// If the verdict on a lock becomes unknown, that is a change too.
 	now.Cells[1].Exclusive = nil
 	if got := Runs("a", old, "b", now).Changes; len(got) != 3 {
 		t.Errorf("%+v", got)
@@ -210,8 +211,8 @@ func TestRunsByCell(t *testing.T) {
 	}
 }
 
-// TestDirections checks for every figure of a run that a larger value is read the right way, and a
-// smaller one too.
+// TestDirections checks for every figure of a run whether a larger value counts as slower or as faster. A
+// smaller value must count as the opposite.
 func TestDirections(t *testing.T) {
 	largerIs := map[string]Answer{"p50 from the schedule, ms": Slower, "p99 from the schedule, ms": Slower, "answers a second": Faster}
 	opposite := map[Answer]Answer{Slower: Faster, Faster: Slower}
@@ -245,7 +246,7 @@ func TestDirections(t *testing.T) {
 				case x.Figure == f.name && x.Answer != tt.want:
 					t.Errorf("%s: %v, now %v: %s, want %s", f.name, tt.old, tt.new, x.Answer, tt.want)
 				case x.Figure != f.name && (x.Answer == Slower || x.Answer == Faster):
-					t.Errorf("%s was changed, and %s is %s", f.name, x.Figure, x.Answer)
+					t.Errorf("only %s was changed, but %s is %s", f.name, x.Figure, x.Answer)
 				}
 			}
 			if c.Worse() != (tt.want == Slower) {
@@ -260,8 +261,8 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestFiguresThatOneRunLacks leaves each figure out of one run, and out of both. A figure that only
-// one run has is a cost without an answer, and one that neither has is no cost.
+// TestFiguresThatOneRunLacks checks that a figure that only one run has is a cost with values on one side. A
+// figure that neither run has must not be listed as a cost.
 func TestFiguresThatOneRunLacks(t *testing.T) {
 	clear := map[string]func(c *experiment.Cell){
 		"p50 from the schedule, ms": func(c *experiment.Cell) { c.Latency = nil },
@@ -288,8 +289,8 @@ func TestFiguresThatOneRunLacks(t *testing.T) {
 	}
 }
 
-// TestMeasure compares the interval with the known one: for six and seven values, it is the whole
-// range. Fewer values have none.
+// TestMeasure checks the confidence interval of the median. For six and seven values, it is the whole
+// range. For fewer values, there is none.
 func TestMeasure(t *testing.T) {
 	for n := range 8 {
 		values := around(10, n)
@@ -303,8 +304,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestDifferences changes one setting at a time. It expects the line of that setting only, with the
-// old value first.
+// TestDifferences checks that a changed setting is reported on one line, with the old value first, and that
+// no other line is reported.
 func TestDifferences(t *testing.T) {
 	type env = experiment.Environment
 	for want, set := range map[string]func(e *env, first bool){
@@ -353,7 +354,7 @@ func TestDifferences(t *testing.T) {
 			}
 		}
 	}
-	compared = append(compared, "Seed", "Args", "Repeat", "Unreachable") // these do not determine what is measured, or other fields show their effect
+	compared = append(compared, "Seed", "Args", "Repeat", "Unreachable") // these do not affect the figures, or other fields show their effect
 	for i := range reflect.TypeFor[config]().NumField() {
 		if name := reflect.TypeFor[config]().Field(i).Name; !slices.Contains(compared, name) {
 			t.Errorf("two runs with different %s are compared without a warning", name)
@@ -361,8 +362,8 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestSettingsDiffer changes one setting of two cells at a time. It expects one line, with the old
-// value first.
+// TestSettingsDiffer checks that a setting that differs in two cells is reported on only one line, with the
+// old value first.
 func TestSettingsDiffer(t *testing.T) {
 	for want, set := range map[string]func(c *experiment.Cell, first bool){
 		"guard: naive, now fenced":   func(c *experiment.Cell, first bool) { c.Guard = either(first, order.Naive, order.Fenced) },
@@ -393,8 +394,8 @@ func either[T any](first bool, a, b T) T {
 	return b
 }
 
-// TestMediansOnly compares results whose slices are missing. Only the medians can be shown, and they
-// decide nothing.
+// TestMediansOnly checks that results without slices are compared only by showing their medians. The answer
+// must be that the difference is not known.
 func TestMediansOnly(t *testing.T) {
 	cost := func(median float64) lockbench.Cost {
 		return lockbench.Cost{Strategy: "setnx", Median: new(median), MedianRatio: new(median / 2)}
@@ -440,7 +441,8 @@ func benchOf(commit string, factor float64, locks ...string) *lockbench.Result {
 	return r
 }
 
-// TestBenches compares two benchmarks in both directions, with a lock that only one of them has.
+// TestBenches compares two benchmarks in both directions. It checks the answer for each cost, and that locks
+// in only one of the benchmarks are listed separately.
 func TestBenches(t *testing.T) {
 	fast, slow := benchOf("abc", 2, "setnx", "fast-only"), benchOf("def", 3, "setnx", "slow-only")
 	slow.Environment.Redis = "Redis 8"
@@ -477,8 +479,8 @@ func TestBenches(t *testing.T) {
 	}
 }
 
-// TestSlowerMachine compares two machines, one of which is slower. Only the floor's time shows that, because
-// each lock is compared by its ratio to the floor.
+// TestSlowerMachine checks that no lock counts as slower if only the machine is slower, because each lock is
+// compared by its ratio to the floor. Only the floor itself is slower.
 func TestSlowerMachine(t *testing.T) {
 	fast, slow := benchOf("abc", 2, "setnx"), benchOf("abc", 2, "setnx")
 	for i := range slow.Slices {
@@ -495,7 +497,7 @@ func TestSlowerMachine(t *testing.T) {
 	}
 }
 
-// TestSides checks that a comparison of two runs keeps every field of each side apart.
+// TestSides checks that a comparison of two runs does not mix up the fields of the two sides.
 func TestSides(t *testing.T) {
 	a, b := &experiment.Run{StartedAt: time.Unix(1, 0), Complete: true}, &experiment.Run{StartedAt: time.Unix(2, 0)}
 	a.Environment.Commit, b.Environment.Commit = "abc", "def"
@@ -511,7 +513,7 @@ func TestSides(t *testing.T) {
 	}
 }
 
-// TestSummary counts answers of every kind, alone and together.
+// TestSummary checks the summary for answers of each kind, alone and together.
 func TestSummary(t *testing.T) {
 	for _, tt := range []struct {
 		kind           string
@@ -540,8 +542,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestPeaks compares a cell that searched for the highest rate with one that did not, in every combination.
-// If one of them did, the rate is the only cost, and only the cells that have it are measured.
+// TestPeaks compares cells of the scenario peak with cells of other scenarios, in every combination. If at
+// least one cell is of the scenario peak, the highest rate is the only cost, and other cells have no value.
 func TestPeaks(t *testing.T) {
 	for _, has := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
 		var cells [2]experiment.Cell
@@ -571,8 +573,8 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
-// TestEveryCaseOfALock compares benchmarks of two locks in two cases. Each side lacks one of the four costs,
-// or none.
+// TestEveryCaseOfALock checks that costs are matched by both lock and case. It compares benchmarks of two
+// locks in two cases, of which each lacks one of the four costs or none.
 func TestEveryCaseOfALock(t *testing.T) {
 	costs := []lockbench.Figures{
 		{Strategy: "setnx", Case: "uncontended", P50US: 1}, {Strategy: "setnx", Case: "many_keys", OpsPerS: 2},
@@ -614,8 +616,8 @@ func TestEveryCaseOfALock(t *testing.T) {
 	}
 }
 
-// The answers agree with Holm's method, for every choice of up to four costs whose results have three
-// to seven values each. Larger values are better for every second cost.
+// TestHolm checks that the answers agree with Holm's method for every combination of up to four costs with
+// three to seven values each. For every second cost, larger values are better.
 func TestHolm(t *testing.T) {
 	var choose func(sizes []int)
 	choose = func(sizes []int) {
@@ -633,7 +635,7 @@ func TestHolm(t *testing.T) {
 			ps = append(ps, *x.P)
 		}
 		slices.Sort(ps)
-		shown := 0 // how many of the smallest p-values pass, each with one test fewer
+		shown := 0 // the number of the smallest p-values that pass; each one is multiplied by the number of remaining tests
 		for shown < len(ps) && ps[shown]*float64(len(ps)-shown) <= alpha {
 			shown++
 		}
@@ -642,7 +644,7 @@ func TestHolm(t *testing.T) {
 			if got := x.Answer == want; got != slices.Contains(ps[:shown], *x.P) || !got && (x.Answer == Slower || x.Answer == Faster) {
 				t.Errorf("%v values: cost %d with p %.4f of %.4f: %s", sizes, i, *x.P, ps, x.Answer)
 			}
-			least := 2.0 // the p-value of the two most extreme of all ways to split the values
+			least := 2.0 // the smallest possible p-value, for the two most extreme of all ways to split the values
 			for k := range sizes[i] {
 				least *= float64(k+1) / float64(sizes[i]+k+1)
 			}
