@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// TestCause checks the sentence of forged histories.
+// TestCause checks the sentence that explains the cause, and the number of arrows, for made-up histories.
 func TestCause(t *testing.T) {
 	without := func(lines []string, parts ...string) (kept []string) {
 		for _, l := range lines {
@@ -99,8 +99,8 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestCauseIsInTheHistory checks that a cause of a random history names only drivers and times that
-// the history has, and that every double-grab has one.
+// TestCauseIsInTheHistory checks that every double grab in a random history has a cause. Its arrows must
+// connect only drivers and times in that history, and must lead forward in time.
 func TestCauseIsInTheHistory(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -122,7 +122,7 @@ func TestCauseIsInTheHistory(t *testing.T) {
 		}
 		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Property: catalog.OneWinner, Events: events, Rows: []check.Row{}})
 		if rows > 1 && d.Cause == nil {
-			t.Fatalf("%d rows, and no cause: %+v", rows, events)
+			t.Fatalf("%d rows, but no cause: %+v", rows, events)
 		}
 		if d.Cause == nil {
 			continue
@@ -134,14 +134,14 @@ func TestCauseIsInTheHistory(t *testing.T) {
 				}
 			}
 			if a[1].At < a[0].At {
-				t.Fatalf("%+v is because of a later fact: %+v", a, events)
+				t.Fatalf("the arrow %+v leads back in time: %+v", a, events)
 			}
 		}
 	}
 }
 
-// TestArrowsShowOnlyCauses checks that no arrow leads to a write of a driver that would have written
-// anyway. Without a lock, the only arrow leads from a read of the second winner to its own write.
+// TestArrowsShowOnlyCauses checks that no arrow leads to a write that would have happened anyway. Without a
+// lock, the only arrow leads from a read of the second winner to its own write.
 func TestArrowsShowOnlyCauses(t *testing.T) {
 	point := func(lane int, at float64) diagram.Point { return diagram.Point{Lane: lane, At: at} }
 	for _, tt := range []struct {

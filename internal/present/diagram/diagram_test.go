@@ -81,8 +81,7 @@ func text(d diagram.Diagram, row string) (all []string) {
 	return all
 }
 
-// pausedHolder shows failure mode F11: the lease of driver 1 runs out while its process is
-// stopped.
+// pausedHolder is a history of failure mode F11: the lease of driver 1 expires while its process is paused.
 var pausedHolder = []string{
 	"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 lease=1s", "8004 1 read ok 3", "8004 1 strike info 4",
 	"8005 2 grab invoke 10", "8005 2 acquire invoke 11", "8005 2 acquire ok 1003 lease=1s", "8005 2 read ok 1004",
@@ -161,7 +160,7 @@ func TestOfRun(t *testing.T) {
 	}
 }
 
-// The diagram shows what is known about the locks of dead processes and the keys on a
+// TestDeathsAndKeys checks how a diagram shows the locks of dead processes and the keys that were found on a
 // server.
 func TestDeathsAndKeys(t *testing.T) {
 	ms := func(n int) time.Duration { return 5*time.Hour + time.Duration(n)*time.Millisecond }
@@ -219,7 +218,7 @@ func TestDeathsAndKeys(t *testing.T) {
 	}
 }
 
-// A note gives the number of events that are not drawn, and the file that contains them.
+// TestFurtherEvents checks that a note states how many events are not drawn and which file contains them.
 func TestFurtherEvents(t *testing.T) {
 	for elsewhere, want := range map[string]string{"": "not drawn: 3 more events of this order", "events.jsonl": "not drawn: 3 more events of this order, which are in events.jsonl"} {
 		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, pausedHolder...), Further: 3, Elsewhere: elsewhere})
@@ -239,7 +238,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// If an order has several units, only ledger rows beyond them count as too many.
+// TestUnits checks that an order with several units counts as oversold only from the first ledger row for
+// which there is no unit.
 func TestUnits(t *testing.T) {
 	events := record(t,
 		"8004 1 claim invoke 0", "8004 1 claim ok 1", "8005 2 claim invoke 2", "8005 2 claim ok 3",
@@ -271,7 +271,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// If a lane has more drivers than rows, it shows the drivers with the most important events.
+// TestManyDrivers checks that a lane with more drivers than rows includes a driver with an important event,
+// and counts the drivers that it omits.
 func TestManyDrivers(t *testing.T) {
 	var lines []string
 	for i := range 40 {
@@ -331,13 +332,13 @@ A claim 1 db
 		}
 	}
 	if len(d.Notes) != 0 {
-		t.Errorf("no step follows the last, but the notes are %q", d.Notes)
+		t.Errorf("no steps follow the failure, but the notes are %q", d.Notes)
 	}
 	const why = "A was paused at step 4; its lease ran out at step 5; B got the lock at step 7; B won at step 9; A wrote at step 11 without noticing."
 	if d.Cause == nil || d.Cause.Text["en"] != why || len(d.Cause.Arrows) != 2 {
 		t.Errorf("the cause is %+v, want %q", d.Cause, why)
 	}
-	for i := range moments[5:] { // A is dead instead, and its key stays
+	for i := range moments[5:] { // change the schedule: A is dead, and its key stays on the server
 		moments[i+5].Kept = []string{"A"}
 	}
 	if got := text(diagram.OfSchedule("F4", s.Actors, 0, moments, func(m explore.Moment) string { return m.Step.String() }), "A"); !slices.Contains(got, "kept 5.5-11 open") {
@@ -352,7 +353,7 @@ A claim 1 db
 	}
 }
 
-// OfRun accepts any record. The diagram can be encoded, and every position lies within it.
+// FuzzOfRun checks that OfRun accepts any record, and that the diagram can be encoded as JSON.
 func FuzzOfRun(f *testing.F) {
 	f.Add([]byte(`[{"t_ns":1,"kind":"ok","op":"acquire","lease_ns":-1},{"t_ns":9,"kind":"ok","op":"claim"}]`), "pause")
 	f.Add([]byte(`[{"t_ns":9223372036854775807,"op":"strike"},{"t_ns":-9223372036854775808,"op":"renew","lease_ns":9223372036854775807}]`), "")
@@ -378,12 +379,12 @@ func TestReadHasABeginning(t *testing.T) {
 	begin := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sent 2") })
 	end := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "read 1500") })
 	if begin < 0 || end < 0 {
-		t.Errorf("drawn are %q", got)
+		t.Errorf("the row has %q, want the begin of the read at 2 and its answer at 1500", got)
 	}
 }
 
-// TestReadSaysWhatItRead checks that the mark of a read names the value in the record, whatever
-// other drivers had written by then.
+// TestReadSaysWhatItRead checks that the mark of a read names the value in the record. It must not depend on
+// what other drivers had written by then.
 func TestReadSaysWhatItRead(t *testing.T) {
 	for code, want := range map[string]string{
 		" code=open": "gets the answer to its read: the order was open", " code=taken": "gets the answer to its read: the order was already taken", "": "gets the answer to its read",
@@ -395,8 +396,8 @@ func TestReadSaysWhatItRead(t *testing.T) {
 	}
 }
 
-// TestStepsUseTheTimesOfTheDrawing checks that a step has the position of its event and shows its
-// time on the scale of the drawing, which begins before the first step.
+// TestStepsUseTheTimesOfTheDrawing checks that a step is at the position of its event. Its time must be on
+// the scale of the drawing, which begins before the first step.
 func TestStepsUseTheTimesOfTheDrawing(t *testing.T) {
 	events := record(t, "8004 1 acquire invoke 0.0004", "8004 1 acquire ok 3.0010", "8005 2 acquire ok 1016.0019")
 	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: events, Begins: events[1].T, Steps: []check.Step{{TMS: 0}, {TMS: 1013.0}}})
@@ -410,12 +411,12 @@ func TestStepsUseTheTimesOfTheDrawing(t *testing.T) {
 	}
 }
 
-// TestOfScheduleShowsOnlyWhatWorked checks that the release of a lost lock has its own mark. It also
-// checks that a strategy without a lock has no bar of a lock.
+// TestOfScheduleShowsOnlyWhatWorked checks that the release or renewal of a lost lock has a different mark.
+// It also checks that a strategy without a lock has no bar for a lock.
 func TestOfScheduleShowsOnlyWhatWorked(t *testing.T) {
 	for _, tt := range []struct {
 		name, steps     string
-		believes, holds string // for each step, the actors that do so
+		believes, holds string // for each step, the actor that believes that it holds the lock, or holds it
 		want            []string
 	}{
 		{"a release and a renewal that work", "A acquire 1 redis,A renew 1 redis,A claim 1 db,A release 1 redis", "A A A -", "A A A -", []string{

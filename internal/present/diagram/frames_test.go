@@ -15,8 +15,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// busyOrders returns orders with at least 10,000 events: one with many drivers that each
-// come once, and one with few drivers whose leases are renewed again and again.
+// busyOrders returns two orders with at least 10,000 events. One has many drivers with one attempt each. The
+// other has few drivers, whose leases are renewed many times.
 func busyOrders() map[string]diagram.Run {
 	at := time.Second
 	event := func(kind history.Kind, op string, driver int64) history.Event {
@@ -62,16 +62,16 @@ window.measure = async (d) => {
   going = false;
   return { longest: Math.max(...times), frames: times.length, over: times.filter((t) => t > 50).length, nodes: nodes() };
 };
-window.count = async (d) => { // once it has a width
+window.count = async (d) => { // waits until the drawing has its width
   shown(d);
   await frame(); await frame();
   return nodes();
 };
 `
 
-// A diagram of ten thousand events needs so few elements that no frame takes more than 50
-// ms, neither while drawing nor while scrolling. The test uses the second-best of several
-// rounds, because other programs can only make a frame slower.
+// TestFrames checks that a diagram of 10,000 events has few elements. While the browser draws and scrolls
+// it, no frame may take more than 50 ms. The test uses the second-best of several rounds, because other
+// programs can slow down a frame, but never speed it up.
 func TestFrames(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
 	browser := browsertest.New(t)
