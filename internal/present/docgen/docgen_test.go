@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// generated generates the documents only once for all tests, because that is slow.
+// generated generates the documents. It does so only once for all tests, because that is slow.
 var generated = sync.OnceValues(generate)
 
 func TestDocumentsAreCurrent(t *testing.T) {
