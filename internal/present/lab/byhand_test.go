@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// TestByHandAfterFailures lets the requests to each instance fail in turn: to its control API, and to its
-// orders. Whatever has failed, each driver must be able to grab as soon as the instances work again.
+// TestByHandAfterFailures makes requests to an instance fail, either to its control API or to its orders.
+// Whichever request has failed, each driver must be able to grab as soon as the instances work again.
 func TestByHandAfterFailures(t *testing.T) {
 	var refuses atomic.Value // the request that fails: a method of the control API, or "grab"
 	refuses.Store("")
@@ -61,8 +61,8 @@ func TestByHandAfterFailures(t *testing.T) {
 	}
 }
 
-// TestStartsThatFail starts a run whose instances cannot start, several times. Each attempt must show the error and leave
-// the lab free for another task, because the user can only try again.
+// TestStartsThatFail starts a run several times although its instances cannot start. Each attempt must show
+// the error and leave the lab free for another task.
 func TestStartsThatFail(t *testing.T) {
 	l := &Lab{
 		state: newState(), stack: &stack.Stack{Dir: t.TempDir()},

@@ -9,13 +9,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Four answers by keyboard lead to locks, and to an address that leads there, too.
+// testChoose checks that four answers, given with the keyboard, lead to suitable locks. The address of the
+// page must then lead to the same locks.
 func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	p := browser.Open(t, url+"#choose", browsertest.Look{})
 	p.Await("the questions", `document.querySelectorAll("#questions fieldset").length === 4`)
 	p.Focus("#questions [name=rows]")
 	p.Press(" ")
-	p.Press(kb.ArrowDown) // never, and no UPDATE does it
+	p.Press(kb.ArrowDown) // two drivers may never win, and a conditional UPDATE is not possible
 	p.Focus("#questions [name=runs]")
 	p.Press(" ")
 	p.Press(kb.ArrowDown) // a Redis
@@ -29,24 +30,24 @@ func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	text := browsertest.Eval[string](p, `document.querySelector(".option").innerText`)
 	for _, want := range []string{"1. handoff", "fenced", "round trips", "commands of Redis", "two drivers inside the lock under pause", "no driver can grab any more under hang", "in your stack", `import "grablab/handoff"`, "F11", "loadgen run -stack local -strategies handoff -faults all"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("it does not say %q:\n%s", want, text)
+			t.Errorf("the first lock's text does not contain %q:\n%s", want, text)
 		}
 	}
 	if got := browsertest.Eval[string](p, `document.getElementById("choose-sources").innerText`); !strings.Contains(got, "results/reference-matrix-local") || !strings.Contains(got, "results/reference-bench-local") {
-		t.Errorf("it comes from %q", got)
+		t.Errorf("the sources are %q, want the reference matrix and benchmark", got)
 	}
 	if got := browsertest.Eval[string](p, `document.getElementById("duties").innerText`); !strings.Contains(got, "fence = :token") || strings.Contains(got, "RowsAffected") || !strings.Contains(got, "UNIQUE (order_id)") {
-		t.Errorf("what the user must still do is %q", got)
+		t.Errorf("the duties of the user are %q", got)
 	}
 	p.Fits()
 	p.Screenshot("choose")
 	setLanguage(p, "ja")
 	if got := browsertest.Eval[string](p, `document.getElementById("options").innerText + document.getElementById("duties").innerText`); !strings.Contains(got, "先着順") || !strings.Contains(got, "フェンシングトークンを書き込みの WHERE に入れます") {
-		t.Errorf("in Japanese it says %q", got)
+		t.Errorf("in Japanese, the page shows %q", got)
 	}
 	noEnglish(t, p)
 	if got := browsertest.Eval[string](p, `document.getElementById("choose-sources").innerText`); strings.Contains(got, " and ") {
-		t.Errorf("in Japanese the sources are %q", got)
+		t.Errorf("in Japanese, the sources are %q", got)
 	}
 	setLanguage(p, "en")
 	narrow := browser.Open(t, url+"#choose/may/redis/endless/java", browsertest.Look{Width: 390, Height: 844, Dark: true})

@@ -31,8 +31,8 @@ func (p *brokenPage) FlushError() error {
 	return nil
 }
 
-// TestEventsEnd breaks the connection of a silent page at each write and at each flush. The stream
-// must end with the next message, which comes every 15 seconds.
+// TestEventsEnd breaks a page's connection at each write and at each flush. The stream must then end at the
+// next message, which an idle lab sends every 15 seconds.
 func TestEventsEnd(t *testing.T) {
 	for n := range 4 {
 		for _, page := range []*brokenPage{{writes: n, flushes: 9}, {writes: 9, flushes: n}} {

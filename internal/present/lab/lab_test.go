@@ -29,13 +29,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil { // they wait more than they work
+	if err := flag.Set("test.parallel", "8"); err != nil { // these tests mostly wait, so more can run than there are CPUs
 		panic(err)
 	}
 	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
 }
 
-// The views, in one real Chromium and side by side, for they wait more than they work.
+// TestViews tests the views of the page in a real Chromium. The tests run in parallel, because they mostly
+// wait.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.New(t)
@@ -47,7 +48,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// start serves a lab for as long as the test, and returns where.
+// start serves a lab until the test ends, and returns its URL.
 func start(t *testing.T, cfg lab.Config) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -69,7 +70,7 @@ func start(t *testing.T, cfg lab.Config) string {
 				t.Errorf("the lab ends with %v", err)
 			}
 		case <-time.After(browsertest.Patience):
-			t.Error("the lab does not end")
+			t.Error("the lab did not end after its context")
 		}
 	})
 	select {
@@ -82,7 +83,7 @@ func start(t *testing.T, cfg lab.Config) string {
 	return ""
 }
 
-// stream hands on the ticks that a listener hears, until the test ends.
+// stream subscribes to the events of the lab, and returns a channel with the ticks until the test ends.
 func stream(t *testing.T, url string) <-chan lab.Tick {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -111,7 +112,7 @@ func stream(t *testing.T, url string) <-chan lab.Tick {
 	return ticks
 }
 
-// await returns the first tick of which something holds.
+// await returns the first tick for which holds returns true. The parameter what describes the condition.
 func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick) bool) lab.Tick {
 	t.Helper()
 	var last lab.Tick
@@ -130,7 +131,7 @@ func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick
 	}
 }
 
-// glimpse says whether something holds of a tick within three seconds.
+// glimpse reports whether holds returns true for a tick within three seconds.
 func glimpse(ticks <-chan lab.Tick, holds func(lab.Tick) bool) bool {
 	for timeout := time.After(3 * time.Second); ; {
 		select {
@@ -149,7 +150,7 @@ func glimpse(ticks <-chan lab.Tick, holds func(lab.Tick) bool) bool {
 
 func isIdle(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle }
 
-// token returns the token of the page.
+// token returns the token that the page contains.
 func token(t *testing.T, url string) string {
 	t.Helper()
 	_, text := get(t, url)
@@ -161,7 +162,7 @@ func token(t *testing.T, url string) string {
 	return tok
 }
 
-// ask makes a call, and returns what it is answered with.
+// ask sends a request, and returns the status and the body of the response.
 func ask(t *testing.T, req *http.Request) (status int, text string) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
@@ -200,7 +201,7 @@ func post(t *testing.T, url, body string, header map[string]string) (status int,
 	return ask(t, req)
 }
 
-// One lab, and what is asked of it without a browser.
+// TestLab tests the API of a lab without a browser.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	url := start(t, lab.Config{})
@@ -254,14 +255,14 @@ func TestLab(t *testing.T) {
 			t.Errorf("got %+v, want everything", whole)
 		}
 	})
-	t.Run("by hand", func(t *testing.T) { // F11, with two hands
+	t.Run("by hand", func(t *testing.T) { // make two drivers win, as in F11, step by step
 		do := func(what, who string) {
 			t.Helper()
 			if status, text := post(t, url+"/api/hand", `{"do":"`+what+`","who":"`+who+`"}`, tok); status != 200 {
 				t.Fatalf("%s %s: %d %s", what, who, status, text)
 			}
 		}
-		// A key lives for a second: a machine that stalls may not look meanwhile, and then it is another order's turn.
+		// A key lives only for a second, so the lab may miss it if the machine stalls. Then try another order.
 		shown := func() bool {
 			do("order", "")
 			do("grab", "a")
@@ -276,27 +277,27 @@ func TestLab(t *testing.T) {
 		}
 		for tries := 1; !shown(); tries++ {
 			if tries == 5 {
-				t.Fatal("the keys of drivers A and B are not shown in five tries")
+				t.Fatal("the keys of drivers A and B were not shown in five attempts")
 			}
 		}
 		do("write", "b")
 		await(t, "B to win", ticks, func(tick lab.Tick) bool { return tick.Status.Drivers["b"] == "grabbed" })
 		do("write", "a")
-		tick := await(t, "A to win, too", ticks, func(tick lab.Tick) bool { // an earlier try may have raised the alarm
+		tick := await(t, "A to win, too", ticks, func(tick lab.Tick) bool { // an earlier attempt may have raised the alarm, so check the order
 			return tick.Status.Alarm && strings.Contains(tick.Status.Answer, fmt.Sprintf("rder %d has 2 rows: ", tick.Status.Hand))
 		})
 		if !strings.Contains(tick.Status.Answer, "has 2 rows: driver B (") || !strings.Contains(tick.Status.Answer, "and driver A (") {
-			t.Errorf("it says %q", tick.Status.Answer)
+			t.Errorf("the headline is %q", tick.Status.Answer)
 		}
 		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
-		for deadline := time.Now().Add(browsertest.Patience); ; time.Sleep(50 * time.Millisecond) { // events follow the ledger
+		for deadline := time.Now().Add(browsertest.Patience); ; time.Sleep(50 * time.Millisecond) { // events arrive later than ledger rows
 			_, text := get(t, fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
 			lacks := func(part string) bool { return !strings.Contains(text, part) }
 			if !slices.ContainsFunc(want, lacks) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the drawing has not all of %s: %s", want, text)
+				t.Fatalf("the drawing lacks a part of %s: %s", want, text)
 			}
 		}
 	})
@@ -321,7 +322,7 @@ func TestLab(t *testing.T) {
 			}
 		}
 		if tick.Status.Alarm || !strings.HasSuffix(tick.Status.Answer, "are sold out, none beyond its units.") {
-			t.Errorf("it says %q", tick.Status.Answer)
+			t.Errorf("the headline is %q, alarm %v", tick.Status.Answer, tick.Status.Alarm)
 		}
 		if status, text := post(t, url+"/api/stop", `{}`, tok); status != 200 {
 			t.Fatalf("%d %s", status, text)
@@ -329,8 +330,8 @@ func TestLab(t *testing.T) {
 	})
 }
 
-// watchTiles notes when each tile turns red in the page, in ms of the wall clock, and whether the page
-// ever showed a key.
+// watchTiles is a script that records when each tile turns red, in ms of the wall clock, and whether the
+// page ever showed a key.
 const watchTiles = `(() => {
 	window.turned = {};
 	new MutationObserver(() => { window.showedKey ||= document.querySelectorAll("#keys tbody tr").length > 0; }).observe(document.getElementById("keys"), { subtree: true, childList: true });
@@ -340,8 +341,9 @@ const watchTiles = `(() => {
 	return true;
 })()`
 
-// turnWithinASecond compares that with when the database wrote the second row. One tile is
-// enough to show that a page may be so fast; all of them must be where nothing else runs.
+// turnWithinASecond checks that tiles turn red within a second after the database wrote the second row. If
+// GRABLAB_PROVE is 1, all tiles must do so. Otherwise, one is enough, because other programs can slow down
+// the machine.
 func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
 	t.Helper()
 	tick := await(t, "the instances", stream(t, url+"/api/events"), func(tick lab.Tick) bool { return len(tick.Status.Instances) > 0 })
@@ -371,7 +373,7 @@ func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
 	}
 }
 
-// foreign is an expression for the English texts and labels of the page, without names and code.
+// foreign is a script that returns the English texts and labels of the page, without names and code.
 const foreign = `(() => {
 	const english = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
 	for (let n = walker.nextNode(); n; n = walker.nextNode()) {
@@ -382,18 +384,20 @@ const foreign = `(() => {
 	return [...new Set(english)].join("; ");
 })()`
 
-// noEnglish checks that all texts and labels of the page are translated. Some arrive a little later.
+// noEnglish waits until all texts and labels of the page are translated. The page adds some of them a little
+// later.
 func noEnglish(t *testing.T, p *browsertest.Page) {
 	t.Helper()
 	browsertest.AwaitValue(p, "no English text", foreign, func(left string) bool { return left == "" })
 }
 
-// setLanguage chooses the language of a page.
+// setLanguage selects the language of a page.
 func setLanguage(p *browsertest.Page, lang string) {
 	browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
 }
 
-// A visitor presses one button, reads what happened and why, and runs the cure.
+// testStart checks the start view. A visitor presses one button, reads what happened and why, and runs the
+// cure.
 func testStart(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{})
 	for i, look := range []browsertest.Look{{Height: 800}, {Width: 390, Height: 844, Dark: true, Calm: true}} {
@@ -413,7 +417,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		p.Click("#show-bug")
 		p.Await("the bug", `document.querySelector("#outcome .second") && !document.getElementById("run-cure").disabled`)
 		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "was grabbed twice: driver ") || !strings.Contains(why, "was paused at ") || !strings.Contains(why, "its lease ran out at ") || !strings.Contains(why, " got the lock at ") || !strings.Contains(why, " wrote at ") {
-			t.Errorf("it says %q, because %q", what, why)
+			t.Errorf("the page shows the bug as %q, with the cause %q", what, why)
 		}
 		p.Fits()
 		p.Screenshot("start-bug")
@@ -424,10 +428,10 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		p.Click("#run-cure")
 		p.Await("the cure", `document.querySelector("#outcome svg .refused") && document.getElementById("cure").hidden && !document.getElementById("show-bug").disabled`)
 		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "has one winner: driver ") || !strings.Contains(why, "the database refused the write of") || strings.Count(why, " with token ") != 2 {
-			t.Errorf("it says %q, because %q", what, why)
+			t.Errorf("the page shows the cure as %q, with the cause %q", what, why)
 		}
 		if browsertest.Eval[bool](p, `["cured", "before"].some((id) => document.getElementById(id).hidden) || !document.querySelector("#what.good") || !document.querySelector("#before svg .second")`) {
-			t.Error("the cure does not show that it worked, or not what happened before")
+			t.Error("the page does not show that the cure worked, or does not show what happened before")
 		}
 		p.Screenshot("start-cure")
 		for _, in := range [][2]string{{"zh", "许多司机"}, {"ja", "多くのドライバー"}, {"en", "Many drivers"}} {
@@ -437,7 +441,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 			if lang != "en" {
 				noEnglish(t, p)
 				if what := text("#what") + text("#before-what"); strings.Contains(what, "driver") || strings.Contains(what, " and ") {
-					t.Errorf("in %s the page says %q", lang, what)
+					t.Errorf("in %s, the page shows %q", lang, what)
 				}
 			}
 			p.Screenshot("start-" + lang)
@@ -445,8 +449,8 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 	}
 }
 
-// testSlow checks that the fault strikes in slow motion and at a low rate, and that its order shows the
-// bug.
+// testSlow checks that a run in slow motion and at a low rate injects the fault, and that the affected order
+// shows the bug.
 func testSlow(t *testing.T, browser *browsertest.Browser) {
 	p := browser.Open(t, start(t, lab.Config{})+"#live", browsertest.Look{})
 	p.Await("the lab", `!document.getElementById("start").disabled`)
@@ -454,19 +458,19 @@ func testSlow(t *testing.T, browser *browsertest.Browser) {
 	p.Await("a strike", `document.getElementById("strike").textContent.startsWith("pause strikes driver")`)
 	p.Await("the bug", `document.querySelector("#tiles .double") && document.querySelector("#drawing svg .second")`)
 	if got := browsertest.Eval[string](p, `document.getElementById("problem").textContent`); got != "" {
-		t.Errorf("the page says %q", got)
+		t.Errorf("the page shows the problem %q", got)
 	}
 	if got := browsertest.Eval[string](p, `document.getElementById("watched").textContent`); !strings.Contains(got, "(setnx, guard naive, pause)") {
-		t.Errorf("the drawing is called %q", got)
+		t.Errorf("the title of the drawing is %q", got)
 	}
 }
 
-// What a user does: choose, start, see orders turn red, draw one, stop, grab by hand,
-// search, and come back.
+// testPage checks what a user can do on the live page. The user starts a run, sees orders turn red, draws
+// one, stops, grabs by hand, searches, and opens the page again.
 func testPage(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) {
 		if s.Strategy != "setnx" {
-			return report.Found{}, errors.New("it was not to be searched")
+			return report.Found{}, errors.New("the test must search only setnx")
 		}
 		drawn := diagram.Diagram{
 			Title: "F11", Scale: diagram.InSteps, End: 2, Lanes: []diagram.Lane{{Name: "instance 1", Rows: []diagram.Row{{Name: "A", Marks: []diagram.Mark{{Kind: diagram.Read, At: 0.5}}}}}},
@@ -491,13 +495,13 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	}
 	turnWithinASecond(t, p, url)
 	if got := browsertest.Eval[bool](p, `document.getElementById("live-answer").classList.contains("alarm")`); !got {
-		t.Errorf("the answer is not alarming: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
+		t.Errorf("the headline is not shown as an alarm: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
 	}
 	p.Await("a key", `window.showedKey`)
 	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
 	p.Screenshot("live")
-	p.Press(kb.Tab)                                                                       // the browser shows a drawing in full screen only soon after the user has pressed a key
-	browsertest.Eval[bool](p, `(document.querySelector("#drawing .full").click(), true)`) // the page moves, so that a pointer may miss it
+	p.Press(kb.Tab)                                                                       // a browser allows full screen only shortly after the user has pressed a key
+	browsertest.Eval[bool](p, `(document.querySelector("#drawing .full").click(), true)`) // the page moves, so a click with the pointer could miss the button
 	p.Await("only the drawing, with text 1.5 times as large", `(() => { const s = document.querySelector("#drawing .projector svg[role=img]"); return s && s.getAttribute("width") / s.viewBox.baseVal.width >= 1.45; })()`)
 	p.Screenshot("projector")
 	p.Press(kb.Escape)
@@ -539,7 +543,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 		var state, sign string
 		var id, rows int
 		if _, err := fmt.Sscanf(text, "%s %s %d %d/2", &state, &sign, &id, &rows); err != nil || (rows > 2) != (state == "double") || (rows == 2) != (state == "won") {
-			t.Errorf("of two units: %q, %v", text, err)
+			t.Errorf("the tile of an order with two units is %q, %v", text, err)
 		}
 	}
 
@@ -577,11 +581,11 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	})`)
 	narrow.Await("names of instances that do not overlap", `(() => { const [a, b] = [...document.querySelectorAll("#drawing > figure text.lane")].map((e) => e.getBoundingClientRect()); return b && a.right < b.left; })()`)
 	if got := browsertest.Eval[string](narrow, `(() => { const f = document.getElementById("controls"); return [f.strategy.value, f.fault.value, f.units.value].join(); })()`); got != "none,none,2" {
-		t.Errorf("the form has %s, and what ran last was none,none,2", got)
+		t.Errorf("the form has %s, want the settings of the last run, none,none,2", got)
 	}
 	const page = `getComputedStyle(document.body).backgroundColor`
 	if got := browsertest.Eval[string](narrow, page); got != "rgb(22, 22, 22)" {
-		t.Errorf("dark as the system, the page is %s", got)
+		t.Errorf("in the dark mode of the system, the page has the background %s", got)
 	}
 	narrow.Focus("#theme")
 	narrow.Press("l") // light

@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// fill runs real cells, which are small, and in which a fault strikes at one point alone.
+// fill returns a function that runs real cells. They are small, and each fault is injected at only one point.
 func fill(t *testing.T) func(context.Context, lab.Table, lab.Filling) error {
 	at, err := fault.ParsePoint("before claim 1")
 	if err != nil {
@@ -53,7 +53,8 @@ func fill(t *testing.T) func(context.Context, lab.Table, lab.Filling) error {
 	}
 }
 
-// A matrix is filled cell by cell, by keyboard alone, and each cell opens what there is of it.
+// testMatrix fills a matrix with the keyboard only. It checks that the cells appear one by one, and that each
+// cell opens its details.
 func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{Fill: fill(t)})
 	p := browser.Open(t, url+"#matrix/setnx/pause", browsertest.Look{})
@@ -69,7 +70,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 		}
 	}
 	p.Focus(`#table [name=row][value="none"]`)
-	p.Press(" ") // not this one
+	p.Press(" ") // deselect the row
 	choose("row", "setnx", "setnx-fenced")
 	choose("column", "none", "pause")
 	p.Await("the choice", `document.getElementById("rows").textContent === "setnx, setnx-fenced" && document.getElementById("fill").textContent === "Fill 4 cells"`)
@@ -84,11 +85,11 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 		"Latency over time", "loadgen run -strategies=setnx -faults=pause",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the cell does not say %q:\n%s", want, text)
+			t.Errorf("the details of the cell do not contain %q:\n%s", want, text)
 		}
 	}
 	if got := browsertest.Eval[string](p, `document.getElementById("kept").textContent`); !strings.Contains(got, "results/of-the-test") {
-		t.Errorf("it is kept in %q", got)
+		t.Errorf("the page names the result folder as %q", got)
 	}
 	if got := browsertest.Eval[string](p, `document.querySelector("#heat .marks").innerText`); !strings.Contains(got, "✗ an order was grabbed twice") || !strings.Contains(got, "⇄ the lock let two holders in") || strings.Contains(got, "∞") {
 		t.Errorf("the legend is %q", got)
@@ -108,7 +109,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 		"#matrix-answer": "1 格有订单被抢两次", ".cell h2": "pause 下的 setnx-fenced", ".cell .answer": "安全：故障击中的 1 个点中有 1 个", ".cell .charts": "负载开始以来的时间",
 	} {
 		if got := browsertest.Eval[string](p, `document.querySelector("#matrix `+selector+`, `+selector+`").textContent`); !strings.Contains(got, want) {
-			t.Errorf("in Chinese, %s is %q, want …%s…", selector, got, want)
+			t.Errorf("in Chinese, the text of %s is %q, want …%s…", selector, got, want)
 		}
 	}
 	noEnglish(t, p)
@@ -132,7 +133,8 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	}
 }
 
-// A matrix and a live run refuse each other, and one that is stopped keeps what there is.
+// TestMatrixIsAlone checks that a matrix and a live run cannot run at the same time, and that a stopped matrix
+// keeps its finished cells.
 func TestMatrixIsAlone(t *testing.T) {
 	t.Parallel()
 	url := start(t, lab.Config{Fill: fill(t)})
@@ -170,7 +172,7 @@ func TestMatrixIsAlone(t *testing.T) {
 		status, text := get(t, url+"/api/matrix"+tt.path)
 		for _, says := range tt.says {
 			if status != tt.status || !strings.Contains(text, says) {
-				t.Errorf("what is kept of a matrix that was stopped, %q: %d %s, want %d …%s…", tt.path, status, text, tt.status, says)
+				t.Errorf("after a stopped matrix, /api/matrix%s: %d %s, want %d …%s…", tt.path, status, text, tt.status, says)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// labOf returns the state of a run with count orders from 1.
+// labOf returns the state of a run with count orders, whose ids begin at 1.
 func labOf(count int) *state {
 	s := newState()
 	s.begin(Settings{Strategy: "setnx"})
@@ -31,8 +31,8 @@ func labOf(count int) *state {
 	return s
 }
 
-// TestEndOfTheLoad ends the load for every range of orders. No further answers are expected for these, and only
-// for these.
+// TestEndOfTheLoad checks for every range of orders that the end of the load marks exactly these orders as
+// completely answered.
 func TestEndOfTheLoad(t *testing.T) {
 	for first := int64(0); first <= 6; first++ {
 		for count := range 4 {
@@ -52,8 +52,8 @@ func TestEndOfTheLoad(t *testing.T) {
 	}
 }
 
-// TestKeysByDefinition shows and removes random keys on two servers. Each key of each server is a list of
-// holders, of which only the last may still be there.
+// TestKeysByDefinition adds and removes random keys on two servers. For each key and server, it compares the
+// recorded holders with a simple reference. Only the last holder can still have the key.
 func TestKeysByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 1))
 	names := []string{"grab:setnx:{1}", "grab:setnx:{1}:queue", "grab:setnx:{2}"}
@@ -104,7 +104,7 @@ func TestKeysByDefinition(t *testing.T) {
 }
 
 // TestChangesArePublished changes each part of a tile between its snapshot and its publication. The tile must
-// be sent again, and after that only if something changes.
+// then be sent once more, and not a third time without another change.
 func TestChangesArePublished(t *testing.T) {
 	for name, change := range map[string]func(o *orders){
 		"nothing": func(*orders) {},
@@ -134,7 +134,7 @@ func TestChangesArePublished(t *testing.T) {
 	}
 }
 
-// TestRefusals checks every answer: only a driver that may not ask again has been refused.
+// TestRefusals checks which answers count as a refusal: those after which a driver does not try again.
 func TestRefusals(t *testing.T) {
 	for code, o := range map[uint16]grab.Outcome{409: grab.Taken, 423: grab.Busy, 504: grab.Timeout, 500: grab.Failed, 404: grab.Failed} {
 		r := &vegeta.Result{Code: code, Body: fmt.Appendf(nil, `{"outcome":%q}`, o)}
@@ -150,7 +150,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLatenciesOfTheLastSeconds checks that both latencies are kept apart, and that old answers do not count.
+// TestLatenciesOfTheLastSeconds checks that the latencies from the schedule and from sending are not mixed up,
+// and that old answers do not count.
 func TestLatenciesOfTheLastSeconds(t *testing.T) {
 	o := labOf(1).orders
 	now := o.began.Add(time.Minute)
@@ -172,8 +173,8 @@ func TestLatenciesOfTheLastSeconds(t *testing.T) {
 	}
 }
 
-// TestDeathsAreSeen plays events of two instances, of which one restarts twice. An event of an earlier process
-// may arrive late.
+// TestDeathsAreSeen checks that each restart of an instance is recorded once as a death. The events come from
+// two instances, of which one restarts twice.
 func TestDeathsAreSeen(t *testing.T) {
 	o := labOf(1).orders
 	for i, e := range []struct {
@@ -187,13 +188,13 @@ func TestDeathsAreSeen(t *testing.T) {
 	}
 }
 
-// quietLab returns a lab without servers, at port 8080.
+// quietLab returns a lab without servers that listens at port 8080.
 func quietLab(explore func(context.Context, Search) (report.Found, error)) *Lab {
 	return &Lab{cfg: Config{Explore: explore}, url: "http://127.0.0.1:8080", token: "secret", state: newState()}
 }
 
-// TestSearchesAreChecked tries every number of actors, and faults of which any may be wrong. The lab is free
-// again after each search, however it ends.
+// TestSearchesAreChecked checks that only valid searches run, and that the lab is free again after each search,
+// even after a failed one. It tries several numbers of actors, strategies and lists of faults.
 func TestSearchesAreChecked(t *testing.T) {
 	var searched []Search
 	failed := errors.New("it failed")
@@ -234,7 +235,7 @@ func TestSearchesAreChecked(t *testing.T) {
 	}
 }
 
-// TestStatusOfErrors checks the HTTP status of each kind of error, also if it is wrapped.
+// TestStatusOfErrors checks the HTTP status of each kind of error, even if the error is wrapped.
 func TestStatusOfErrors(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -260,8 +261,8 @@ func TestStatusOfErrors(t *testing.T) {
 	}
 }
 
-// TestHostsAndTokens sends requests of every method, as different hosts, and with and without the token of the
-// page. Every answer has the headers that protect the page.
+// TestHostsAndTokens checks that a request is served only for a loopback host and, if its method can change
+// something, only with the token of the page. Every answer to such a host must have the security headers.
 func TestHostsAndTokens(t *testing.T) {
 	l := quietLab(nil)
 	served := 0

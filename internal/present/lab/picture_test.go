@@ -11,11 +11,10 @@ import (
 	"testing"
 )
 
-// mostColours limits the colours of a picture, so that its file is small enough for a
-// document.
+// mostColours limits the number of colours in a picture, so that its file is small enough for a document.
 const mostColours = 96
 
-// fewColours returns a PNG with few colours.
+// fewColours reduces the colours of a PNG to at most mostColours.
 func fewColours(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	shown, err := png.Decode(bytes.NewReader(raw))

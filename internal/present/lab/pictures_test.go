@@ -12,11 +12,12 @@ import (
 	"grablab/internal/present/report"
 )
 
-// The pictures of the README, which make pictures takes: real runs, in a real Chromium.
+// TestPictures takes the pictures for the README, from real runs in a real Chromium. The command make pictures
+// runs it.
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("GRABLAB_PICTURES")
 	if dir == "" {
-		t.Skip("GRABLAB_PICTURES names no folder: make pictures")
+		t.Skip("GRABLAB_PICTURES names no folder: use make pictures")
 	}
 	browser := browsertest.New(t)
 	keep := func(name string, p *browsertest.Page) {

@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// TestProjector shows a schedule in full screen, on a small and on a large projector. Everything
-// must be on the screen at every step, and large enough for the back of a room.
+// TestProjector shows a schedule in full screen, on a small and on a large projector. At every step,
+// everything must fit on the screen and be large enough for viewers at the back of a room.
 func TestProjector(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.New(t)
@@ -60,7 +60,7 @@ func TestProjector(t *testing.T) {
 	}
 }
 
-// fiveDrivers shows an order of five drivers with a long explanation and a long state.
+// fiveDrivers is a script that draws an order of five drivers with a long explanation and a long state.
 const fiveDrivers = `import("./diagram.js").then(({ figure }) => {
 	const driver = (n) => ({ name: "driver " + n, marks: ["read", "sent", "denied", "released", "won", "second", "late", "leaseend"].map((k, i) => ({ k, a: n + 7 * i })) });
 	const lanes = [{ name: "8004", rows: [driver(1), driver(2), driver(3)] }, { name: "8005", rows: [driver(4), driver(5)] }];
@@ -70,7 +70,8 @@ const fiveDrivers = `import("./diagram.js").then(({ figure }) => {
 	return true;
 })`
 
-// cutOff names the part of the full screen that is cut off or covers another part.
+// cutOff is a script that names a part of the full screen that is hidden, is cut off or covers another part.
+// It returns "" if there is none.
 const cutOff = `(() => {
 	const parts = ["figcaption", "svg[role=img]", ".why", ".legend", ".stepper", ".now"].map((name) => [name, document.querySelector(".projector " + name).getBoundingClientRect()]);
 	for (const [name, r] of parts) {
@@ -82,7 +83,7 @@ const cutOff = `(() => {
 })()`
 
 // TestLabelOfTheLoss checks that the axis names the time at which an order goes wrong, even if the
-// recording ends soon afterwards, and that no label covers another one.
+// recording ends soon afterwards. No label may cover another one.
 func TestLabelOfTheLoss(t *testing.T) {
 	t.Parallel()
 	p := browsertest.New(t).Open(t, start(t, lab.Config{})+"#live", browsertest.Look{Width: 1180})
@@ -95,7 +96,7 @@ func TestLabelOfTheLoss(t *testing.T) {
 		})`, before))
 		p.Await("the drawing", `document.querySelector("#earlier figure .tick")`)
 		if got := browsertest.Eval[[]string](p, `[...document.querySelectorAll("#earlier figure .tick")].map((e) => e.textContent)`); !slices.Contains(got, "4,444 ms") {
-			t.Errorf("an event at %d ms: the axis has %q, and not the time of the loss", before, got)
+			t.Errorf("an event at %d ms: the axis has %q, but not the time of the loss", before, got)
 		}
 		if got := browsertest.Eval[string](p, `(() => { const all = [...document.querySelectorAll("#earlier figure .tick")].map((e) => [e.textContent, e.getBoundingClientRect()]).sort((a, b) => a[1].left - b[1].left);
 			return all.filter(([, r], i) => i > 0 && all[i - 1][1].right > r.left).map(([text]) => text).join(); })()`); got != "" {

@@ -13,8 +13,8 @@ import (
 
 var postRoute = regexp.MustCompile(`"POST (/[^"]*)"`)
 
-// TestEveryPostIsGuarded checks each route that changes something: without the token, with another
-// one, and with the token but from another origin or host. It reads the routes from the source.
+// TestEveryPostIsGuarded checks that each route that changes something refuses requests with a missing or
+// wrong token, and requests from another origin or host. It reads the routes from the source.
 func TestEveryPostIsGuarded(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// searches show failure modes, each as the explorer finds it.
+// searches lists searches that find failure modes, with the expected state at the step of the failure.
 var searches = []struct {
 	mode, strategy, property string
 	actors                   int
 	fault                    catalog.Fault
-	lost                     string // what is new in the stores where it is lost; "": nothing
-	holds                    string // who believes that they hold the lock, and who does, from there on
+	lost                     string // the new content of the stores at the step of the failure
+	holds                    string // which drivers believe that they hold the lock then, and which do
 }{
 	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe that they hold: no driver; hold: B"},
 	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe that they hold: no driver; hold: B"},
@@ -44,8 +44,8 @@ func explored(t *testing.T, strategy, property string, actors int, f catalog.Fau
 	}}.Found()
 }
 
-// Schedules, and the choice of a lock. Each has a lab of its own, because pages of one lab share the
-// language.
+// testSchedules tests the views Schedules and Choose. Each has its own lab, because all pages of one lab have
+// the same language.
 func testSchedules(t *testing.T, browser *browsertest.Browser) {
 	found := map[string]report.Found{}
 	for _, s := range searches {
@@ -64,7 +64,8 @@ func testSchedules(t *testing.T, browser *browsertest.Browser) {
 	})
 }
 
-// Steps of what the explorer found: where it is lost, and one back, with what each changes.
+// testSteps checks what the page shows at a step of a schedule, such as the changes in the stores. It visits
+// the failure, the step before it and the first step at which a driver holds the lock.
 func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map[string]report.Found) {
 	p := browser.Open(t, url+"#schedules", browsertest.Look{})
 	for _, s := range searches {
@@ -103,18 +104,18 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 				}
 				want := fmt.Sprintf("step %d of %d lost: %v %s", i+1, len(steps), i == lost, strings.TrimSpace(steps[i].Who+" "+steps[i].Text))
 				if got := browsertest.Eval[string](p, `document.querySelector("#found .stepper output").textContent + " lost: " + document.querySelector("#found .now").classList.contains("lost") + " " + document.querySelector("#found .now .what").textContent.trim()`); got != want {
-					t.Errorf("it shows %q, want %q", got, want)
+					t.Errorf("the page shows the step %q, want %q", got, want)
 				}
 			}
 			at(lost)
 			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "goes wrong here") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
-				t.Errorf("where it is lost it says %q, want %q and %q", got, s.lost, s.holds)
+				t.Errorf("at the step of the failure, the page shows %q, want %q and %q", got, s.lost, s.holds)
 			}
 			there := cursor()
 			p.Press(kb.ArrowLeft)
 			at(lost - 1)
 			if back := cursor(); back >= there {
-				t.Errorf("the cursor goes from %v to %v", there, back)
+				t.Errorf("one step back, the cursor moves from %v to %v, want a smaller position", there, back)
 			}
 			p.Press("n")
 			p.Press(kb.Home)
@@ -130,7 +131,8 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 	}
 }
 
-// testPointTables checks that a point at which the fault struck is not said to be without events.
+// testPointTables checks the heading over points at which the fault did no harm. It also checks that the page
+// explains a word when the pointer is over it.
 func testPointTables(t *testing.T, browser *browsertest.Browser, url string) {
 	p := browser.Open(t, url+"#matrix", browsertest.Look{})
 	text := browsertest.Eval[string](p, `import("./cells.js").then(({ pointTables }) =>
@@ -139,6 +141,6 @@ func testPointTables(t *testing.T, browser *browsertest.Browser, url string) {
 	browsertest.Eval[bool](p, `(document.querySelector("#controls label[data-meaning]").dispatchEvent(new PointerEvent("pointerover", { bubbles: true })), true)`)
 	p.Await("the meaning on hover", `!document.getElementById("meaning").hidden && document.getElementById("meaning").textContent.length > 20`)
 	if want := "1 point at which the fault did no harm"; text != want {
-		t.Errorf("it says %q, want %q", text, want)
+		t.Errorf("the heading is %q, want %q", text, want)
 	}
 }

@@ -51,7 +51,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// Each language has the same sentences with the same slots.
+// TestSentencesInEachLanguage checks that each language has the same sentences with the same slots.
 func TestSentencesInEachLanguage(t *testing.T) {
 	slot := regexp.MustCompile(`{\w+}`)
 	for lang, all := range sentences {
@@ -64,7 +64,7 @@ func TestSentencesInEachLanguage(t *testing.T) {
 				}
 			}
 			if !ok || len(all) != len(sentences["en"]) {
-				t.Errorf("%s lacks %s, or has others", lang, key)
+				t.Errorf("%s lacks the sentence %s, or has sentences that English lacks", lang, key)
 			}
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// shownIn lists the functions whose texts the page can show. Without names, these are all functions of
-// the file.
+// shownIn lists the functions whose texts the page can show. A file without names stands for all its
+// functions.
 var shownIn = []string{
 	"lab.go", "run.go", "matrix.go", "workshop.go: session atOnce inTurn drawingsOf", "server.go: withToken startHandler explore drawing handler",
 	"watch.go: lookAtLedger", "choose.go: choose", "../whichlock/advise.go: Unmet",
@@ -34,13 +34,13 @@ var shownIn = []string{
 	"../../check/timeline.go: describe",
 }
 
-// notShown matches texts in these functions that are no sentences of the page: errors about a wrong
-// start of the program, parts of sentences whose whole has an entry of its own, and names in the API.
+// notShown matches texts in these functions that the page does not show as they are. They are errors about a
+// wrong start of the program, names in the API, and parts of sentences that are translated as a whole.
 var notShown = regexp.MustCompile(`loopback|^lab: |^(and|of 3|and to|the order was)$|^an order of 3 units|^the order was given$|^(acquire|claim|grab|lost|read|release|strike|error|timeout) \w+$|^(bad request|the lab is busy)$|^setnx setnx$|^its (read|write)$|` +
 	`^the result of its|^setnx (is refused|fails)|^is inside, without|^(could not|kept|left|let|sold)|loadgen run|^and (by|setnx)$|[a-z.]setnx$|^3 3 at|from 12 ms 3|^setnx: setnx$|^setnx (in 3 steps|ms)$|^takes its process down$|^is dead, and|^redlock, for which|^again for|^3 grabs its read|^its read |^driver setnx$|^event|^(grabbed|sold) (more|out)|^for setnx|^with token|^which are in`)
 
-// sample evaluates an expression, with an example in place of each value. ok reports whether it has a
-// text.
+// sample evaluates an expression with an example for each unknown value. ok reports whether the expression
+// contains a text.
 func sample(e ast.Expr) (text string, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -121,7 +121,7 @@ func filled(format string, examples []string) string {
 	})
 }
 
-// said calls say with every text in the functions of shownIn.
+// said calls the function say for each text in the functions of shownIn, with the place of the text.
 func said(t *testing.T, say func(text, where string)) {
 	for _, entry := range shownIn {
 		path, names, some := strings.Cut(entry, ": ")
@@ -164,7 +164,7 @@ func said(t *testing.T, say func(text, where string)) {
 	}
 }
 
-// scripts maps each file of the page to its texts.
+// scripts returns the source of all files of the page, and the texts in each file.
 func scripts(t *testing.T) (all string, texts map[string]string) {
 	texts = map[string]string{}
 	literal := regexp.MustCompile("\"((?:[^\"\\\\]|\\\\.)+)\"|`([^`]+)`|>([^<>{}]+)<")
@@ -195,17 +195,17 @@ func scripts(t *testing.T) (all string, texts map[string]string) {
 	return all, texts
 }
 
-// notText matches literals of scripts that are no texts.
+// notText matches literals in scripts that the page does not show as text.
 var notText = regexp.MustCompile(`^input, select|[#=<>(){}\[\]*^$]|^\w+ (\w+)$|^M|^l-|api/|default-src|application/|\.\w+ |light dark|^(one|two) |sent$|^a, |^curve|^edge|^button, |^th, |^inst\.|minmax|fill|stroke|width=|charset|Intl|^td |^tr |^figure|^code, `)
 
-// Every sentence that the page can show has a translation in each language. The sentences come from the
-// catalogues, from the texts in the functions of shownIn, and from the scripts of the page.
+// TestEverySentenceIsTranslated checks that every sentence that the page can show has a translation in each
+// language. The sentences come from the catalogues, from the functions in shownIn, and from the page's scripts.
 func TestEverySentenceIsTranslated(t *testing.T) {
 	sentence := regexp.MustCompile(`[A-Za-z][a-z]+[,:]? [a-z]+`)
 	classes := []string{"new", "cell", "open", "kept", "redis", "p", "sent", "<", "✓", "✗", "?", "-", "·", "▶", "done", "schedules", "change", "gap", "why", "actors", "not known", "lock", "answer", "commands"} // not words of the page
 	where := map[string]string{}
 	add := func(text, from string) {
-		if strings.HasSuffix(text, " ") { // a value follows
+		if strings.HasSuffix(text, " ") { // the program appends a value to this text
 			text += "setnx"
 		}
 		text = strings.Trim(text, " ,;:.")

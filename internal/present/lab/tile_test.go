@@ -19,7 +19,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// What a tile of an order shows, by the rows of the ledger and by what drivers were told.
+// TestTileState checks what the tile of an order shows for given ledger rows and answers to drivers.
 func TestTileState(t *testing.T) {
 	const (
 		sale    = `{"outcome":"grabbed"}`
@@ -31,8 +31,8 @@ func TestTileState(t *testing.T) {
 		name    string
 		units   int
 		rows    int
-		answers []string // in the order of time; "": none came
-		partly  bool     // more are to come
+		answers []string // the answers in order of time; "" means that the request failed
+		partly  bool     // whether more answers are still missing
 		want    State
 		says    string
 	}{
@@ -67,7 +67,7 @@ func TestTileState(t *testing.T) {
 				h.orders.settle(answered)
 			}
 			if look(); h.orders.tiles[0].State == Undersold {
-				t.Error("it is undersold before all drivers have been answered")
+				t.Error("the order is undersold before all drivers have been answered")
 			}
 			if !tt.partly {
 				h.orders.endLoad(7, 1)
@@ -75,10 +75,10 @@ func TestTileState(t *testing.T) {
 			}
 			tick, _ := h.tick(time.Now())
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
-				t.Errorf("it is %s of %d units, want %s", got.State, got.Units, tt.want)
+				t.Errorf("the tile is %s with %d units, want %s with %d", got.State, got.Units, tt.want, tt.units)
 			}
 			if !strings.Contains(tick.Status.Answer, tt.says) || tick.Status.Alarm != (tt.want == Double) {
-				t.Errorf("it says %q, alarm %v, want %q", tick.Status.Answer, tick.Status.Alarm, tt.says)
+				t.Errorf("the headline is %q, alarm %v, want %q", tick.Status.Answer, tick.Status.Alarm, tt.says)
 			}
 			told := map[string]int{}
 			for _, body := range tt.answers {
@@ -91,8 +91,8 @@ func TestTileState(t *testing.T) {
 	}
 }
 
-// TestEveryTile judges every tile of one to three units: with every number of rows, with and without all
-// answers, and with and without a refusal after the last sale.
+// TestEveryTile checks the state of orders with one to three units for every number of rows. An order may lack
+// answers, and a refusal may come before or after the last sale.
 func TestEveryTile(t *testing.T) {
 	sold := time.Unix(100, 0)
 	for units, want := range map[int]struct{ states, refused string }{ // the state for 0, 1, 2, … rows
@@ -117,8 +117,8 @@ func TestEveryTile(t *testing.T) {
 	}
 }
 
-// TestEveryOutcome compares how each answer of an instance is counted, and checks that the page shows every
-// count and has a sign and a color for every state.
+// TestEveryOutcome checks which outcome each answer of an instance counts as. It also checks that the page
+// shows every count, and has a sign and a colour for every state.
 func TestEveryOutcome(t *testing.T) {
 	var seen []grab.Outcome
 	for _, tt := range []struct {
@@ -157,12 +157,13 @@ func TestEveryOutcome(t *testing.T) {
 			t.Errorf("%s has no sign %s in %q", state, of, sign)
 		}
 		if state != Open && !strings.Contains(page["lab.css"], fmt.Sprintf(".tiles .%s {", state)) {
-			t.Errorf("%s has no color", state)
+			t.Errorf("%s has no colour", state)
 		}
 	}
 }
 
-// An order is judged once its own drivers have been answered, whatever others still wait for.
+// TestUndersoldBeforeTheEndOfTheRound checks that an order is judged as soon as its own drivers have been
+// answered, even if drivers of other orders still wait.
 func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 	h := newState()
 	s := Settings{Strategy: "redis-stock", Units: 3}
@@ -171,19 +172,19 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 	for i := range s.drivers() {
 		_, _, answered := h.orders.unsettledOrders()
 		if h.orders.settle(answered); h.orders.tiles[0].State != Open {
-			t.Fatalf("it is %s after %d of %d answers", h.orders.tiles[0].State, i, s.drivers())
+			t.Fatalf("the order is %s after %d of %d answers", h.orders.tiles[0].State, i, s.drivers())
 		}
 		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
 		h.orders.answer(r, r.Timestamp)
 	}
 	_, _, answered := h.orders.unsettledOrders()
 	if h.orders.settle(answered); h.orders.tiles[0].State != Undersold || h.orders.tiles[1].State != Open {
-		t.Errorf("they are %s and %s", h.orders.tiles[0].State, h.orders.tiles[1].State)
+		t.Errorf("the orders are %s and %s, want undersold and open", h.orders.tiles[0].State, h.orders.tiles[1].State)
 	}
 }
 
-// TestAnswersInAnyOrder records the answers of an order in every order. It is undersold if a driver was
-// refused after the last sale, whichever answer is recorded last.
+// TestAnswersInAnyOrder records an order's answers in every sequence. The order must be undersold if a driver
+// was refused after the last sale, no matter which answer is recorded last.
 func TestAnswersInAnyOrder(t *testing.T) {
 	type answer struct {
 		at   int // in ms
@@ -217,8 +218,8 @@ func TestAnswersInAnyOrder(t *testing.T) {
 	record(nil, []answer{{10, refusal}, {20, refusal}}, Undersold)
 }
 
-// Of an order with more events than are kept it is said how many are not drawn, and nothing
-// is drawn as if it went on.
+// TestMoreEventsThanAreKept checks the drawing of an order with more events than the lab keeps. A note must
+// state how many events are not drawn, and the drawing must end at the last event that is.
 func TestMoreEventsThanAreKept(t *testing.T) {
 	h := newState()
 	h.begin(Settings{Strategy: "watchdog"})
@@ -241,8 +242,8 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 	}
 }
 
-// Keys that were seen in Redis say what events do not: when a lease ends, and that the key of a
-// dead driver stays.
+// TestKeysAreDrawn checks that a drawing uses the keys that the lab has seen in Redis. Only they show when some
+// leases end and how long a dead driver's key stays.
 func TestKeysAreDrawn(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for _, tt := range []struct {
@@ -255,7 +256,7 @@ func TestKeysAreDrawn(t *testing.T) {
 			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
 			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
-		{"handoff", "lab/3.1", 0, func(h *state) { // another turn's
+		{"handoff", "lab/3.1", 0, func(h *state) { // the key belongs to another turn
 			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
 			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
@@ -290,7 +291,8 @@ func TestKeysAreDrawn(t *testing.T) {
 	}
 }
 
-// The headline counts double-grabs of the whole run, although the page shows only the last orders.
+// TestDoublesAreCounted checks that the headline counts the double grabs of the whole run, although the page
+// shows only the last orders.
 func TestDoublesAreCounted(t *testing.T) {
 	h := newState()
 	h.begin(Settings{Strategy: "setnx"})
@@ -306,12 +308,12 @@ func TestDoublesAreCounted(t *testing.T) {
 	twice(100)
 	tick, _ := h.tick(time.Now())
 	if want := fmt.Sprintf("Orders with more than one row: 2 of %d. ", maxTiles+3); !strings.HasPrefix(tick.Status.Answer, want) || !tick.Status.Alarm {
-		t.Errorf("it says %q, want %q", tick.Status.Answer, want)
+		t.Errorf("the headline is %q, want %q", tick.Status.Answer, want)
 	}
 }
 
-// The answers by hand belong to one order: the next order and the next run begin without them, even
-// if an answer arrives late.
+// TestAnswersByHandBelongToOneOrder checks that the answers to grabs by hand disappear at the next order and at
+// the next run, even if one of them arrives late.
 func TestAnswersByHandBelongToOneOrder(t *testing.T) {
 	s := newState()
 	for name, next := range map[string]func(){"order": func() { s.openByHand(8) }, "run": s.clear} {
@@ -319,7 +321,7 @@ func TestAnswersByHandBelongToOneOrder(t *testing.T) {
 		s.startGrab("a")
 		s.setAnswer(7, "b", "taken")
 		if s.status.Drivers["b"] != "taken" {
-			t.Errorf("driver B was answered, and the page shows %v", s.status.Drivers)
+			t.Errorf("driver B was answered, but the page shows %v", s.status.Drivers)
 		}
 		next()
 		s.setAnswer(7, "a", "grabbed")
@@ -329,8 +331,8 @@ func TestAnswersByHandBelongToOneOrder(t *testing.T) {
 	}
 }
 
-// A percentile is the smallest value that the given share of the values does not exceed. The 99th needs 100
-// values.
+// TestPercentile checks that a percentile is the smallest value that at least the given share of the values
+// does not exceed. The 99th percentile needs 100 values.
 func TestPercentile(t *testing.T) {
 	for n := range 202 {
 		var sorted []time.Duration

@@ -25,11 +25,11 @@ import (
 	"grablab/internal/present/lab"
 )
 
-// refusals are the reasons that the record gives for a call that fails.
+// refusals lists the reasons that a history gives for a failed call.
 var refusals = []error{order.ErrStale, order.ErrTaken, order.ErrLimit, lock.ErrBusy, lock.ErrLost, lock.ErrUnreachable, context.DeadlineExceeded}
 
-// anyTimeline explains a random history of three drivers at two instances. ok is false if nothing went
-// wrong in it.
+// anyTimeline returns the timeline of a random history of three drivers at two instances. It returns false if
+// nothing went wrong in that history.
 func anyTimeline(r *rand.Rand) (check.Timeline, check.Case, bool) {
 	pick := func(texts ...string) string { return texts[r.IntN(len(texts))] }
 	c := check.Case{
@@ -75,7 +75,7 @@ func anyTimeline(r *rand.Rand) (check.Timeline, check.Case, bool) {
 	return t, c, ok
 }
 
-// partsOf returns the texts of a Go file, without the verbs of formats.
+// partsOf returns the string literals in a Go file, split at the verbs of format strings.
 func partsOf(t *testing.T, path string) (parts []string) {
 	t.Helper()
 	file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -100,8 +100,8 @@ func partsOf(t *testing.T, path string) (parts []string) {
 	return parts
 }
 
-// TestTimelinesAreTranslated checks that the page translates each sentence that a timeline can
-// contain, as a whole: no English word stays, except terms and the names of points.
+// TestTimelinesAreTranslated checks that the page completely translates each sentence that a timeline can
+// contain. Only terms and the names of points may stay in English.
 func TestTimelinesAreTranslated(t *testing.T) {
 	found := map[string]bool{}
 	digits := regexp.MustCompile(`\d+`)
@@ -140,7 +140,7 @@ func TestTimelinesAreTranslated(t *testing.T) {
 	t.Logf("%d sentences", len(sentences))
 	for _, part := range partsOf(t, "../../check/timeline_state.go") {
 		if !slices.ContainsFunc(sentences, func(s string) bool { return strings.Contains(s, part) }) {
-			t.Errorf("no sentence has %q: generate a history in which it occurs", part)
+			t.Errorf("no sentence contains %q: make anyTimeline generate a history in which it occurs", part)
 		}
 	}
 	texts, err := json.Marshal(sentences)

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestPictureFollowsTheServers changes the locks on two servers at random while some reads fail. After
-// a round in which no read fails, the picture shows exactly the locks that the servers store. In every
-// other round, it still shows each lock that it has shown before and that is still there.
+// TestPictureFollowsTheServers changes the locks on two servers at random while some reads fail. After a round
+// without failed reads, the picture must show exactly the locks that the servers store. After a round with
+// failed reads, it must still show each lock that it has shown before and that still exists.
 func TestPictureFollowsTheServers(t *testing.T) {
 	errRead := errors.New("told to fail")
 	for seed := range uint64(12) {
@@ -37,7 +37,7 @@ func TestPictureFollowsTheServers(t *testing.T) {
 			l.redis = append(l.redis, server{name: name, client: client})
 		}
 		for round := range 40 {
-			stored := map[string]string{} // the holder of each lock, by server and name
+			stored := map[string]string{} // maps the server and name of each lock to its holder
 			for i, server := range servers {
 				for order := range 3 {
 					name := fmt.Sprintf("grab:setnx:{%d}", order+1)
@@ -91,7 +91,7 @@ func TestPictureFollowsTheServers(t *testing.T) {
 	}
 }
 
-// picture returns the holder of each lock that the tiles show, by server and name.
+// picture returns the locks that the tiles show. It maps the server and name of each lock to its holder.
 func (l *Lab) picture() map[string]string {
 	shown := map[string]string{}
 	for _, tile := range l.state.orders.tiles {

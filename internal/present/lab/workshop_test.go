@@ -21,7 +21,7 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// class returns a workshop in which do stands in for the commands.
+// class returns a function that opens a workshop session in which do replaces the commands.
 func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Writer) (*workshop.Session, error)) {
 	dir := t.TempDir()
 	write := func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
@@ -35,7 +35,7 @@ func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Wri
 	}
 }
 
-// del returns the outcome of the commands of exercise 5.
+// del returns an outcome like that of the given command of exercise 5.
 func del(args []string) workshop.Outcome {
 	r := explore.Result{Strategy: "setnx-del", Verdict: "safe", Complete: true}
 	if args[len(args)-1] == "3" || strings.Contains(strings.Join(args, " "), "-actors 3") {
@@ -49,7 +49,7 @@ func del(args []string) workshop.Outcome {
 	return workshop.Outcome{Explored: []explore.Result{r}}
 }
 
-// exercise is what the page is told of one.
+// exercise is the data that the page gets about one exercise.
 type exercise struct {
 	workshop.View
 	Drawings []json.RawMessage
@@ -89,7 +89,7 @@ func TestWorkshopCalls(t *testing.T) {
 				return j
 			}
 			if time.Now().After(end) {
-				t.Fatalf("it goes on: %+v", j)
+				t.Fatalf("the job is still running: %+v", j)
 			}
 		}
 	}
@@ -128,10 +128,10 @@ func TestWorkshopCalls(t *testing.T) {
 		}
 	}
 	if len(began) > 0 {
-		t.Fatal("a command has run")
+		t.Fatal("an invalid call has started a command")
 	}
 
-	// One thing at a time, in both directions.
+	// While an exercise runs, the lab refuses other tasks. While a live run runs, it refuses the exercise.
 	calls([]call{{"run", "5/run", en, tok, 200, ""}})
 	<-began
 	calls([]call{
@@ -140,15 +140,15 @@ func TestWorkshopCalls(t *testing.T) {
 		{"a hint meanwhile", "5/hint", en, tok, 409, "exercise 5 is running"},
 	})
 	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":10}`, tok); status != 409 || !strings.Contains(text, "exercise 5 (view Workshop)") {
-		t.Errorf("a live run beside an exercise: %d %s", status, text)
+		t.Errorf("a live run during an exercise: %d %s", status, text)
 	}
 	var j lab.Job
 	if read("/job", &j); !j.Running || j.Number != 5 || j.Step != 1 || j.Of != 2 || !strings.Contains(j.Printed, "$ loadgen explore -strategies setnx-del") || !strings.Contains(j.Printed, "working") {
-		t.Errorf("under way is %+v", j)
+		t.Errorf("the running job is %+v", j)
 	}
 	calls([]call{{"stop", "stop", `{}`, tok, 200, ""}})
 	if j := job(); !j.Stopped || view(5, "en").Ran {
-		t.Errorf("stopped is %+v", j)
+		t.Errorf("the stopped job is %+v", j)
 	}
 	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":10}`, tok); status != 200 {
 		t.Fatalf("%d %s", status, text)
@@ -158,19 +158,19 @@ func TestWorkshopCalls(t *testing.T) {
 		t.Fatalf("%d %s", status, text)
 	}
 
-	// A command that fails is said, and nothing of it counts.
+	// If a command fails, the page shows the error, and the exercise does not count as run.
 	calls([]call{{"run", "5/run", en, tok, 200, ""}})
 	goOn <- errors.New("there is no room on the disk")
 	if j := job(); j.Problem != "there is no room on the disk" || view(5, "en").Ran {
-		t.Errorf("failed is %+v", j)
+		t.Errorf("the failed job is %+v", j)
 	}
 
-	// It runs, is drawn, and is judged, in every language.
+	// After a successful run, the exercise has a drawing and its texts in every language.
 	calls([]call{{"run", "5/run", `{"lang":"zh"}`, tok, 200, ""}})
 	goOn <- nil
 	goOn <- nil
 	if j := job(); j.Problem != "" || j.Stopped {
-		t.Fatalf("it ended with %+v", j)
+		t.Fatalf("the job ended with %+v", j)
 	}
 	for _, lang := range workshop.Languages {
 		texts, err := workshop.Load(lang)
@@ -183,11 +183,8 @@ func TestWorkshopCalls(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ answer, why, problem string }{
-		{"3", "right", ""}, {"5", "second", ""}, {"ten", "", `"ten" is not a whole number: enter one such as 12`},
+		{"5", "second", ""}, {"ten", "", `"ten" is not a whole number: enter one such as 12`},
 	} {
-		if tt.why == "right" {
-			continue // last
-		}
 		calls([]call{{tt.answer, "5/answer", `{"lang":"en","answers":[["` + tt.answer + `"]]}`, tok, 200, ""}})
 		j := job()
 		texts, _ := workshop.Load("en")
@@ -198,7 +195,7 @@ func TestWorkshopCalls(t *testing.T) {
 	calls([]call{{"a hint", "5/hint", en, tok, 200, ""}, {"the right answer", "5/answer", `{"lang":"en","answers":[["3"]]}`, tok, 200, ""}})
 	job()
 	if v := view(5, "ja"); !v.Questions[0].Right || v.Moral == "" || len(v.Hints) != 1 || v.State != "done" || v.Points > 1 {
-		t.Errorf("in the end it is %+v", v)
+		t.Errorf("after the right answer, the exercise is %+v", v)
 	}
 	var all struct {
 		workshop.Overview
@@ -212,7 +209,7 @@ func TestWorkshopCalls(t *testing.T) {
 	}
 }
 
-// call is one to the workshop, and what is to come of it.
+// call is a call of the workshop's API, with the expected status and a part of the response.
 type call struct {
 	name, path, body string
 	header           map[string]string
@@ -220,7 +217,7 @@ type call struct {
 	says             string
 }
 
-// What the page's script says is there in the texts.
+// TestPageHasItsLabels checks that the page's script uses exactly the labels that the texts contain.
 func TestPageHasItsLabels(t *testing.T) {
 	script, err := os.ReadFile("workshop.js")
 	if err != nil {
@@ -244,11 +241,11 @@ func TestPageHasItsLabels(t *testing.T) {
 		}
 	}
 	if used < 20 {
-		t.Errorf("%d labels are used", used)
+		t.Errorf("only %d labels are used, want at least 20", used)
 	}
 }
 
-// The lab waits for an exercise that it interrupts. The race detector checks the wait.
+// TestEndDuringExercise checks that the lab waits for the end of an exercise that it interrupts.
 func TestEndDuringExercise(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan struct{})
 	t.Run("lab", func(t *testing.T) {
