@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A table names the source of its figures and how answers were classified, and marks lower
-// bounds. It never shows 0 for an unknown figure.
+// TestAnswersAlone checks that a table states the source of its figures and the rules for the answers, and
+// that it marks lower bounds. It must never show 0 for an unknown figure.
 func TestAnswersAlone(t *testing.T) {
 	cell := experiment.Cell{
 		Strategy: experiment.Foreign, Fault: catalog.NoFault, Verdict: catalog.Unsafe, Reason: "r", CountedFrom: "answers", Orders: 3, Requests: 9,

@@ -13,7 +13,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// TestBaselineIsReadAgain writes the baseline of two runs and reads it as run does.
+// TestBaselineIsReadAgain writes the baseline of two runs and reads it back in the same way as the run
+// command. It checks that all verdicts are still the same.
 func TestBaselineIsReadAgain(t *testing.T) {
 	unsafe := measuredCell(catalog.Pause, catalog.Unsafe, nil)
 	unsafe.Reason = "1 of 6 orders was grabbed more than once: before\nclaim 1 # {x}"
@@ -82,7 +83,7 @@ func TestBaselineFailsOnlyOnWorse(t *testing.T) {
 			missing = append(missing, at.String())
 		}
 		if got := b.NotRun(cases); !reflect.DeepEqual(got, missing) {
-			t.Errorf("%q in the baseline, now %s: not run are %q, want %q", tt.before, tt.now, got, missing)
+			t.Errorf("%q in the baseline, now %s: the cells that were not run are %q, want %q", tt.before, tt.now, got, missing)
 		}
 	}
 }

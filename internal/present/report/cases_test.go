@@ -12,7 +12,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// measuredCell returns a cell that was run, in which the grabs of foreign services are judged.
+// measuredCell returns a cell that was run, with a strategy of the user's service.
 func measuredCell(f catalog.Fault, is catalog.Verdict, expected *catalog.Verdict) experiment.Cell {
 	c := cell("rlock", is, 100, 100, 0, 12)
 	c.Fault, c.Expected, c.Environment = f, expected, new(experiment.Environment)
@@ -51,7 +51,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// ciRun returns a run with a case of each result, and the claims about it.
+// ciRun returns a run that has a case with each result, and the cases.
 func ciRun(t *testing.T) (*experiment.Run, []report.Case) {
 	t.Helper()
 	r := badDay()
@@ -99,8 +99,8 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
-// TestEachResultHasItsDetails writes one case of each result. Only a case that failed or has no verdict shows
-// its details in the summary, and only such a case is annotated.
+// TestEachResultHasItsDetails checks that only cases that failed or have no verdict show their details in the
+// summary and get an annotation.
 func TestEachResultHasItsDetails(t *testing.T) {
 	r, cases := ciRun(t)
 	cell := r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Timeline != nil })]

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// TestCauses checks the sentence that explains double-grabs, and the settings in the head.
+// TestCauses checks the sentence that explains double grabs, and the settings at the top of the report.
 func TestCauses(t *testing.T) {
 	const checkThenAct = "one driver reads that an order is open"
 	five := cell("mutex", catalog.Unsafe, 500, 100, 100, 12.52)

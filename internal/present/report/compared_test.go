@@ -23,7 +23,7 @@ func side(path string, hour int, complete bool) compare.Side {
 	return compare.Side{Path: path, StartedAt: time.Date(2026, 11, 28, hour, 0, 0, 0, time.UTC), Commit: path + "1", Complete: complete}
 }
 
-// comparedRuns returns a comparison of two runs in which everything differs that can differ.
+// comparedRuns returns a comparison of two runs that differ in every respect.
 func comparedRuns() *compare.Comparison {
 	few := compare.Measured{N: 2, Median: ptr(7.5)}
 	return &compare.Comparison{
@@ -81,7 +81,7 @@ func TestCompared(t *testing.T) {
 	}
 }
 
-// endings returns an exploration with one result for each way in which a search can end.
+// endings returns an exploration that has one result for each way in which a search can end.
 func endings() report.Exploration {
 	e := exploration()
 	e.Config.Stock, e.Timing = 2, false
@@ -111,7 +111,7 @@ func endings() report.Exploration {
 	return e
 }
 
-// replays returns the replay of a schedule that breaks nothing, and of one that breaks two properties.
+// replays returns the replays of a schedule that breaks no property and of one that breaks two.
 func replays() report.Exploration {
 	e := exploration()
 	second := late()

@@ -21,7 +21,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// late returns failure F11 on setnx as the engine reports it.
+// late returns the failure F11 of setnx in the form in which the explorer reports it.
 func late() explore.Failure {
 	key := "redis grab:setnx:{1} = A1 (3s left)"
 	call := func(actor, phase, target string) schedule.Step {
@@ -73,8 +73,7 @@ func exploration() report.Exploration {
 	}
 }
 
-// portfolio returns a search of several parts. The second part has found something, and two parts
-// got equally far.
+// portfolio returns a search with three complete parts, of which the second has found a failure.
 func portfolio() report.Exploration {
 	e := exploration()
 	e.Config.FaultCount, e.Results = 0, e.Results[1:2]
@@ -115,7 +114,7 @@ func TestExplored(t *testing.T) {
 	}
 }
 
-// The JSON output conforms to the schema.
+// TestExploredJSONFitsSchema checks that the JSON output conforms to its schema.
 func TestExploredJSONFitsSchema(t *testing.T) {
 	text, err := os.ReadFile("explore.schema.json")
 	if err != nil {
@@ -150,7 +149,8 @@ func TestExploredJSONFitsSchema(t *testing.T) {
 	}
 }
 
-// A strategy may lack one of the parts. The other parts still have their own bounds.
+// TestBoundsOfParts checks that each part of a search is shown with its own bounds, even if a strategy lacks
+// one of the parts.
 func TestBoundsOfParts(t *testing.T) {
 	e := portfolio()
 	for i := range e.Parts {
@@ -174,8 +174,8 @@ func TestBoundsOfParts(t *testing.T) {
 	}
 }
 
-// If a strategy ends its process, the report shows the schedule and the stack, as far as
-// they exist.
+// TestExploredEnd checks the report on a strategy that ends its process. It must show the schedule and the
+// stack if they exist.
 func TestExploredEnd(t *testing.T) {
 	f := explore.Failure{
 		Property: catalog.Survives, Why: "the process ended: panic: no", Stack: "panic: no\n\n" + strings.Repeat("a frame\n", 60),
@@ -202,7 +202,8 @@ func TestExploredEnd(t *testing.T) {
 	}
 }
 
-// Every kind of step is described and drawn. No description is empty or breaks its line.
+// TestEveryStepIsTold checks that the text and the diagram contain every kind of step. A description must not
+// be empty or contain a line break.
 func TestEveryStepIsTold(t *testing.T) {
 	f := late()
 	f.Schedule.Nodes = []string{"redis", "redlock-2"}
@@ -225,21 +226,21 @@ func TestEveryStepIsTold(t *testing.T) {
 	}
 	for i := range f.Moments {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d +0s +[^ -]`, i+1)).MatchString(text.String()) {
-			t.Errorf("step %d (%s) is not told in\n%s", i+1, f.Moments[i].Step, &text)
+			t.Errorf("step %d (%s) is missing in\n%s", i+1, f.Moments[i].Step, &text)
 		}
 	}
 	allowed := regexp.MustCompile(`^(sequenceDiagram|    (title|participant|rect|end\b|Note over|(A|B|S\d)(->>|-->>|-x|-\))(A|B|S\d): )[^;<>%]*)$`)
 	if shown := strings.NewReplacer("#35;", "#", "#59;", ";", "#lt;", "<", "#gt;", ">", "#37;", "%").Replace(drawn.String()); !strings.Contains(shown, `EVAL if a; then <b> # 100% "end"`) {
-		t.Errorf("the diagram shows another call: %s", shown)
+		t.Errorf("the diagram does not show the call as it was made: %s", shown)
 	}
 	for line := range strings.Lines(strings.NewReplacer("#35;", "", "#59;", "", "#lt;", "", "#gt;", "", "#37;", "").Replace(drawn.String())) {
 		if line = strings.TrimSuffix(line, "\n"); !allowed.MatchString(line) || strings.Contains(line, "#") {
-			t.Errorf("no line of a sequence diagram: %q", line)
+			t.Errorf("not a valid line of a sequence diagram: %q", line)
 		}
 	}
 }
 
-// Every property that can be violated has a promise.
+// TestEveryPropertyIsAPromise checks that the report on a violated property states what was promised.
 func TestEveryPropertyIsAPromise(t *testing.T) {
 	for _, p := range explore.Properties {
 		f := late()
@@ -251,7 +252,7 @@ func TestEveryPropertyIsAPromise(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(b.String(), "Promised: .") {
-			t.Errorf("what does %s promise?", p)
+			t.Errorf("the promise of %s is empty", p)
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// TestHeat asks a heat map for each of its cells, and for cells that it does not have.
+// TestHeat checks that a heat map returns the data of each of its cells, and of no other cell. It also checks
+// the HTML of the heat map.
 func TestHeat(t *testing.T) {
 	r := badDay()
 	h := report.Heat{Run: r, Strategies: []string{"setnx", "to-come"}, Faults: []catalog.Fault{catalog.Pause, catalog.Amnesia}, Prefix: "p-"}
@@ -45,7 +46,8 @@ func TestHeat(t *testing.T) {
 	}
 }
 
-// TestDrawings counts the diagrams of a run and of searches. There are as many as on their pages.
+// TestDrawings checks that Drawings returns as many diagrams as the page of a search contains. It must
+// combine the diagrams of a run and of searches.
 func TestDrawings(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.ExploredHTML(&b, endings()); err != nil {
@@ -69,7 +71,7 @@ func TestFound(t *testing.T) {
 	golden(t, "found.json", string(text)+"\n")
 }
 
-// TestLoadFile names the file instead of the folder.
+// TestLoadFile checks that Load accepts the path of a file instead of a folder.
 func TestLoadFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "other.json")
 	var b bytes.Buffer
@@ -84,8 +86,8 @@ func TestLoadFile(t *testing.T) {
 	}
 }
 
-// TestUnknownIsSaid builds runs in which the program does not know something. The answer and the page must
-// not claim that nothing happened, or that something did.
+// TestUnknownIsSaid checks the answer and the page of runs with unknown facts. If something is unknown, they
+// must not claim that it happened, nor that it did not.
 func TestUnknownIsSaid(t *testing.T) {
 	safe := measuredCell(catalog.Pause, catalog.Safe, ptr(catalog.Safe))
 	safe.ExpectedExclusive = ptr(experiment.Yes)
@@ -119,8 +121,8 @@ func TestUnknownIsSaid(t *testing.T) {
 	}
 }
 
-// The command that repeats a cell has the flags of the run, except those that choose cells. It chooses only
-// this cell.
+// TestCommandOfACell checks that the command to repeat a cell has the flags of the run, but selects only this
+// cell.
 func TestCommandOfACell(t *testing.T) {
 	for strategy, want := range map[string]string{
 		"rlock":            `"command":"loadgen run -rate=5 '-body={\"id\":{order}}' -strategies=rlock -faults=pause"`,

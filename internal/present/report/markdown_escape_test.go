@@ -2,7 +2,7 @@ package report
 
 import "testing"
 
-// A reason from outside cannot make a link or an image.
+// TestMarkdownEscapesLinks checks that text from a result file cannot create a link or an image.
 func TestMarkdownEscapesLinks(t *testing.T) {
 	for text, want := range map[string]string{
 		"[here](http://h)":   `\[here](http://h)`,

@@ -34,8 +34,8 @@ func notApplicable(strategy string, fault catalog.Fault) experiment.Cell {
 	return experiment.Cell{Strategy: strategy, Fault: fault, Verdict: catalog.NA, Expected: ptr(catalog.NA), Reason: "it uses no Redis"}
 }
 
-// swept returns n points. The first failed points have the verdict, and at the first
-// overlapped points the lock let two holders in.
+// swept returns n points. The parameter failed is the number of points with the given verdict. The parameter
+// overlapped is the number of points at which the lock let two holders in.
 func swept(n, failed int, verdict catalog.Verdict, overlapped int) []experiment.Point {
 	points := make([]experiment.Point, n)
 	for i := range points {
@@ -62,7 +62,7 @@ func swept(n, failed int, verdict catalog.Verdict, overlapped int) []experiment.
 	return points
 }
 
-// badDay returns a run under several faults that has each kind of cell.
+// badDay returns a run with several faults that has each kind of cell.
 func badDay() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 611, 100, 98, 12.52)
 	none.Reason = "98 of 100 orders were grabbed more than once"
@@ -114,7 +114,7 @@ func badDay() *experiment.Run {
 	return r
 }
 
-// Each cell of the matrix shows the right word in the right place.
+// TestMatrix checks the text of the matrix: each cell must have the right words, in the right column.
 func TestMatrix(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Text(&b, badDay()); err != nil {
@@ -139,8 +139,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// If there are many cells, the terminal report details only those that are not as expected.
-// The Markdown report details all of them.
+// TestManyCells checks that, in a run with many cells, the text report details only the cells that are not as
+// expected. The Markdown report must detail all of them.
 func TestManyCells(t *testing.T) {
 	r := badDay()
 	for i := range 30 {
@@ -161,7 +161,7 @@ func TestManyCells(t *testing.T) {
 			t.Errorf("an expected timeline is shown: %v, want %v", got, tt.all)
 		}
 		if !strings.Contains(b.String(), "timeline of order 9") || !strings.Contains(b.String(), "the fault never struck") || !strings.Contains(b.String(), "unknown as expected") {
-			t.Error("what was not expected is not shown")
+			t.Error("a cell that is not as expected, or whose verdict is unknown, is not shown")
 		}
 		lines := 0
 		for line := range strings.Lines(b.String()) {
@@ -170,13 +170,13 @@ func TestManyCells(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 2, false: 1}[tt.all]; lines != want {
-			t.Errorf("lock-29 stands on %d lines, want %d", lines, want)
+			t.Errorf("lock-29 is on %d lines, want %d", lines, want)
 		}
 	}
 }
 
-// A cell shows both verdicts, and the expected ones if either differs. This also holds in a
-// run with only one fault.
+// TestMatrixCells checks that a cell shows the verdicts on the order and on the lock, and also the expected
+// ones if either differs. It uses a run with only one fault.
 func TestMatrixCells(t *testing.T) {
 	yes, no := ptr(experiment.Yes), ptr(experiment.No)
 	safe, unsafe, stuck := ptr(catalog.Safe), ptr(catalog.Unsafe), ptr(catalog.Stuck)
@@ -219,8 +219,8 @@ func TestMatrixCells(t *testing.T) {
 	}
 }
 
-// A cell that is safe everywhere lists no points. Other cells list the points at which
-// anything happened, and points with the same result share a row.
+// TestPoints checks the table of strike points. A cell that is safe at all points lists none. Other cells list
+// the points at which anything happened, and points with the same result share a row.
 func TestPoints(t *testing.T) {
 	quiet := under("setnx-fenced", catalog.Pause, catalog.Safe, 0)
 	quiet.Exclusive, quiet.ExpectedExclusive, quiet.Points = ptr(experiment.Yes), ptr(experiment.Yes), swept(5, 0, catalog.Safe, 0)
@@ -245,8 +245,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// Each effect that the fault can have at a point puts the point into the table. A point without any
-// effect is left out.
+// TestEventfulPoints checks that the table lists a point if the fault had any effect there, and no other point.
 func TestEventfulPoints(t *testing.T) {
 	for effect, add := range map[string]func(*experiment.Point){
 		"":          func(*experiment.Point) {},
@@ -270,8 +269,8 @@ func TestEventfulPoints(t *testing.T) {
 	}
 }
 
-// The full matrix fits on a wide terminal, because the faults are divided into three tables. The
-// same applies to the known-broken variants.
+// TestFullMatrixFits checks that the full matrix fits on a wide terminal, because the faults are divided among
+// four tables. The same applies to the known-broken variants.
 func TestFullMatrixFits(t *testing.T) {
 	r := run("rush")
 	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
@@ -296,11 +295,11 @@ func TestFullMatrixFits(t *testing.T) {
 	}
 	for _, name := range []string{"setnx", lock.KnownBroken[0].Name} {
 		if n := strings.Count(tables, "\n"+name+" "); n != 4 {
-			t.Errorf("%s stands in %d tables, want 4", name, n)
+			t.Errorf("%s is in %d tables, want 4", name, n)
 		}
 	}
 	for _, f := range catalog.RunFaults {
-		// of the headings of several lines, the last
+		// A heading can have several lines. Look for the last one.
 		if name := f[strings.LastIndex(string(f), "-")+1:]; !strings.Contains(tables, " "+string(name)) {
 			t.Errorf("%s has no column", f)
 		}
@@ -312,7 +311,8 @@ func TestFullMatrixFits(t *testing.T) {
 	}
 }
 
-// The page is well formed, loads nothing from other places, and runs only its own script.
+// TestHTMLStandsAlone checks that the page is well formed, loads nothing from other places, and runs only its
+// own script.
 func TestHTMLStandsAlone(t *testing.T) {
 	for _, r := range []*experiment.Run{badDay(), rush(), peak(), foreign(), {ID: "x"}} {
 		var b bytes.Buffer

@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 			return browsertest.Eval[string](p, `document.querySelector(".stepper output").textContent`)
 		}
 		if got := at(); got != "step 9 of 9" {
-			t.Errorf("it begins at %s, and is lost at step 9", got)
+			t.Errorf("the page begins at %s, want the step of the failure, 9", got)
 		}
 		p.Focus(".stepper")
 		p.Press(kb.Home)
@@ -99,7 +99,7 @@ func TestPages(t *testing.T) {
 			"loadgen run '-out=a folder' -strategies=setnx -faults=pause", "writes itself as the winner: <b>|",
 		} {
 			if !strings.Contains(text, want) {
-				t.Errorf("the cell does not say %q:\n%s", want, text)
+				t.Errorf("the details of the cell do not contain %q:\n%s", want, text)
 			}
 		}
 		if got := browsertest.Eval[string](p, `document.querySelector(".cell figure.diagram svg").getAttribute("aria-label")`); got != "setnx/pause: order 3" {
@@ -128,13 +128,13 @@ func TestPages(t *testing.T) {
 			t.Errorf("points: %s", got)
 		}
 		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell .charts text")].map((e) => e.textContent).filter((text) => /[a-z]{4}/.test(text)).join("; ")`); got != "latency, logarithmic; time since the load began; latency, logarithmic; percentile of the answers" {
-			t.Errorf("the axes are named %s", got)
+			t.Errorf("the labels of the axes are %s", got)
 		}
-		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts rect.fault").length`); n != 3 { // and one in the legend
-			t.Errorf("%d bands of the fault, want 2 and the legend's", n)
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts rect.fault").length`); n != 3 { // one of them is in the legend
+			t.Errorf("%d bands of the fault, want 2 and one in the legend", n)
 		}
 		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts circle").length`); n != 4*2+2*5 {
-			t.Errorf("%d points of curves, want %d: where there was no request there is none, and 500 answers have no p99.9", n, 4*2+2*5)
+			t.Errorf("%d points on curves, want %d: a slice without requests has none, and 500 answers have no p99.9", n, 4*2+2*5)
 		}
 	})
 	t.Run("a sale over time", func(t *testing.T) {
@@ -224,12 +224,13 @@ func hostile(v reflect.Value, n *int) {
 	}
 }
 
-// A manipulated result file does not break the page, and its content stays text.
+// testHostileRun checks that a manipulated result file does not break the page, and that its content stays
+// text.
 func testHostileRun(t *testing.T, browser *browsertest.Browser) {
 	for seed := range 2 {
 		r := new(experiment.Run)
 		hostile(reflect.ValueOf(r).Elem(), &seed)
-		if seed%2 == 0 { // otherwise the page does not know any of its cells
+		if seed%2 == 0 { // use known names, so that the page shows the content of the cells
 			for i := range r.Cells {
 				r.Cells[i].Strategy, r.Cells[i].Fault, r.Cells[i].Verdict = "setnx", catalog.RunFaults[i], catalog.Unsafe
 				for j := range r.Cells[i].Timeline.Events {
@@ -252,8 +253,8 @@ func testHostileRun(t *testing.T, browser *browsertest.Browser) {
 	}
 }
 
-// Whatever a result file contains, the page has only its own two scripts and no event
-// handlers, and its data can be parsed.
+// FuzzHTML checks that the page of any result file has only its own two scripts and no event handlers. The
+// data in the page must be valid JSON.
 func FuzzHTML(f *testing.F) {
 	for _, r := range []*experiment.Run{badDay(), rush(), peak(), foreign()} {
 		var b bytes.Buffer
@@ -274,15 +275,15 @@ func FuzzHTML(f *testing.F) {
 		}
 		page := asset.ReplaceAllString(b.String(), "$1$2")
 		if n := strings.Count(page, "<script"); n != 2 {
-			t.Errorf("%d scripts", n)
+			t.Errorf("the page has %d scripts, want 2", n)
 		}
 		if handler := regexp.MustCompile(`<[a-z][^>"]*("[^"]*"[^>"]*)* on\w+=`).FindString(page); handler != "" {
-			t.Errorf("a handler: %s", handler)
+			t.Errorf("the page has the event handler %s", handler)
 		}
 		_, data, _ := strings.Cut(page, `id="data">`)
 		data, _, _ = strings.Cut(data, "</script>")
 		if !json.Valid([]byte(data)) {
-			t.Error("its data cannot be read")
+			t.Error("the data of the page is not valid JSON")
 		}
 	})
 }

@@ -39,8 +39,8 @@ func run(scenario string, cells ...experiment.Cell) *experiment.Run {
 	}
 }
 
-// cell returns a cell with every figure known. It has grabs ledger rows on 100 orders, of
-// which doubled have more than one row.
+// cell returns a cell in which every figure is known. The parameters give the number of ledger rows, of
+// grabbed orders and of orders with more than one row.
 func cell(strategy string, verdict catalog.Verdict, grabs, orders, doubled int, p99 float64) experiment.Cell {
 	return experiment.Cell{
 		Strategy: strategy, Fault: catalog.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
@@ -72,7 +72,7 @@ func rush() *experiment.Run {
 	return run("rush", none, mutex, cell("setnx", catalog.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
 }
 
-// repeated returns rush with some cells that ran more than once.
+// repeated returns the run from the function rush, with some cells that ran more than once.
 func repeated() *experiment.Run {
 	r := rush()
 	r.Config.Repeat = 6
@@ -108,8 +108,8 @@ func peak() *experiment.Run {
 	return r
 }
 
-// sale returns a run of orders with several units. One cell sells too much, one exactly the
-// stock and one too little. The last one has no figures.
+// sale returns a run of orders with several units. One cell has sold too many units, one has sold exactly
+// the stock, and one has sold too few. The last one has no figures.
 func sale() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 2000, 1, 1, 842.3)
 	none.Reason, none.DoubleGrabs = "1 of 1 orders was sold more than 100 times", ptr(1900)
@@ -132,7 +132,7 @@ func sale() *experiment.Run {
 	return r
 }
 
-// foreign returns an interrupted run against another service, with a fault.
+// foreign returns an interrupted run against the user's service, with a fault.
 func foreign() *experiment.Run {
 	c := cell("foreign", catalog.Unsafe, 0, 100, 1, 12)
 	c.Expected, c.CountedFrom, c.Grabs = nil, "answers", nil
@@ -155,7 +155,8 @@ var (
 	assetHash = regexp.MustCompile(`sha256-[^ "]*`)
 )
 
-// golden compares got with a file. It ignores the style sheet and the script of a page.
+// golden checks that got is equal to the content of a file. It ignores the style sheet and the script of a
+// page.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	got = assetHash.ReplaceAllString(asset.ReplaceAllString(got, "$1…$2"), "sha256-…")
@@ -202,7 +203,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The table of a typical run fits on a terminal with 120 columns.
+// TestTableFits checks that the table of a typical run fits on a terminal with 120 columns.
 func TestTableFits(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Text(&b, rush()); err != nil {
@@ -268,14 +269,14 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// The report does not give a cause for double-grabs in a foreign service, because it is
-// unknown.
+// TestForeignCause checks that the report does not name a cause of double grabs in the user's service, because
+// the cause is unknown.
 func TestForeignCause(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Text(&b, run("rush", cell(experiment.Foreign, catalog.Unsafe, 611, 100, 98, 12.52))); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "98 of 100 orders were grabbed more than once, 511 grabs too many.") || strings.Contains(b.String(), "one driver reads") {
-		t.Errorf("said\n%s", &b)
+		t.Errorf("the report is\n%s", &b)
 	}
 }

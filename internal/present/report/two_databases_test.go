@@ -8,7 +8,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Two databases explain two winners for each order only if no single ledger shows both.
+// TestTwoDatabasesMayExplain checks when the report suggests that two instances use two databases. It must do
+// so only if every order has two winners and no ledger contains both.
 func TestTwoDatabasesMayExplain(t *testing.T) {
 	for _, tt := range []struct {
 		counted string

@@ -8,11 +8,11 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// TestListedWraps joins two names that together fill a line exactly, or need one character more. It also checks
-// the lines after the first one, which begin without a separator.
+// TestListedWraps checks that two names share a line if they fill it exactly, but not if they need one more
+// character. It also checks the lines after the first one, which begin without a separator.
 func TestListedWraps(t *testing.T) {
 	const half = maxPointsWidth/2 - len("; ")/2
-	for before := range 3 { // lines before the one that is checked
+	for before := range 3 { // the number of full lines before the two names
 		for _, more := range []int{0, 1} {
 			var names []string
 			for range before {
@@ -29,7 +29,7 @@ func TestListedWraps(t *testing.T) {
 	}
 }
 
-// TestExplanations explains each kind of result, for one order and for several.
+// TestExplanations checks the explanation of each kind of result, for one order and for several.
 func TestExplanations(t *testing.T) {
 	for _, tt := range []struct {
 		verdict                       catalog.Verdict
@@ -65,7 +65,7 @@ func TestExplanations(t *testing.T) {
 	}
 }
 
-// TestSales explains each kind of result of orders with several units.
+// TestSales checks the explanation of each kind of result for orders with several units.
 func TestSales(t *testing.T) {
 	for _, tt := range []struct {
 		verdict                      catalog.Verdict
