@@ -89,12 +89,12 @@ func TestDuties(t *testing.T) {
 		}
 		for _, want := range strings.Split(tt.want, "|") {
 			if !strings.Contains(text.String(), want) {
-				t.Errorf("%s, %s: it lacks %q:\n%s", tt.strategy, tt.answers, want, text.String())
+				t.Errorf("%s, %s: the duties lack %q:\n%s", tt.strategy, tt.answers, want, text.String())
 			}
 		}
 		for _, lacks := range strings.Split(tt.lacks, "|") {
 			if strings.Contains(text.String(), lacks) {
-				t.Errorf("%s, %s: it says %q:\n%s", tt.strategy, tt.answers, lacks, text.String())
+				t.Errorf("%s, %s: the duties must not contain %q:\n%s", tt.strategy, tt.answers, lacks, text.String())
 			}
 		}
 	}
@@ -121,8 +121,8 @@ func TestAdviceKeepsOrders(t *testing.T) {
 	}
 }
 
-// TestGuideIsComplete checks that each stack lists every recommended strategy that exists there,
-// and no other name.
+// TestGuideIsComplete checks that each stack lists exactly the recommended strategies that exist for its
+// language.
 func TestGuideIsComplete(t *testing.T) {
 	for _, s := range Guide.Stacks {
 		for _, name := range Choices {
@@ -132,7 +132,7 @@ func TestGuideIsComplete(t *testing.T) {
 		}
 		for name := range s.Locks {
 			if !slices.Contains(Choices, name) {
-				t.Errorf("%s: %s is no choice", s.Name, name)
+				t.Errorf("%s: %s is not a recommended strategy", s.Name, name)
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func TestPageAgreesWithAdvice(t *testing.T) {
 			t.Errorf("the view advises %s (%s), but the page has %q: %v", o.Strategy, how, tt.row, found)
 		}
 		if o.Statements == nil || cost != "not measured" && cost != o.Interval+" round trips" && cost != fmt.Sprintf("%.2f statements", *o.Statements) {
-			t.Errorf("%s: the page says that it costs %q, and the view has %+v", o.Strategy, cost, o)
+			t.Errorf("%s: the cost is %q on the page, but the view has %+v", o.Strategy, cost, o)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// TestSentencesFollowTheRuns checks that Write fails and quotes each sentence that the runs do not
-// support.
+// TestSentencesFollowTheRuns checks that Write returns an error if the runs do not support one of its
+// sentences, and that the error quotes the sentence.
 func TestSentencesFollowTheRuns(t *testing.T) {
 	loaded, err := Load("../../..")
 	if err != nil {
