@@ -54,8 +54,8 @@ var measured = Facts{
 	"setnx.commands":  "3.63", "redlock.commands": "16.83", "cas.double": "0", "cas.near_misses": "53", "none.double": "83",
 }
 
-// judgements lists the right answer to every question, and the wrong answers with the
-// mistaken belief behind each. more holds the facts that an answer leads to.
+// judgements lists the right answer to every question, and wrong answers with the mistaken belief behind
+// each. The field more holds the facts that result from an answer.
 var judgements = []struct {
 	exercise, question int
 	answer             string
@@ -165,8 +165,8 @@ func owned(faultless, faulted string) Facts {
 	return Facts{"own.excludes": "global", "own.complete": "true", "own.faultless": faultless, "own.faulted": faulted}
 }
 
-// Every question has a right answer and plausible wrong ones. Every mistaken belief has a
-// sentence in every language.
+// TestJudge checks how each answer in judgements is judged, and that judgements has right and wrong answers to
+// every question. Every mistaken belief must have an explanation in every language.
 func TestJudge(t *testing.T) {
 	rights, wrongs := map[string]int{}, map[string]int{}
 	for _, tt := range judgements {
@@ -196,14 +196,14 @@ func TestJudge(t *testing.T) {
 	for _, e := range Exercises {
 		for i := range e.Questions {
 			if name := key(e, question(i)); rights[name] == 0 || wrongs[name] == 0 {
-				t.Errorf("%s: %d right and %d wrong answers are tried", name, rights[name], wrongs[name])
+				t.Errorf("%s: judgements has %d right and %d wrong answers, want at least one of each", name, rights[name], wrongs[name])
 			}
 		}
 	}
 }
 
-// An invalid answer counts as neither right nor wrong. A missing measurement makes Judge
-// fail.
+// TestJudgeRefuses checks that Judge returns ErrAnswer for an invalid answer instead of judging it as wrong,
+// and errMeasure if a measurement is missing.
 func TestJudgeRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		exercise, question int
@@ -238,7 +238,8 @@ func TestJudgeRefuses(t *testing.T) {
 	}
 }
 
-// The error for a wrong file names the file, and a wrong number of values is told in full.
+// TestRefusalsAreClear checks that the error for an invalid file names the file, and that the error for a wrong
+// number of values states the right number.
 func TestRefusalsAreClear(t *testing.T) {
 	e, _ := Find(10)
 	_, err := e.Questions[0].Judge([]string{"my.txt"}, Facts{"half.schedule": foundHalf, "file": "my.txt", "handed": "no schedule"})
@@ -284,7 +285,8 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// The seed determines the order of the options and the drawn facts.
+// TestDrawn checks that the seed determines the order of the options and the random facts, and that different
+// seeds give different ones.
 func TestDrawn(t *testing.T) {
 	orders, drivers := map[string]bool{}, map[string]bool{}
 	for seed := range uint64(40) {

@@ -11,7 +11,7 @@ import (
 	"unicode"
 )
 
-// All languages have the same sentences, slots and figures.
+// TestTextsAgree checks that all languages have the same sentences, with the same slots and figures.
 func TestTextsAgree(t *testing.T) {
 	english := loaded(t, Languages[0])
 	figures := regexp.MustCompile(`\d+`)
@@ -22,7 +22,7 @@ func TestTextsAgree(t *testing.T) {
 	for _, lang := range Languages[1:] {
 		texts := loaded(t, lang)
 		if got, want := keysOf(texts), keysOf(english); !slices.Equal(got, want) {
-			t.Errorf("%s: keys that one alone has: %v", lang, difference(got, want))
+			t.Errorf("%s: keys that only one of the two languages has: %v", lang, difference(got, want))
 		}
 		for _, k := range keysOf(english) {
 			was, is := english.byKey[k], texts.byKey[k]
@@ -52,7 +52,7 @@ func difference(a, b []string) (only []string) {
 	return only
 }
 
-// Every exercise has all of its sentences, and every sentence is used.
+// TestTextsAreUsed checks that every exercise has all its sentences, and that every sentence is used.
 func TestTextsAreUsed(t *testing.T) {
 	used := map[string]bool{}
 	for _, e := range Exercises {
@@ -96,7 +96,7 @@ func TestFromLocale(t *testing.T) {
 	}
 }
 
-// The columns of the list are aligned in every language.
+// TestListIsStraight checks that the columns of the list of exercises are aligned in every language.
 func TestListIsStraight(t *testing.T) {
 	for _, lang := range Languages {
 		var out bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// paged returns a session as a page uses it. Its commands do nothing unless do is set.
+// paged returns a session like that of a web page. If do is nil, the session must not run any command.
 func paged(t *testing.T, lang string, do Do) *Session {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func paged(t *testing.T, lang string, do Do) *Session {
 	}
 	if do == nil {
 		do = func(context.Context, []string, io.Writer) (Outcome, error) {
-			t.Error("a command is run")
+			t.Error("the session ran a command")
 			return Outcome{}, nil
 		}
 	}
@@ -52,8 +52,9 @@ func viewed(t *testing.T, s *Session, e Exercise) (v View, text string) {
 	return v, string(b)
 }
 
-// A view hides what comes later: the reason for the prediction before the run, the moral
-// before the last right answer, and hints that the user did not ask for.
+// TestViewGivesNothingAway checks that a view hides the texts that belong to a later step. These are the reason
+// for the prediction before the run, the moral before the last right answer, and hints that the user has not
+// requested.
 func TestViewGivesNothingAway(t *testing.T) {
 	for _, lang := range Languages {
 		s := paged(t, lang, nil)
@@ -123,7 +124,7 @@ func TestViewGivesNothingAway(t *testing.T) {
 	}
 }
 
-// Every answer that a page offers is valid.
+// TestChoicesAreAnswers checks that every answer that a page offers is valid.
 func TestChoicesAreAnswers(t *testing.T) {
 	for _, e := range Exercises {
 		for i, q := range e.Questions {
@@ -140,8 +141,8 @@ func TestChoicesAreAnswers(t *testing.T) {
 	}
 }
 
-// After an answer, the view shows its reason, even in another language and after the
-// progress is read again.
+// TestViewAfterAnAnswer checks that the view shows the reply to an answer, even in another language and after
+// the progress was read from its file again.
 func TestViewAfterAnAnswer(t *testing.T) {
 	s := paged(t, "en", nil)
 	e, _ := Find(5)
@@ -162,12 +163,12 @@ func TestViewAfterAnAnswer(t *testing.T) {
 		again.Progress = p
 		v, _ := viewed(t, again, e)
 		if want := again.Texts.Say("5.q1.deleted", nil); v.Questions[0].Said != want || v.Questions[0].Right || v.Questions[0].Given[0] != "8" {
-			t.Errorf("%s: %+v, want it to say %q", lang, v.Questions[0], want)
+			t.Errorf("%s: %+v, want the reply %q", lang, v.Questions[0], want)
 		}
 	}
 }
 
-// TestProgressThatCannotBeRead reads files that someone has edited. The error says what to do.
+// TestProgressThatCannotBeRead checks that the error for an invalid progress file tells the user what to do.
 func TestProgressThatCannotBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workshop.json")
 	good := fmt.Sprintf(`{"schema":%d,"exercises":{"5":{}}}`, progressSchema)
@@ -189,7 +190,7 @@ func TestProgressThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The user can find the answer by trying figures. Trying a figure does not count as an
+// TestTry checks that a user can try figures to find the answer, and that trying a figure does not count as an
 // answer.
 func TestTry(t *testing.T) {
 	e, _ := Find(7)
@@ -222,7 +223,7 @@ func TestTry(t *testing.T) {
 		}
 	}
 	if !slices.Equal(ran, []string{"400ms", "500ms"}) {
-		t.Errorf("it has run with %q", ran)
+		t.Errorf("the commands ran with the offsets %q", ran)
 	}
 	v, _ := viewed(t, s, e)
 	if v.Tried != "400 safe; 500 unsafe" || !strings.HasSuffix(v.Try, " -clock-offset …ms") || v.Questions[0].Said != "" || v.Points != 0 {
@@ -230,7 +231,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// Keep saves an edited file where the user can also hand it in from a terminal.
+// TestKeep checks that Keep saves an edited file at the path from which the user can also hand it in on a
+// terminal. Another run must not overwrite the file.
 func TestKeep(t *testing.T) {
 	s := paged(t, "en", nil)
 	own, _ := Find(12)
@@ -242,17 +244,17 @@ func TestKeep(t *testing.T) {
 	}
 	v, _ := viewed(t, s, own)
 	if q := v.Questions[0]; q.Begin != OwnLock || q.Text != OwnLock {
-		t.Errorf("it begins with %q, %q", q.Begin, q.Text)
+		t.Errorf("the editor begins with %q, %q", q.Begin, q.Text)
 	}
 	path, err := s.Keep(own, "package lock // mine\n")
 	if err != nil || path != s.Progress.stateOf(own).Facts["template"] {
 		t.Fatalf("%s, %v", path, err)
 	}
-	if err := s.Run(t.Context(), own); err != nil { // again: it is not overwritten
+	if err := s.Run(t.Context(), own); err != nil { // the second run must not overwrite the file
 		t.Fatal(err)
 	}
 	if v, _ := viewed(t, s, own); v.Questions[0].Text != "package lock // mine\n" {
-		t.Errorf("it goes on with %q", v.Questions[0].Text)
+		t.Errorf("after another run, the editor has %q", v.Questions[0].Text)
 	}
 	schedules, _ := Find(4)
 	if path, err := s.Keep(schedules, foundExpire); err != nil || !strings.HasPrefix(path, s.Path(schedules)) {
@@ -277,8 +279,8 @@ func TestLocated(t *testing.T) {
 	}
 }
 
-// TestInvalidAnswerRunsNothing checks that a file is not tested if another answer is invalid, or if
-// the file does not exist.
+// TestInvalidAnswerRunsNothing checks that no command runs if one of the answers is invalid or if the file does
+// not exist.
 func TestInvalidAnswerRunsNothing(t *testing.T) {
 	e, _ := Find(10)
 	text := "strategy setnx\nactors A@1 B@2\n\nA begins\n"
@@ -320,8 +322,8 @@ func TestAgainSaysWhatHolds(t *testing.T) {
 	}
 }
 
-// TestFileIsJudgedAgain checks that a file is judged after another one was right, and that a wrong
-// one costs no points.
+// TestFileIsJudgedAgain checks that a user can hand in another file after a right one, and that a wrong file
+// then costs no points.
 func TestFileIsJudgedAgain(t *testing.T) {
 	for _, e := range Exercises {
 		at := slices.IndexFunc(e.Questions, func(q Question) bool { return q.File })
@@ -355,7 +357,7 @@ func TestFileIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// TestOwnLockCompiles compiles the lock from which exercise 12 starts, as a file of package lock.
+// TestOwnLockCompiles checks that the lock with which exercise 12 starts compiles as a file of package lock.
 func TestOwnLockCompiles(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "grablab/internal/grab/lock").Output()
 	if err != nil {
