@@ -93,13 +93,13 @@ type actor struct {
 	missingOn   []*node       // the servers that had lost its lease at the last renewal
 	held        string        // the value that a majority of servers stored when its acquire succeeded; "" if none
 	askedOn     []*node       // the servers that its release has asked
-	goneOn      []*node       // those of askedOn that had lost its lease before the release
+	goneOn      []*node       // the servers in askedOn that had lost its lease before the release
 	behind      uint8         // a bit set of the actors that must get the lock before this actor
 	releaseCut  bool          // whether one of its release calls got no reply
 	lingered    time.Duration // how long it has been running since its driver left
 	straggled   time.Duration // how long it has waited for only a minority of the servers
 	begin       time.Duration // when its grab began
-	expiries    int           // how often its instance had been told of an expired session when its grab began
+	expiries    int           // the result of timesExpired for its instance when its grab began
 	arrivedLate bool          // whether a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock
 	rest        time.Duration // the level of the leaky bucket in noteAsked

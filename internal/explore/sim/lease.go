@@ -325,9 +325,9 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit records the lease of an actor that got the lock without a call of its own. Its process
-// may have handed over the lock. Or another actor's release may have queued a request for the
-// process, and the actor's token begins with the stored name of that request.
+// inherit records the lease of an actor that got the lock without sending a call itself. Either its
+// process has handed over the lock, or another actor's release has queued a request for the process. In
+// the second case, the actor's token begins with the stored name of that request.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return

@@ -37,7 +37,7 @@ type zkServer struct {
 	under   search.Fingerprint   // a hash of the clients' incomplete calls
 	told    search.Fingerprint   // a hash of all replies
 	answers map[zkRequest]string // the last reply to each request, as text
-	expired map[*instance]int    // how often each instance was told that its session had expired
+	expired map[*instance]int    // how many times each instance was told that its session had expired
 }
 
 type zkNode struct {
@@ -182,7 +182,7 @@ func (s *zkServer) shortenLeases(d time.Duration) {
 	}
 }
 
-// timesExpired returns how often the instance was told that its session had expired.
+// timesExpired returns how many times the instance was told that its session had expired.
 func (s *zkServer) timesExpired(inst *instance) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
