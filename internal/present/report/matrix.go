@@ -160,7 +160,7 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount returns how often a test went wrong. It counts the steps whose own verdict became the
+// decidingCount returns how many times a test went wrong. It counts the steps whose own verdict became the
 // test's verdict. If there are none, it counts the surplus grabs or stuck orders instead.
 func decidingCount(c experiment.Cell) (n int, atPoints bool) {
 	if n := len(decidingPoints(c)); n > 0 && c.Verdict != catalog.Safe {

@@ -97,7 +97,7 @@ func limits(run *experiment.Run) []string {
 	return append(lines, grouped.lines(": ", ": ")...)
 }
 
-// remark is a text that a report contains only if applies is true.
+// remark is a piece of text that a report includes only if its field applies is true.
 type remark struct {
 	applies bool
 	text    string
