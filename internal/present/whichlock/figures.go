@@ -125,7 +125,7 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate returns how often per second a lock was acquired in one benchmark case, and how many
+// Rate returns how many times per second a lock was acquired in one benchmark case, and how many
 // commands each acquire took.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
