@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -85,4 +86,37 @@ func TestStartsThatFail(t *testing.T) {
 		l.Stop()
 	}
 	l.state.endWork() // waits forever if an attempt is still counted as a task
+}
+
+// TestStartBeforeTheServersAreReady starts a run while the servers do not answer yet. The user must learn at once that
+// they are still starting.
+func TestStartBeforeTheServersAreReady(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	addr := silent.Addr().String()
+	l := quietLab(nil)
+	l.cfg.Stack = stack.Config{Kind: stack.External, Addresses: stack.Addresses{Redis: addr, Redlock: []string{addr, addr, addr}, DSN: "root@tcp(" + addr + ")/x"}}
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error)
+	go func() { opened <- l.open(ctx) }()
+	asked, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	if !l.op.TryLock() {
+		t.Error("the request would wait for the servers")
+	} else {
+		l.op.Unlock()
+		if err := l.Start(t.Context(), first); !errors.Is(err, errBad) || !strings.Contains(err.Error(), "still starting") {
+			t.Errorf("start: %v", err)
+		}
+	}
+	cancel()
+	if err := <-opened; err == nil {
+		t.Error("the lab opened without servers")
+	}
 }

@@ -172,8 +172,6 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 
 // open starts the Redis servers, the database and the instances.
 func (l *Lab) open(ctx context.Context) error {
-	l.op.Lock()
-	defer l.op.Unlock()
 	l.state.say(Starting, "starting the "+l.cfg.Stack.Kind+" stack")
 	l.cfg.Stack.Needs = serversOf(l.cfg.Stack.Kind)
 	var err error
@@ -196,6 +194,8 @@ func (l *Lab) open(ctx context.Context) error {
 		c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
 		l.redis, l.closers = append(l.redis, server{name: name, client: c}), append(l.closers, c.Close)
 	}
+	l.op.Lock() // only now, so that Start and ByHand can refuse earlier requests at once
+	defer l.op.Unlock()
 	l.state.say(Starting, "starting two instances")
 	if err := l.equip(ctx, first); err != nil {
 		return err
