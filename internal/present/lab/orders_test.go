@@ -268,7 +268,7 @@ func TestHostsAndTokens(t *testing.T) {
 	served := 0
 	h := l.guarded(l.withToken(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })))
 	for host, own := range map[string]bool{
-		"127.0.0.1:8080": true, "localhost:8080": true, "[::1]:8080": true, "127.0.0.1:8081": false, "localhost": false, "localhost:80": false,
+		"127.0.0.1:8080": true, "localhost:8080": true, "[::1]:8080": true, "127.0.0.1:8081": false, "localhost": false, "localhost:80": false, "[::1]": false,
 		"127.0.0.2:8080": false, "evil.example:8080": false, "": false, "localhost.evil.example:8080": false,
 	} {
 		for method, needsToken := range map[string]bool{
@@ -289,11 +289,29 @@ func TestHostsAndTokens(t *testing.T) {
 				for name, value := range map[string]string{
 					"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 				} {
-					if got := w.Header().Get(name); own && got != value {
+					if got := w.Header().Get(name); got != value {
 						t.Errorf("%s as %q: %s is %q", method, host, name, got)
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestHostsOfOtherAddresses checks that the page accepts its own address, also on port 80, which browsers leave out.
+func TestHostsOfOtherAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		url, host string
+		own       bool
+	}{
+		{"http://127.0.0.2:8080", "127.0.0.2:8080", true}, {"http://127.0.0.2:8080", "127.0.0.3:8080", false}, {"http://127.0.0.1:80", "127.0.0.1", true},
+		{"http://127.0.0.1:80", "localhost:80", true}, {"http://[::1]:80", "[::1]", true}, {"http://127.0.0.1:80", "evil.example", false},
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil)
+		r.Host = tt.host
+		(&Lab{url: tt.url}).guarded(http.NotFoundHandler()).ServeHTTP(w, r)
+		if got := w.Code != http.StatusForbidden; got != tt.own {
+			t.Errorf("%s as %s: accepted %v", tt.url, tt.host, got)
 		}
 	}
 }

@@ -2,13 +2,14 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
-	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -106,16 +107,15 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 // another server, because these may come from a foreign web page.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, port, err := net.SplitHostPort(r.Host)
-		_, own, _ := net.SplitHostPort(l.url[len("http://"):])
-		if err != nil || port != own || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, host) {
-			refuse(w, http.StatusForbidden, fmt.Sprintf("this page does not accept the host name %.80q: open %s", r.Host, l.url))
-			return
-		}
 		w.Header().Set("Content-Security-Policy", policy)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cache-Control", "no-store")
+		own, asked := url.URL{Host: l.url[len("http://"):]}, url.URL{Host: r.Host}
+		if cmp.Or(asked.Port(), "80") != own.Port() || !slices.Contains([]string{own.Hostname(), "127.0.0.1", "localhost", "::1"}, asked.Hostname()) {
+			refuse(w, http.StatusForbidden, fmt.Sprintf("this page does not accept the host name %.80q: open %s", r.Host, l.url))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
