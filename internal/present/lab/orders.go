@@ -231,7 +231,7 @@ func (o *orders) record(e history.Event) {
 		o.deaths = append(o.deaths, diagram.Death{Instance: e.Instance, At: e.T})
 		o.deaths = o.deaths[max(0, len(o.deaths)-maxTiles):]
 	}
-	o.started[e.Instance] = e.Incarnation
+	o.started[e.Instance] = max(o.started[e.Instance], e.Incarnation) // an event of the old process may arrive late
 	t := o.find(e.Order)
 	if t == nil {
 		return

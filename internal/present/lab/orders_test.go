@@ -180,10 +180,10 @@ func TestDeathsAreSeen(t *testing.T) {
 	for i, e := range []struct {
 		instance    string
 		incarnation int
-	}{{"8004", 1}, {"8005", 4}, {"8004", 1}, {"8004", 2}, {"8005", 4}, {"8004", 2}, {"8004", 3}, {"8004", 3}} {
+	}{{"8004", 1}, {"8005", 4}, {"8004", 1}, {"8004", 2}, {"8005", 4}, {"8004", 1}, {"8004", 2}, {"8004", 3}, {"8004", 3}} {
 		o.record(history.Event{T: time.Duration(i), Kind: history.OK, Op: history.Read, Order: 1, Instance: e.instance, Incarnation: e.incarnation})
 	}
-	if want := []diagram.Death{{Instance: "8004", At: 3}, {Instance: "8004", At: 6}}; !slices.Equal(o.deaths, want) {
+	if want := []diagram.Death{{Instance: "8004", At: 3}, {Instance: "8004", At: 7}}; !slices.Equal(o.deaths, want) {
 		t.Errorf("%+v, want %+v", o.deaths, want)
 	}
 }
