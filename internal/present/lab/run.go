@@ -20,7 +20,6 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
-	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
 
@@ -121,19 +120,19 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	}
 	l.state.setStrike(strikeSentence(s.Fault, held[0].Driver, id, in.ID), id)
 	defer l.state.setStrike(nil, 0)
-	var heal stack.Heal
 	if do := prepared.Strikes[0].Do; do != nil {
-		if heal, err = do(ctx, lease); err != nil {
-			return err
+		heal, failed := do(ctx, lease)
+		if heal != nil {
+			defer func() { err = errors.Join(err, heal()) }()
+		}
+		if failed != nil {
+			return failed
 		}
 	}
 	if f.Course != fault.Killed {
 		wait.For(ctx, lease*3/2)
 	}
-	if heal != nil {
-		err = heal()
-	}
-	return err
+	return nil
 }
 
 // awaitHeld waits until a driver reaches the hold, and returns its call. It returns none if all

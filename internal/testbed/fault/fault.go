@@ -126,7 +126,8 @@ type Strike struct {
 	Do     Step // runs while the affected drivers are stopped
 }
 
-// A Step changes the servers or an instance, and returns a function that undoes the change.
+// A Step changes the servers or an instance, and returns a function that undoes the change. If it
+// fails, it may still return this function, because it may have changed some of the servers.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
 func stepWithoutHeal(do func(context.Context) error) Step {
