@@ -71,7 +71,7 @@ func TestStartsThatFail(t *testing.T) {
 	}
 	for range 3 {
 		l.fleet = fleet.New(fleet.Config{Exe: l.cfg.Exe, Instances: 2, Say: t.Logf}, l.stack, 0)
-		if err := l.Start(t.Context(), first); err == nil || errors.Is(err, errBusy) || errors.Is(err, errBad) {
+		if err := l.Start(t.Context(), firstSettings); err == nil || errors.Is(err, errBusy) || errors.Is(err, errBad) {
 			t.Errorf("start: %v", err)
 		}
 		tick, _ := l.state.tick(time.Now())
@@ -111,7 +111,7 @@ func TestStartBeforeTheServersAreReady(t *testing.T) {
 		t.Error("the request would wait for the servers")
 	} else {
 		l.op.Unlock()
-		if err := l.Start(t.Context(), first); !errors.Is(err, errBad) || !strings.Contains(err.Error(), "still starting") {
+		if err := l.Start(t.Context(), firstSettings); !errors.Is(err, errBad) || !strings.Contains(err.Error(), "still starting") {
 			t.Errorf("start: %v", err)
 		}
 	}

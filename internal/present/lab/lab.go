@@ -95,7 +95,7 @@ const (
 	maxConcurrent = 2000
 )
 
-var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
+var firstSettings = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
 
 // errBad means that a request is invalid.
 var errBad = errors.New("bad request")
@@ -112,15 +112,17 @@ type Lab struct {
 	state *state
 	pages *pages
 
-	op      sync.Mutex // held while the lab starts or stops something
+	// open sets these fields before it starts the instances.
 	stack   *stack.Stack
 	store   order.Store
 	closers []func() error
 	redis   []server
-	look    sync.Mutex // held while the instances are replaced or their events are read
-	fleet   *fleet.Fleet
-	guard   order.Guard // the instances' guard, which the database checks
-	stop    func()      // ends the run; nil if there is none
+
+	op      sync.Mutex   // held while the lab starts or stops something; guards the fields below
+	look    sync.Mutex   // also held while fleet is replaced or its events are read
+	fleet   *fleet.Fleet // nil until open starts the instances
+	guard   order.Guard  // the instances' guard, which the database checks
+	stop    func()       // ends the run; nil if there is none
 	running sync.WaitGroup
 	hand    int64 // the order for the drivers that the user controls; 0 if there is none
 	inHand  sync.WaitGroup
@@ -197,10 +199,10 @@ func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock() // only now, so that Start and ByHand can refuse earlier requests at once
 	defer l.op.Unlock()
 	l.state.say(Starting, "starting two instances")
-	if err := l.equip(ctx, first); err != nil {
+	if err := l.equip(ctx, firstSettings); err != nil {
 		return err
 	}
-	l.state.settle(first, "")
+	l.state.settle(firstSettings, "")
 	return nil
 }
 
@@ -225,9 +227,9 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations for the instances. They are longer if the user has selected a slow
-// run.
-func times(s Settings) fleet.Setup {
+// setupOf returns the setup of the instances. Its durations are longer if the user has selected a
+// slow run.
+func setupOf(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
 		factor = slowFactor
@@ -251,7 +253,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 		l.guard = s.Guard
 		l.fleet = fleet.New(fleet.Config{Exe: l.cfg.Exe, Instances: 2, Guard: s.Guard, OnLost: grab.Abort, Lab: l.url, Say: l.cfg.Say}, l.stack, fleet.FirstPort)
 	}
-	if err := l.fleet.Equip(ctx, times(s)); err != nil {
+	if err := l.fleet.Equip(ctx, setupOf(s)); err != nil {
 		return err
 	}
 	if _, err := l.fleet.Use(ctx, s.Strategy); err != nil {

@@ -160,8 +160,8 @@ func (o *orders) add(t Tile, fault catalog.Fault) {
 	}
 }
 
-// answer records the response to a driver's request, and when the request was due.
-func (o *orders) answer(r *vegeta.Result, due time.Time) {
+// recordAnswer records the response to a driver's request, and when the request was due.
+func (o *orders) recordAnswer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	defer o.lock()()
 	o.outcomes[outcomeOf(r)]++
@@ -212,7 +212,8 @@ func (o *orders) settle(ids []int64) {
 			continue
 		}
 		t.allAnswered, t.changed = true, true
-		if t.judge(); t.State == Undersold {
+		t.judge()
+		if t.State == Undersold {
 			o.watch = id
 		}
 	}
@@ -243,7 +244,8 @@ func (o *orders) record(e history.Event) {
 			t.returned++
 		}
 	}
-	if t.changed = true; len(t.events) < maxTileEvents {
+	t.changed = true
+	if len(t.events) < maxTileEvents {
 		e.Strategy = ""
 		t.events = append(t.events, e)
 	} else {
@@ -252,8 +254,8 @@ func (o *orders) record(e history.Event) {
 	t.Events, t.Open = len(t.events)+t.dropped, max(0, t.invoked-t.returned)
 }
 
-// key records who holds a lock on a server, and when the lock expires.
-func (o *orders) key(k Key, at time.Duration) {
+// recordKey records who holds a lock on a server, and when the lock expires.
+func (o *orders) recordKey(k Key, at time.Duration) {
 	defer o.lock()()
 	id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
 	t := o.find(id)
@@ -275,8 +277,8 @@ func (o *orders) key(k Key, at time.Duration) {
 	t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
 }
 
-// keyGone records that a lock is no longer on a server.
-func (o *orders) keyGone(server, name string, at time.Duration) {
+// removeKey records that a lock is no longer on a server.
+func (o *orders) removeKey(server, name string, at time.Duration) {
 	defer o.lock()()
 	id, _ := lock.OrderOf(name)
 	if t := o.find(id); t != nil {
@@ -294,9 +296,9 @@ func tokensOf(holders []string) []string {
 	return catalog.Map(holders, func(h string) string { return strings.TrimSuffix(h, "+") })
 }
 
-// ledger records an order's database rows. If there are no more rows than before, it ignores them,
-// because they may be out of date.
-func (o *orders) ledger(id int64, rows []order.Grab) {
+// recordRows records an order's database rows. If there are no more rows than before, it ignores
+// them, because they may be out of date.
+func (o *orders) recordRows(id int64, rows []order.Grab) {
 	defer o.lock()()
 	t := o.find(id)
 	if t == nil || len(rows) <= len(t.rows) {
@@ -305,7 +307,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	t.rows, t.changed = rows, true
 	t.Rows = catalog.Map(rows, func(g order.Grab) string { return fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance) })
 	was := t.State
-	if t.judge(); t.State == Double {
+	t.judge()
+	if t.State == Double {
 		o.watch = id
 		if was != Double {
 			o.totals.doubles++
@@ -323,8 +326,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return new(float64(sorted[int(math.Ceil(share*n))-1].Microseconds()) / 1000)
 }
 
-// unsettledOrders returns the range of orders whose state may still change. answered lists the
-// orders whose responses have all arrived.
+// unsettledOrders returns the range of all orders on the page, because even a settled order can get
+// another row. answered lists the unsettled orders whose responses have all arrived.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	defer o.lock()()
 	if len(o.tiles) == 0 {
@@ -398,7 +401,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	s.totals = o.totals
 	s.Tick = Tick{Status: Status{Watch: o.watch}, Outcomes: maps.Clone(o.outcomes), Latency: o.latency(now), Began: o.began.UnixMilli()}
 	for _, t := range o.tiles {
-		if s.Tiles = append(s.Tiles, t.Tile); t.changed {
+		s.Tiles = append(s.Tiles, t.Tile)
+		if t.changed {
 			s.changed = append(s.changed, t.Tile)
 		}
 	}

@@ -69,13 +69,13 @@ func TestKeysByDefinition(t *testing.T) {
 				last = &list[len(list)-1]
 			}
 			if r.IntN(3) == 0 {
-				if o.keyGone(of[0], of[1], at); last != nil {
+				if o.removeKey(of[0], of[1], at); last != nil {
 					last.Gone = at
 				}
 				continue
 			}
 			holder, ttl := fmt.Sprint("holder-", r.IntN(2)), int64(r.IntN(3)-1)
-			o.key(Key{Server: of[0], Name: of[1], TTL: ttl, holders: []string{holder}}, at)
+			o.recordKey(Key{Server: of[0], Name: of[1], TTL: ttl, holders: []string{holder}}, at)
 			seen := diagram.Key{Holders: []string{holder}, Last: at, Until: at + time.Duration(ttl)*time.Millisecond}
 			if ttl < 0 {
 				seen.Until = history.Endless
@@ -112,7 +112,7 @@ func TestChangesArePublished(t *testing.T) {
 			o.record(history.Event{Kind: history.OK, Op: history.Read, Order: 1, Driver: 1, Instance: "8004"})
 		},
 		"an open grab": func(o *orders) { o.find(1).Open++ },
-		"a row":        func(o *orders) { o.ledger(1, []order.Grab{{Order: 1, Driver: 1}}) },
+		"a row":        func(o *orders) { o.recordRows(1, []order.Grab{{Order: 1, Driver: 1}}) },
 		"another row":  func(o *orders) { o.find(1).Rows = append(o.find(1).Rows, "driver 2") },
 		"a state":      func(o *orders) { o.find(1).State = Double },
 	} {
@@ -161,7 +161,7 @@ func TestLatenciesOfTheLastSeconds(t *testing.T) {
 	}{{latencyFor + time.Millisecond, time.Hour, time.Hour, 500}, {latencyFor, 9 * time.Millisecond, 4 * time.Millisecond, 80}, {0, 7 * time.Millisecond, 2 * time.Millisecond, 120}} {
 		for range a.n {
 			end := now.Add(-a.ago)
-			o.answer(&vegeta.Result{Timestamp: end.Add(-a.sent), Latency: a.sent, Code: 200}, end.Add(-a.scheduled))
+			o.recordAnswer(&vegeta.Result{Timestamp: end.Add(-a.sent), Latency: a.sent, Code: 200}, end.Add(-a.scheduled))
 		}
 	}
 	got := o.snapshot(now).Latency

@@ -33,7 +33,7 @@ func (l *Lab) run(s Settings) {
 	sending, endSending := context.WithCancel(ctx)
 	l.stop = func() { // cancel ctx later, so that grabs in flight have time to end
 		endSending()
-		time.AfterFunc(2*(times(s).Wait+times(s).TTL), cancel)
+		time.AfterFunc(2*(setupOf(s).Wait+setupOf(s).TTL), cancel)
 	}
 	rate := s.Rate
 	if s.Slow {
@@ -62,7 +62,7 @@ func (l *Lab) run(s Settings) {
 			}()
 			err = load.Attack(ctx, plan, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
-			}, l.state.orders.answer)
+			}, l.state.orders.recordAnswer)
 			forget()
 			close(sent)
 			<-struck
@@ -87,7 +87,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 		return nil
 	}
 	const name = "lab"
-	in, lease := l.fleet.Instances[0], times(s).TTL
+	in, lease := l.fleet.Instances[0], setupOf(s).TTL
 	f, err := fault.Find(s.Fault)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func TestSummary(t *testing.T) {
 		want  string
 		alarm bool
 	}{
-		{nil, totals{}, "Nothing runs. Start sends 5 drivers to each order, 100 grabs a second, with setnx and the guard naive; " + first.Fault.About() + ".", false},
+		{nil, totals{}, "Nothing runs. Start sends 5 drivers to each order, 100 grabs a second, with setnx and the guard naive; " + firstSettings.Fault.About() + ".", false},
 		{[]Tile{won}, totals{opened: 1}, "1 of the last 1 orders are won, each by one driver.", false},
 		{[]Tile{won, double}, totals{opened: 300, doubles: 1}, "Orders with more than one row: 1 of 300. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
 		{[]Tile{won}, totals{opened: 300, doubles: 3}, "Orders with more than one row: 3 of 300. 1 of the last 1 orders are won, each by one driver.", true},
@@ -39,7 +39,7 @@ func TestSummary(t *testing.T) {
 		{[]Tile{double, won, double}, totals{opened: 3, doubles: 2}, "Orders with more than one row: 2 of 3. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
 		{[]Tile{{ID: 8, Units: 3, State: Undersold, Rows: rows}}, totals{opened: 1}, "Order 8 is undersold: 2 of 3 units were sold, and drivers were refused after the last sale.", false},
 	} {
-		texts, alarm := summary(first, tt.tiles, tt.sums)
+		texts, alarm := summary(firstSettings, tt.tiles, tt.sums)
 		if texts["en"] != tt.want || alarm != tt.alarm {
 			t.Errorf("got %q, alarm %v, want %q, alarm %v", texts["en"], alarm, tt.want, tt.alarm)
 		}

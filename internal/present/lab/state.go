@@ -26,7 +26,7 @@ type state struct {
 }
 
 func newState() *state {
-	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
+	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: firstSettings, Drivers: noAnswers()}}
 }
 
 // tick returns the complete state for the pages, and the tiles that have changed since the pages

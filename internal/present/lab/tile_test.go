@@ -55,7 +55,7 @@ func TestTileState(t *testing.T) {
 			h.orders.open(7, 1)
 			for i, body := range tt.answers {
 				r := &vegeta.Result{URL: "http://a#7,1,8", Timestamp: time.Unix(int64(i), 0), Code: codes[body], Body: []byte(body), Error: "read: EOF"}
-				h.orders.answer(r, r.Timestamp)
+				h.orders.recordAnswer(r, r.Timestamp)
 			}
 			var rows []order.Grab
 			for i := range tt.rows {
@@ -63,7 +63,7 @@ func TestTileState(t *testing.T) {
 			}
 			look := func() {
 				_, _, answered := h.orders.unsettledOrders()
-				h.orders.ledger(7, rows)
+				h.orders.recordRows(7, rows)
 				h.orders.settle(answered)
 			}
 			if look(); h.orders.tiles[0].State == Undersold {
@@ -175,7 +175,7 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 			t.Fatalf("the order is %s after %d of %d answers", h.orders.tiles[0].State, i, s.drivers())
 		}
 		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
-		h.orders.answer(r, r.Timestamp)
+		h.orders.recordAnswer(r, r.Timestamp)
 	}
 	_, _, answered := h.orders.unsettledOrders()
 	if h.orders.settle(answered); h.orders.tiles[0].State != Undersold || h.orders.tiles[1].State != Open {
@@ -206,7 +206,7 @@ func TestAnswersInAnyOrder(t *testing.T) {
 		for driver, a := range done {
 			outcome := map[uint16]string{sale: "grabbed", refusal: "taken"}[a.code]
 			r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", driver+1), Timestamp: time.UnixMilli(int64(a.at)), Code: a.code, Body: fmt.Appendf(nil, `{"outcome":%q}`, outcome)}
-			o.answer(r, r.Timestamp)
+			o.recordAnswer(r, r.Timestamp)
 		}
 		if o.settle([]int64{7}); o.tiles[0].State != want {
 			t.Errorf("%v: the order is %s, want %s", done, o.tiles[0].State, want)
@@ -253,20 +253,20 @@ func TestKeysAreDrawn(t *testing.T) {
 		want            diagram.Span
 	}{
 		{"handoff", "lab/3.1", 0, func(h *state) {
-			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
-			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
+			h.orders.recordKey(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
+			h.orders.removeKey("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
 		{"handoff", "lab/3.1", 0, func(h *state) { // the key belongs to another turn
-			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
-			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
+			h.orders.recordKey(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
+			h.orders.removeKey("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
 		{"setnx-nottl", "u", history.Endless, func(h *state) {
 			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
 		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 2000, Open: true}},
 		{"setnx-nottl", "u", history.Endless, func(h *state) {
 			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
-			h.orders.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
-			h.orders.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
+			h.orders.recordKey(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
+			h.orders.recordKey(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
 		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 1200, Open: true}},
 	} {
 		h := newState()
@@ -298,8 +298,8 @@ func TestDoublesAreCounted(t *testing.T) {
 	h.begin(Settings{Strategy: "setnx"})
 	o := h.orders
 	twice := func(id int64) {
-		o.ledger(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}})
-		o.ledger(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}, {Order: id, Driver: 3}})
+		o.recordRows(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}})
+		o.recordRows(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}, {Order: id, Driver: 3}})
 	}
 	o.open(1, 2)
 	twice(1)

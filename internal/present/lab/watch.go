@@ -68,7 +68,7 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 		by[g.Order] = append(by[g.Order], g)
 	}
 	for id, rows := range by {
-		l.state.orders.ledger(id, rows)
+		l.state.orders.recordRows(id, rows)
 	}
 	l.state.orders.settle(answered)
 }
@@ -96,14 +96,14 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 			k, err := s.look(ctx, name)
 			switch {
 			case err == nil:
-				l.state.orders.key(k, at)
+				l.state.orders.recordKey(k, at)
 				s.seen = append(s.seen, name)
 				k.Value = catalog.Shorten(strings.Join(k.holders, " "), 60)
 				if len(shown) < maxKeys {
 					shown = append(shown, k)
 				}
 			case errors.Is(err, errNoLock):
-				l.state.orders.keyGone(s.name, name, l.state.orders.clock())
+				l.state.orders.removeKey(s.name, name, l.state.orders.clock())
 			default: // the state is unknown, so look again
 				s.seen = append(s.seen, name)
 			}
