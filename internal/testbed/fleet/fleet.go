@@ -126,7 +126,7 @@ func (f *Fleet) Stop() error {
 	for _, in := range f.Instances {
 		if in.proc != nil {
 			errs = append(errs, in.end())
-			in.args = nil
+			in.exe = "" // no settings are current any more
 		}
 		in.unreserve()
 		if in.wires != nil {

@@ -118,7 +118,7 @@ func (in *Instance) connect(u Setup) (err error) {
 	}
 	to := in.servers(u)
 	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
-		in.args = nil // force a restart, because a client may count the replicas of a master only when it starts
+		in.exe = "" // force a restart, because a client may count the replicas of a master only when it starts
 	}
 	in.wires.lead(to)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -201,9 +202,18 @@ func TestSentinelsOfAService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for redis, asks := range map[string]bool{"-redis {redis}": false, "-sentinel {sentinel} -sentinel-master " + wire.SentinelMaster: true} {
-		t.Run(redis, func(t *testing.T) {
-			s, err := ParseService(exe + " " + Command + " -addr 127.0.0.1:{port} -db {db} " + redis)
+	command := exe + " " + Command + " -addr 127.0.0.1:{port} -db {db} "
+	script := filepath.Join(t.TempDir(), "without-arguments")
+	text := "#!/bin/sh\nexec " + exe + " " + Command + ` -addr 127.0.0.1:$PORT -db "$DB" -sentinel $SENTINEL -sentinel-master ` + wire.SentinelMaster + "\n"
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for service, asks := range map[string]bool{
+		command + "-redis {redis}": false, command + "-sentinel {sentinel} -sentinel-master " + wire.SentinelMaster: true,
+		"PORT={port} DB={db} SENTINEL={sentinel} " + script: true,
+	} {
+		t.Run(service[strings.LastIndex(service, "/")+1:], func(t *testing.T) {
+			s, err := ParseService(service)
 			if err != nil {
 				t.Fatal(err)
 			}
