@@ -86,17 +86,18 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 	}
 	service.Ready = "/readyz"
 	for _, taken := range []time.Duration{0, 300 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
-		for _, ours := range []bool{true, false} {
-			if taken == time.Hour && !ours {
+		for _, kind := range []string{"ours", "service", "ours with new settings"} {
+			if taken == time.Hour && kind != "ours" {
 				continue // it would take as long, with the same result
 			}
+			u := Setup{TTL: time.Second, Wait: time.Second, Timeout: time.Second}
 			f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, 0)
 			defer f.Stop()
-			if err := f.Equip(t.Context(), Setup{TTL: time.Second, Wait: time.Second, Timeout: time.Second}); err != nil {
+			if err := f.Equip(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}
 			in := f.Instances[0]
-			if !ours {
+			if kind == "service" {
 				in.strategy, f.Foreign, f.service = "", true, &service
 			} else if _, err := f.Use(t.Context(), firstStrategy); err != nil {
 				t.Fatal(err)
@@ -113,9 +114,13 @@ func TestRestartWhilePortIsTaken(t *testing.T) {
 				defer other.Close()
 				time.AfterFunc(taken, func() { other.Close() })
 			}
-			err := in.Restart(t.Context())
-			if taken < time.Hour && err != nil || taken == time.Hour && !errors.Is(err, errPortTaken) {
-				t.Errorf("ours %v, taken for %v: %v", ours, taken, err)
+			start := in.Restart
+			if kind == "ours with new settings" {
+				u.TTL, u.SameAddr = time.Minute, true
+				start = func(ctx context.Context) error { return f.Equip(ctx, u) }
+			}
+			if err := start(t.Context()); taken < time.Hour && err != nil || taken == time.Hour && !errors.Is(err, errPortTaken) {
+				t.Errorf("%s, taken for %v: %v", kind, taken, err)
 			}
 		}
 	}

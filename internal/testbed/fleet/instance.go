@@ -89,10 +89,13 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 		}
 	}
 	for try := 1; ; try++ {
-		if !u.SameAddr {
-			if err := in.chooseAddr(); err != nil {
-				return err
-			}
+		if u.SameAddr {
+			err = in.awaitPort(ctx)
+		} else {
+			err = in.chooseAddr()
+		}
+		if err != nil {
+			return err
 		}
 		if in.exe, in.args, in.env, err = in.command(u); err != nil {
 			return err
@@ -428,13 +431,18 @@ const (
 	portFreed    = 2 * time.Second // how long another program usually needs to release a port
 )
 
-// startAgain waits until the instance's port is free, and starts the instance.
-func (in *Instance) startAgain(ctx context.Context) error {
+// awaitPort waits until the instance's port is free.
+func (in *Instance) awaitPort(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !proc.Taken(in.addr), nil })
 	if err == nil && !free {
 		err = fmt.Errorf("cannot restart %s (port %s): %w: repeat the run", in.Name(), in.ID, errPortTaken)
 	}
-	if err != nil {
+	return err
+}
+
+// startAgain starts the instance once its port is free.
+func (in *Instance) startAgain(ctx context.Context) error {
+	if err := in.awaitPort(ctx); err != nil {
 		return err
 	}
 	args := in.args
