@@ -19,7 +19,6 @@ package servicetest
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -55,7 +54,8 @@ type Target struct {
 	Lease time.Duration
 
 	// Faults lists the faults to inject: "pause", "crash" or both. They strike the processes in
-	// PIDs, which contains one process ID for each URL. Without Faults, PIDs has no effect.
+	// PIDs, which contains one process ID for each URL. Without Faults, PIDs has no effect. The
+	// faults share the time that go test -timeout allows, which is 10 minutes by default.
 	Faults []string
 	PIDs   []int
 
@@ -71,7 +71,7 @@ type Target struct {
 // inject.
 func Run(t *testing.T, service Target) {
 	t.Helper()
-	cases, err := service.run(t.Context(), t.TempDir())
+	cases, err := service.run(t)
 	if err != nil {
 		t.Fatalf("servicetest: %v", err)
 	}
@@ -90,22 +90,33 @@ func Run(t *testing.T, service Target) {
 	}
 }
 
-func (service Target) run(ctx context.Context, dir string) ([]report.Case, error) {
+func (service Target) run(t *testing.T) ([]report.Case, error) {
 	cfg, err := service.config()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Out = dir
-	run, err := experiment.Execute(ctx, cfg, func(*experiment.Run) error { return nil })
+	end, _ := t.Deadline()
+	cfg.Out, cfg.Budget = t.TempDir(), service.budget(end)
+	run, err := experiment.Execute(t.Context(), cfg, func(*experiment.Run) error { return nil })
 	if err != nil {
 		return nil, err
 	}
 	return report.Cases(run, nil, nil), nil
 }
 
+// budget returns the time limit for one fault in a test that must end at end. go test would otherwise
+// stop the test without a verdict.
+func (service Target) budget(end time.Time) time.Duration {
+	limit := 15 * time.Minute
+	if !end.IsZero() {
+		limit = min(limit, time.Until(end)*9/10/time.Duration(max(len(service.Faults), 1)))
+	}
+	return limit
+}
+
 func (service Target) config() (experiment.Config, error) {
 	cfg := experiment.Defaults(experiment.Scenarios[0].Name)
-	cfg.Instances, cfg.Seed, cfg.Budget, cfg.Together = len(service.URLs), uint64(time.Now().UnixNano()), 15*time.Minute, true
+	cfg.Instances, cfg.Seed, cfg.Together = len(service.URLs), uint64(time.Now().UnixNano()), true
 	cfg.Orders, cfg.Drivers = cmp.Or(service.Orders, 50), cmp.Or(service.Drivers, 10)
 	cfg.Rate, cfg.Timeout = cmp.Or(service.Rate, cfg.Rate), cmp.Or(service.Timeout, cfg.Timeout)
 	for _, name := range service.Faults {

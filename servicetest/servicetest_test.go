@@ -122,7 +122,7 @@ func TestFromAnotherModule(t *testing.T) {
 // TestWrongService checks that a service fails, with the reason, if its instances do not share
 // locks.
 func TestWrongService(t *testing.T) {
-	cases, err := newShop(t, false).run(t.Context(), t.TempDir())
+	cases, err := newShop(t, false).run(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestWrongService(t *testing.T) {
 func TestOneInstanceIsUnknown(t *testing.T) {
 	service := newShop(t, true)
 	service.URLs = service.URLs[:1]
-	cases, err := service.run(t.Context(), t.TempDir())
+	cases, err := service.run(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,12 +200,25 @@ func TestProcesses(t *testing.T) {
 		}
 		service.URLs, service.PIDs = append(service.URLs, strings.TrimSpace(url)), append(service.PIDs, cmd.Process.Pid)
 	}
-	cases, err := service.run(t.Context(), t.TempDir())
+	cases, err := service.run(t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(cases) != 2 || cases[1].Name != "foreign/pause" || cases[1].Result == report.NotRun || cases[1].Result == report.Failed || *cases[1].Cell.Struck == 0 {
 		t.Errorf("%+v", cases)
+	}
+}
+
+// TestBudget checks that all faults end before go test stops the test.
+func TestBudget(t *testing.T) {
+	service := Target{Faults: []string{"pause", "crash"}}
+	for left, most := range map[time.Duration]time.Duration{time.Minute: 30 * time.Second, 10 * time.Minute: 5 * time.Minute, time.Hour: 15 * time.Minute} {
+		if got := service.budget(time.Now().Add(left)); got > most || got < most*8/10 {
+			t.Errorf("%v for each fault with %v left", got, left)
+		}
+	}
+	if got := service.budget(time.Time{}); got != 15*time.Minute {
+		t.Errorf("%v without a deadline", got)
 	}
 }
 
