@@ -14,7 +14,7 @@ import (
 	"grablab/handoff"
 )
 
-// ErrNotHeld means that the caller tried to release a lock that it did not hold.
+// ErrNotHeld means that the caller tried to release or extend a lock that it did not hold.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
 // Locker is a sync.Locker for one key. It cannot report a lost lease, so use it only if a second
@@ -46,8 +46,9 @@ func (l *Locker) Unlock() {
 }
 
 // leases maps each key to the leases that are not unlocked yet. If a lease is lost and another
-// caller gets the lock, the key has several leases. Unlock removes the oldest one, so that the
-// current holder keeps its lock.
+// caller gets the lock, the key has several leases. Unlock cannot tell who calls it, so it removes
+// the oldest one: the current holder then keeps its lock while it works. If the current holder
+// unlocks first, its lease remains until the earlier holder has unlocked too.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
@@ -70,14 +71,15 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 	if len(of) == 0 {
 		return nil
 	}
-	if l.byKey[key] = of[1:]; len(of) == 1 {
+	l.byKey[key] = of[1:]
+	if len(of) == 1 {
 		delete(l.byKey, key)
 	}
 	return of[0]
 }
 
-// Mutex is a replacement for redsync's Mutex. It has the same methods, but also renews the lock and
-// serves waiting clients in order. It is not safe for concurrent use.
+// Mutex is a replacement for redsync's Mutex. It lacks Until, Valid and ValidContext, but renews the
+// lock and serves waiting clients in order. It is not safe for concurrent use.
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
@@ -124,7 +126,7 @@ func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
 // UnlockContext releases the lock. If the lease was already lost, it returns false and
-// handoff.ErrLost.
+// handoff.ErrLost. If the release fails, the lock expires after its TTL.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
