@@ -145,18 +145,19 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
 		facts = append(facts, f)
 	}
-	held, _ := a.lastSpan(inB.From, Holds)
+	held, _ := a.lastSpan(Holds, inB.From)
 	got := fact{what: "got", who: b, at: inB.From}
 	switch end, ran := a.lastMark(LeaseEnd, inB.From); {
 	case ran && end.At >= inA.From:
 		facts = append(facts, fact{what: "expired", who: a, at: end.At})
+	// A schedule marks no end of a lease. Instead, time passes at that step.
 	case d.Scale == InSteps && held.To <= inB.From && held.From >= inA.From && covers(d.Bands, held.To, Passes):
 		facts = append(facts, fact{what: "expired", who: a, at: held.To})
 	default:
 		got.what, got.other = "gotToo", a
-		for _, c := range all {
+		for _, c := range all { // look for a driver that released a's lock after its own lease had ended
 			gone, ok := c.lastMark(Released, inB.From)
-			if own, had := c.lastSpan(gone.At, Holds); ok && c != a && c != b && gone.At > inA.From && had && own.To <= inA.From {
+			if own, had := c.lastSpan(Holds, gone.At); ok && c != a && c != b && gone.At > inA.From && had && own.To <= inA.From {
 				return append(facts, fact{what: "freed", who: c, other: a, at: gone.At}, got)
 			}
 		}
@@ -210,12 +211,12 @@ func (d *Diagram) twoInside(all []*driverRow) []fact {
 		return nil
 	}
 	for _, b := range all {
-		inB, ok := b.lastSpan(*d.Lost, Believes)
+		inB, ok := b.lastSpan(Believes, *d.Lost)
 		if !ok || math.Abs(inB.From-*d.Lost) > 0.01 {
 			continue
 		}
 		for _, a := range all {
-			if inA, ok := a.lastSpan(*d.Lost, Believes); a != b && ok && inA.To > *d.Lost {
+			if inA, ok := a.lastSpan(Believes, *d.Lost); a != b && ok && inA.To > *d.Lost {
 				facts := d.secondGrant(all, a, b, inA, inB)
 				if n := len(facts); n > 0 && facts[n-1].what == "got" {
 					facts[n-1].what, facts[n-1].other = "gotToo", a
@@ -240,6 +241,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 			what := map[MarkKind]string{Refused: "refused", Loss: "stopped"}[m.Kind]
 			inA, locked := a.insideSpan(m.At)
 			inB, _ := won.who.insideSpan(won.at)
+			// Skip marks that do not show that a lost its lock to the winner, which got it later.
 			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !a.isIn(m.At, Gap) {
 				continue
 			}
@@ -259,7 +261,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	}
 	for _, a := range all {
 		dies, dead := a.lastMark(Dies, d.End)
-		struck, _ := a.lastSpan(d.End, Fault)
+		struck, _ := a.lastSpan(Fault, d.End)
 		hung := faultOf(a, struck)
 		switch {
 		case dead:
@@ -282,7 +284,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 }
 
 // lastSpan returns the driver's latest span of this kind that began no later than the given time.
-func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
+func (w *driverRow) lastSpan(kind SpanKind, by float64) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
 			found, ok = s, true
@@ -302,8 +304,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 // insideSpan returns the period in which the driver worked on the order. locked is true if the
 // driver believed that it held a lock.
 func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
-	if s, locked = w.lastSpan(by, Believes); !locked {
-		s, _ = w.lastSpan(by, Inside)
+	if s, locked = w.lastSpan(Believes, by); !locked {
+		s, _ = w.lastSpan(Inside, by)
 	}
 	return s, locked
 }
@@ -351,7 +353,7 @@ func (f fact) token(lang string) string {
 	if f.who == nil {
 		return ""
 	}
-	if s, ok := f.who.lastSpan(f.at, Believes); ok && s.token > 0 {
+	if s, ok := f.who.lastSpan(Believes, f.at); ok && s.token > 0 {
 		return phrases.Say(lang, "token", "n", s.token)
 	}
 	return ""
