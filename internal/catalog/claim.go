@@ -26,12 +26,12 @@ var (
 // expect the order to be safe.
 type Claims map[Fault]Claim
 
-// table maps each column name in claimTable to the column's claims.
-var table = parseClaims(claimTable)
+// claimsByColumn maps each column name in claimTable to the column's claims.
+var claimsByColumn = parseClaims(claimTable)
 
 // ClaimsOf returns the claims in a column of claimTable. It panics if the column does not exist.
 func ClaimsOf(column string) Claims {
-	claims, ok := table[column]
+	claims, ok := claimsByColumn[column]
 	if !ok {
 		panic(fmt.Sprintf("catalog: claimTable has no column %q", column))
 	}
@@ -78,7 +78,7 @@ func (claims Claims) Order(f Fault) Verdict {
 
 // KindsThatFail returns how many kinds of locks we expect to be unsafe or stuck under a fault.
 func KindsThatFail(f Fault) (n int) {
-	for _, claims := range table {
+	for _, claims := range claimsByColumn {
 		if claims.Order(f).IsFailure() {
 			n++
 		}
@@ -97,8 +97,9 @@ func parseClaims(text string) map[string]Claims {
 	for _, line := range lines[1:] {
 		cells := strings.Fields(line)
 		fault := Fault(cells[0])
-		if !slices.Contains(RunFaults, fault) || len(cells) != 1+len(columns) {
-			panic(fmt.Sprintf("catalog: claimTable: %q: want the name of a run fault and %d cells", line, len(columns)))
+		_, again := parsed[columns[0]][fault]
+		if again || !slices.Contains(RunFaults, fault) || len(cells) != 1+len(columns) {
+			panic(fmt.Sprintf("catalog: claimTable: %q: want the name of another run fault and %d cells", line, len(columns)))
 		}
 		for i, column := range columns {
 			parsed[column][fault] = parseClaim(cells[1+i])
@@ -107,7 +108,8 @@ func parseClaims(text string) map[string]Claims {
 	return parsed
 }
 
-// parseClaim parses a cell of claimTable, such as "U.". It panics if the cell is invalid.
+// parseClaim parses a cell, such as "U.". claimTable explains the letters. It panics if the cell is
+// invalid.
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {
