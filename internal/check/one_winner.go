@@ -33,19 +33,20 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold checks without the ledger that the answers promise each order to only one driver.
+// oneWinnerTold checks without the ledger that the answers promise each order only once.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Promised), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
 		return oversold(e, c, "promised")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s promised more than once; for example, order %s was promised to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
+		return fail("%s promised more than once; for example, order %s was promised %d times", Plural(c.OrdersDouble, "order was", "orders were"), e.OrderText(c.Most), c.MostRows)
 	}
 	// A client whose outcome is unknown may have won too.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Promised, e.Unsure) {
-		switch winners[p.Order]++; {
+		winners[p.Order]++
+		switch {
 		case winners[p.Order] <= e.units():
 		case e.Units > 1:
 			return unknown("order %s (%d units) may have another winner, because an answer was lost", e.OrderText(p.Order), e.Units)
