@@ -66,7 +66,7 @@ func (s *settings) refusal(err error) error {
 	if problem, ok := errors.AsType[*experiment.Problem](err); ok {
 		return flags.Usage("%s", s.problem(*problem))
 	}
-	return refusal(err)
+	return asUsageError(err)
 }
 
 // problem returns a message about p that names the flag, or the line of the target file, to

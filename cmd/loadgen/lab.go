@@ -77,7 +77,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	cfg.Explore = func(ctx context.Context, q lab.Search) (report.Found, error) { return s.search(ctx, worker, q) }
 	cfg.Fill = s.fill
 	cfg.Workshop = s.workshopOf()
-	return refusal(lab.Serve(ctx, cfg))
+	return asUsageError(lab.Serve(ctx, cfg))
 }
 
 // search looks for schedules in which the given strategy fails, and returns them in the format that

@@ -67,7 +67,8 @@ func (s *settings) open() (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Out, s.Begin = out.path, out.begin; s.Service != nil {
+	s.Out, s.Begin = out.path, out.begin
+	if s.Service != nil {
 		s.Stack.Logs = out.path
 	}
 	if s.Exe, err = os.Executable(); err != nil {
@@ -126,14 +127,14 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 // such as "round".
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	if failed := out.close(); failed != nil {
-		return errors.Join(refusal(err), failed)
+		return errors.Join(asUsageError(err), failed)
 	}
-	return orInterrupted(refusal(err), stderr, " before the first %s ended, so there are no results", unit)
+	return orInterrupted(asUsageError(err), stderr, " before the first %s ended, so there are no results", unit)
 }
 
-// refusal turns errors that the user can fix, such as a wrong -ledger-query, into usage errors. It
-// returns other errors unchanged.
-func refusal(err error) error {
+// asUsageError turns errors that the user can fix, such as a wrong -ledger-query, into usage errors.
+// It returns other errors unchanged.
+func asUsageError(err error) error {
 	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge, lab.ErrAddr} {
 		if errors.Is(err, sentinel) {
 			return flags.Usage("%w", err)
