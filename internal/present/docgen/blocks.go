@@ -12,7 +12,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files maps the path of each fully generated document to the function that writes it.
+// files maps the path of each fully generated document to the function that renders it.
 var files = map[string]func() (string, error){
 	"docs/failure-modes.md": fromTemplate("failure-modes"),
 	"docs/strategies.md":    fromTemplate("strategies"),
@@ -22,7 +22,7 @@ var files = map[string]func() (string, error){
 	"docs/which-lock.md":    fromResults(whichlock.Write),
 }
 
-// blocks maps the name of each generated section to the function that writes it. Documents refer to a
+// blocks maps the name of each generated section to the function that renders it. Documents refer to a
 // section by this name.
 var blocks = map[string]func() (string, error){
 	"rush":         func() (string, error) { return runText("reference-rush-embedded") },
@@ -85,14 +85,14 @@ func matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// fromResults returns a function that passes the recommended locks' measured results to write.
-func fromResults(write func(whichlock.Sources) (string, error)) func() (string, error) {
+// fromResults returns a function that passes the recommended locks' measured results to render.
+func fromResults(render func(whichlock.Sources) (string, error)) func() (string, error) {
 	return func() (string, error) {
 		sources, err := whichlock.Load(root)
 		if err != nil {
 			return "", err
 		}
-		return write(sources)
+		return render(sources)
 	}
 }
 

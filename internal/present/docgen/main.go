@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/whichlock"
@@ -34,8 +35,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	for path, text := range texts {
-		file := filepath.Join(root, path)
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		file, text := filepath.Join(root, path), texts[path]
 		if old, err := os.ReadFile(file); err == nil && string(old) == text {
 			continue
 		}
@@ -64,8 +65,8 @@ var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-
 // generate maps the path of every document that is generated, or has generated sections, to its text.
 func generate() (map[string]string, error) {
 	texts := map[string]string{}
-	for path, write := range files {
-		text, err := write()
+	for path, render := range files {
+		text, err := render()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -99,19 +100,19 @@ func fillBlocks(texts map[string]string) error {
 		texts[path] = generatedBlock.ReplaceAllStringFunc(text, func(block string) string {
 			name := generatedBlock.FindStringSubmatch(block)[1]
 			used[name] = true
-			write, ok := blocks[name]
+			render, ok := blocks[name]
 			if !ok {
 				failed = append(failed, fmt.Errorf("%s: block %q has no generator: correct the block name", path, name))
 				return block
 			}
-			text, err := write()
+			text, err := render()
 			if err != nil {
 				failed = append(failed, fmt.Errorf("%s: block %s: %w", path, name, err))
 			}
 			return fmt.Sprintf("<!-- generated: %s -->\n%s<!-- end -->", name, text)
 		})
 	}
-	for name := range blocks {
+	for _, name := range slices.Sorted(maps.Keys(blocks)) {
 		if !used[name] {
 			failed = append(failed, fmt.Errorf("no document contains block %q: add it to one, or remove its generator", name))
 		}
