@@ -21,7 +21,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
 		return fmt.Errorf("%w: a chosen strategy needs a server whose address is missing: add %s", ErrRefused, flags)
 	}
-	s.Addresses = cfg.Only(cfg.Needs | lock.SQL) // the ledger always needs the database
+	s.Addresses = cfg.Only(cfg.Needs | lock.SQL) // a run also stores its ledger in the database; bench needs none
 
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("no answer within %v", pingTimeout))
 	defer cancel()
