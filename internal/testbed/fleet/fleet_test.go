@@ -68,7 +68,7 @@ func TestPortTaken(t *testing.T) {
 	if in.exe, in.args, in.env, err = in.command(u); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.start(t.Context()); !errors.Is(err, errPortTaken) {
+	if err := in.start(t.Context(), in.args); !errors.Is(err, errPortTaken) {
 		t.Errorf("on a port that is taken: %v", err)
 	}
 	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
@@ -173,7 +173,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 			defer cancel()
 		}
 		began := time.Now()
-		if err := in.start(ctx); err == nil || !regexp.MustCompile(tt.wants).MatchString(err.Error()) || time.Since(began) > serviceTimeout/2 {
+		if err := in.start(ctx, in.args); err == nil || !regexp.MustCompile(tt.wants).MatchString(err.Error()) || time.Since(began) > serviceTimeout/2 {
 			t.Errorf("%s: after %v: %v; want %s", tt.service, time.Since(began), err, tt.wants)
 		}
 		if waits && !strings.Contains(said, "is not ready after ") {

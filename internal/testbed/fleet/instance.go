@@ -100,7 +100,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 		if in.exe, in.args, in.env, err = in.command(u); err != nil {
 			return err
 		}
-		err := in.start(ctx)
+		err := in.start(ctx, in.args)
 		if !errors.Is(err, errPortTaken) || try == portTries {
 			return err
 		}
@@ -252,9 +252,9 @@ func (in *Instance) arguments(u Setup) []string {
 	return args
 }
 
-func (in *Instance) start(ctx context.Context) error {
+func (in *Instance) start(ctx context.Context, args []string) error {
 	began := time.Now()
-	p, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
+	p, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, args, in.env)
 	if err != nil {
 		return fmt.Errorf("%s (port %s): %w%s", in.Name(), in.ID, err, in.fleet.service.noShell())
 	}
@@ -445,11 +445,7 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	if err := in.awaitPort(ctx); err != nil {
 		return err
 	}
-	args := in.args
-	in.args = withStrategy(args, in.strategy)
-	err = in.start(ctx)
-	in.args = args
-	return err
+	return in.start(ctx, withStrategy(in.args, in.strategy))
 }
 
 // withStrategy sets the -strategy flag in args, so that a restarted instance uses the strategy from
