@@ -182,6 +182,24 @@ func TestServiceDoesNotStart(t *testing.T) {
 	}
 }
 
+// TestReadyIsMissing checks which line of the output counts as progress: the last one that does not
+// contain the ready path.
+func TestReadyIsMissing(t *testing.T) {
+	st, _ := embedded(t)
+	for ready, names := range map[string]string{"/": "GET / 404", "/readyz": "GET http://127.0.0.1:8004/readyz?full 404", "/up": "/up"} {
+		in := New(Config{Instances: 1}, st, 0).Instances[0]
+		in.fleet.service = &Service{Ready: ready}
+		var err error
+		if in.proc, err = st.Spawn(t.Context(), "output", "echo", []string{"loading com/upper\n" + names}, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-in.proc.Done()
+		if line, missing := in.readyIsMissing(&StatusError{Code: http.StatusNotFound}); !missing || strings.TrimSpace(line) != "loading com/upper" {
+			t.Errorf("%s: progress %q", ready, line)
+		}
+	}
+}
+
 // TestArguments checks that the command line of an instance contains all settings of its fleet.
 func TestArguments(t *testing.T) {
 	cfg := Config{Instances: 2, Guard: order.Guarded, OnLost: grab.Ignore, PerDriver: 3, ClockOffset: 5 * time.Second}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -344,8 +345,9 @@ func (in *Instance) readyIsMissing(err error) (line string, missing bool) {
 	if !ok || status.Code != http.StatusNotFound || in.fleet.service == nil {
 		return "", false
 	}
+	path := regexp.MustCompile(regexp.QuoteMeta(in.fleet.service.Ready) + `(\W|$)`) // "/" is not in a/b
 	for l := range strings.Lines(in.proc.LogTail()) {
-		if !strings.Contains(l, in.fleet.service.Ready) {
+		if !path.MatchString(l) {
 			line = l
 		}
 	}
