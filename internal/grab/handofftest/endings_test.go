@@ -172,7 +172,7 @@ func TestRenewalHasTrouble(t *testing.T) {
 					})
 					if cut {
 						<-lease.Lost()
-						if left := b.node.TTL(key); left <= 0 && c.name != "refused" {
+						if left := b.node.TTL(key); left <= 0 {
 							b.Error("the server ended the lease before its holder reported the loss")
 						}
 						return
