@@ -380,7 +380,7 @@ func TestBadUsage(t *testing.T) {
 
 		"bogus":                             "there is no command \"bogus\"; there are run, check, init, explore, bench, report, merge, compare, baseline, explain, lab, workshop",
 		"run stray":                         "stray: this is not a flag: flags begin with -, and -h lists them",
-		"-nosuch":                           "-nosuch: there is no such flag: -h lists them",
+		"-nosuch":                           "-nosuch: there is no such flag: use -h to list the flags",
 		"-rte 5":                            "did you mean -rate?",
 		"-scenario rash":                    "-scenario rash: must be one of rush, article, peak, sale",
 		"-strategies setnxx":                "did you mean setnx?",
@@ -536,7 +536,7 @@ func TestBadUsage(t *testing.T) {
 		"-assert setnx/pause:grabs==1":                                  "-assert setnx/pause:grabs==1: the run does not include this strategy or fault: use a strategy and a fault of the run",
 		"-only setnx/pause -only none/slow -assert none/pause:grabs==1": "-assert none/pause:grabs==1: the run does not include this strategy or fault: use a strategy and a fault of the run",
 		"-targets http://127.0.0.1:1,http://127.0.0.1:2 -target-pid 77,78 -faults crash -assert foreign/pause:grabs==1": "the run does not include this strategy or fault",
-		"-junit .": "-junit .: is a folder: name a file",
+		"-junit .": "-junit .: is a folder: give the path of a file",
 		"-strategies none -only none/none -only nosuch/none": `-only nosuch/none: there is no strategy "nosuch"`,
 		"-strategies nosuch -strategies mutexx":              `-strategies mutexx: there is no strategy "mutexx"; did you mean mutex?`,
 		"-quiet=maybe":                                       "-quiet maybe: must be true or false",

@@ -94,7 +94,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "run every chosen strategy under every chosen fault, and check the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
-		{"check", "test your own service with a few grabs, and list what to correct in its target file", subcommand(parseCheck, help("check", checkFlags()), (*settings).check)},
+		{"check", "test your own service with a few grabs, and list what to fix in its target file", subcommand(parseCheck, help("check", checkFlags()), (*settings).check)},
 		{"init", "ask about your own service, test it with a few grabs, and write its target file", subcommand(parseInit, help("init", new(initSettings).flags()), (*initSettings).execute)},
 		{"explore", "search for the shortest schedule that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags()), (*exploreSettings).execute)},
 		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},

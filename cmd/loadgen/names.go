@@ -42,7 +42,7 @@ func readable(name string) (string, error) {
 // newFile returns name unchanged, or an error if it is empty or names a folder.
 func newFile(name string) (string, error) {
 	if isFolder(name) {
-		return "", errors.New("is a folder: name a file")
+		return "", errors.New("is a folder: give the path of a file")
 	}
 	return flags.NonEmpty(name)
 }

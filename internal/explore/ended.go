@@ -15,7 +15,7 @@ import (
 
 // ErrEnded means that the strategy's process exited or hung before any schedule could run. StackOf
 // returns the stack at that time.
-var ErrEnded = errors.New("explore: the process of the strategy has ended")
+var ErrEnded = errors.New("explore: the process of the strategy ended unexpectedly")
 
 // endedError describes how a strategy ended its process.
 type endedError struct {

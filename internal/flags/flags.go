@@ -148,7 +148,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 		if near := catalog.Nearest(name, known); near != "" {
 			return fmt.Errorf("-%s: there is no such flag: did you mean -%s?", name, near)
 		}
-		return fmt.Errorf("-%s: there is no such flag: -h lists them", name)
+		return fmt.Errorf("-%s: there is no such flag: use -h to list the flags", name)
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: "); ok {
 		return fmt.Errorf("%s: the value is missing: add it after the flag", name)

@@ -55,7 +55,7 @@ func TestParseErrors(t *testing.T) {
 		"-ttl 0s":          "-ttl 0s: must be at least 1ms",
 		"-ttl soon":        "-ttl soon: must be a duration such as 30s, 500ms or 1m30s",
 		"-nmae x":          "-nmae: there is no such flag: did you mean -name?",
-		"-zzzzzzzz":        "-zzzzzzzz: there is no such flag: -h lists them",
+		"-zzzzzzzz":        "-zzzzzzzz: there is no such flag: use -h to list the flags",
 		"-name":            "-name: the value is missing: add it after the flag",
 		"-quiet=maybe":     "-quiet maybe: must be true or false",
 		"-admin-token abc": "-admin-token: must be longer",

@@ -72,7 +72,7 @@ func sqlitePath(path string) (string, error) {
 		return "", fmt.Errorf("%w: the folder %s does not exist: create it", ErrBadDSN, filepath.Dir(path))
 	}
 	if file, err := os.Stat(path); err == nil && file.IsDir() {
-		return "", fmt.Errorf("%w: %s is a folder: name a file", ErrBadDSN, path)
+		return "", fmt.Errorf("%w: %s is a folder: give the path of a file", ErrBadDSN, path)
 	}
 	return path, nil
 }

@@ -41,7 +41,7 @@ func Load(path string) (*Result, error) {
 		return nil, fmt.Errorf("%w: %s has the format version %d, but this version of loadgen reads only %d: use the loadgen that wrote the file", ErrNoBench, path, r.Schema, Schema)
 	}
 	if len(r.Config.Cases) == 0 {
-		return nil, fmt.Errorf("%w: %s has no cases, so it is not the result of a benchmark: name a file that loadgen bench has written", ErrNoBench, path)
+		return nil, fmt.Errorf("%w: %s has no cases, so it is not the result of a benchmark: pass a file that loadgen bench has written", ErrNoBench, path)
 	}
 	r.cases = catalog.Filter(Cases, func(c Case) bool { return slices.Contains(r.Config.Cases, c.Name) })
 	if r.Slices, err = loadSlices(filepath.Join(filepath.Dir(path), SlicesFile)); err != nil {

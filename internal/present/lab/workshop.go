@@ -89,7 +89,7 @@ func (l *lessons) session(lang, number string, progress io.Writer) (s *workshop.
 		return nil, e, fmt.Errorf("%w: this lab was started without the workshop", errBad)
 	}
 	if !slices.Contains(workshop.Languages, lang) {
-		return nil, e, fmt.Errorf("%w: there is no text in the language %.20q: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
+		return nil, e, fmt.Errorf("%w: the language %.20q is not supported: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
 	}
 	if number != "" {
 		n, err := strconv.Atoi(number)

@@ -125,7 +125,7 @@ func rows(prefix string) func(Outcome, Facts) error {
 			return err
 		}
 		if len(r.Moments) == 0 {
-			return fmt.Errorf("%w: the replay of the schedule made no step: check the file", errMeasure)
+			return fmt.Errorf("%w: the replay of the schedule executed no step: check the file", errMeasure)
 		}
 		n := len(r.Moments[len(r.Moments)-1].Winners)
 		overlaps := catalog.Filter(r.Moments, func(m explore.Moment) bool { return len(m.Believes) > 1 })

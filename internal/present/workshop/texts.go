@@ -30,7 +30,7 @@ var slots = regexp.MustCompile(`\{[a-z][\w.-]*\}`)
 func Load(lang string) (*Texts, error) {
 	b, err := files.ReadFile("text/" + lang + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("workshop: there is no text in the language %q: use one of %s", lang, strings.Join(Languages, ", "))
+		return nil, fmt.Errorf("workshop: the language %q is not supported: use one of %s", lang, strings.Join(Languages, ", "))
 	}
 	var tree map[string]any
 	if err := yaml.Unmarshal(b, &tree); err != nil {

@@ -59,7 +59,7 @@ func ParseService(text string) (s Service, err error) {
 	case s.words == nil:
 		return s, errors.New("must be a command, as in 'java -jar app.jar --server.port={port}'")
 	case !s.Uses("port"):
-		return s, errors.New("without {port}, all instances would listen on the same port: write {port} where the command names the port")
+		return s, errors.New("without {port}, all instances would listen on the same port: put {port} in the command in place of the port number")
 	}
 	return s, nil
 }

@@ -19,7 +19,7 @@ const pingTimeout = 5 * time.Second
 // respond.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
-		return fmt.Errorf("%w: a chosen strategy needs a server whose address is missing: add %s", ErrRefused, flags)
+		return fmt.Errorf("%w: a chosen strategy needs a server, but its address was not given: add %s", ErrRefused, flags)
 	}
 	s.Addresses = cfg.Only(cfg.Needs | lock.SQL) // a run also stores its ledger in the database; bench needs none
 
@@ -61,7 +61,7 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
 		if len(nodes) > 1 && named != "" && !node.cluster {
-			return "", fmt.Errorf("%w: -redis has several addresses, but the Redis at %s is not in a Cluster: name nodes of one Cluster", ErrRefused, addrs[i])
+			return "", fmt.Errorf("%w: -redis has several addresses, but the Redis at %s is not in a Cluster: list only nodes of one Cluster", ErrRefused, addrs[i])
 		}
 	}
 	if len(nodes) != 1 || !nodes[0].cluster {
