@@ -191,6 +191,20 @@ func TestRepeatedRows(t *testing.T) {
 	}
 }
 
+// TestRowsThatAnswersDeny compares the rows of one driver with its answers. In the ledger of a service of others, the
+// query may repeat the row of a driver who was told that it had won. Each lost answer explains one row.
+func TestRowsThatAnswersDeny(t *testing.T) {
+	for n := range 3 * 3 * 3 * 2 {
+		written, told, unsure, foreign := n%3, n/3%3, n/9%3, n/27 == 1
+		p := []check.Pair{{Order: 1, Driver: 1}}
+		e := check.Evidence{Ledger: rows(slices.Repeat(p, written)...), Promised: slices.Repeat(p, told), Unsure: slices.Repeat(p, unsure), Foreign: foreign}
+		fails := told > written || written-told > unsure && !(foreign && told > 0)
+		if v := verdict(t, catalog.AnswersAgree, e); (v.Result == check.Fail) != fails {
+			t.Errorf("%d rows, %d promises, %d lost answers, foreign %v: %s (%s)", written, told, unsure, foreign, v.Result, v.Why)
+		}
+	}
+}
+
 func TestCountGrabs(t *testing.T) {
 	ledger := rows(
 		check.Pair{Order: 3, Driver: 1}, check.Pair{Order: 3, Driver: 2}, check.Pair{Order: 3, Driver: 3},

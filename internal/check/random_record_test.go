@@ -303,7 +303,8 @@ func TestRecordByDefinition(t *testing.T) {
 // token. The hold of each attempt must end with the last event before the restart, and each write
 // and grab must be recorded.
 func TestDeathEndsEveryAttempt(t *testing.T) {
-	for attempts := range 4 {
+	for n := range 4 * 2 {
+		attempts, driver := n/2, int64(1+n%2*2) // driver 1 may have died there
 		var r tape
 		for range attempts {
 			for _, e := range []struct {
@@ -318,8 +319,13 @@ func TestDeathEndsEveryAttempt(t *testing.T) {
 		if attempts > 0 {
 			r.restart("A")
 		}
-		r.add(50, "A", history.Invoke, history.Grab, 7, 3, "", "")
+		r.add(50, "A", history.Invoke, history.Grab, 7, driver, "", "")
+		r.add(51, "A", history.OK, history.Grab, 7, driver, "", "")
 		rec := r.scan.Record()
+		won := slices.DeleteFunc(slices.Clone(rec.Ops), func(op check.Op) bool { return op.Outcome != check.Won })
+		if len(won) != 1 || won[0].From != 50 || won[0].To != 51 {
+			t.Errorf("%d attempts: driver %d of the new process has won by %+v", attempts, driver, won)
+		}
 		if len(rec.Holds) != attempts || len(rec.Effects) != attempts || len(rec.Ops) != attempts+2 {
 			t.Errorf("%d attempts: %+v", attempts, rec)
 		}
@@ -419,6 +425,32 @@ func TestClaimsTogether(t *testing.T) {
 					t.Errorf("%d units, until the claim %v, %s: %s (%s), want %s", units, until, excludes, v.Result, v.Why, want)
 				}
 			}
+		}
+	}
+}
+
+// TestLostRepliesOfAnEarlierAttempt loses the last events of an attempt. The next attempt with the same token reads and
+// writes, which must count for its own hold and its own write.
+func TestLostRepliesOfAnEarlierAttempt(t *testing.T) {
+	for lost := 1; lost <= 3; lost++ {
+		var r tape
+		attempt := func(at int) {
+			r.add(at, "A", history.OK, history.Acquire, 7, 1, "driver-1", "")
+			r.add(at+1, "A", history.OK, history.Read, 7, 1, "driver-1", "")
+			r.add(at+2, "A", history.Invoke, history.Claim, 7, 1, "driver-1", "")
+		}
+		attempt(10)
+		for range lost {
+			r.lose("A")
+		}
+		attempt(20)
+		r.add(23, "A", history.OK, history.Claim, 7, 1, "driver-1", "")
+		rec := r.scan.Record()
+		if len(rec.Holds) != 2 || rec.Holds[0].ReadAt != 11 || rec.Holds[1].ReadAt != 21 || rec.MissingEvents != lost {
+			t.Errorf("%d lost events: holds %+v, %d are missing", lost, rec.Holds, rec.MissingEvents)
+		}
+		if len(rec.Effects) != 2 || rec.Effects[0].Sure || rec.Effects[0].From != 12 || !rec.Effects[1].Sure || rec.Effects[1].From != 22 || rec.Effects[1].To != 23 {
+			t.Errorf("%d lost events: writes %+v", lost, rec.Effects)
 		}
 	}
 }
