@@ -251,9 +251,11 @@ func TestFileTellsThatEventsAreLost(t *testing.T) {
 	if err != nil {
 		t.Skip("no /dev/full here:", err)
 	}
-	f.Record(history.Event{Kind: history.OK, Op: history.Grab})
-	if err := f.Close(); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("Close returned %v, want %v", err, syscall.ENOSPC)
+	for range 3 {
+		f.Record(history.Event{Kind: history.OK, Op: history.Grab})
+	}
+	if err := f.Close(); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "cannot write event 1,") {
+		t.Errorf("Close returned %v, want %v and the first lost event", err, syscall.ENOSPC)
 	}
 }
 

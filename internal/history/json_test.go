@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"grablab/internal/history"
 )
@@ -61,5 +62,17 @@ torn
 	}
 	if n != 5 {
 		t.Errorf("%d events and errors, want 5, because another cell may reuse the name of an instance", n)
+	}
+}
+
+// TestLinesAreValidText writes texts with each byte, alone and between others. Every line must be valid JSON and UTF-8,
+// because programs in other languages read it too.
+func TestLinesAreValidText(t *testing.T) {
+	for c := range 256 {
+		for _, text := range []string{string([]byte{byte(c)}), "a" + string([]byte{byte(c)}) + "é"} {
+			if line := (history.Event{Kind: history.OK, Note: text}).AppendJSON(nil); !json.Valid(line) || !utf8.Valid(line) {
+				t.Errorf("%q: %q", text, line)
+			}
+		}
 	}
 }
