@@ -118,6 +118,22 @@ func TestCheckRefusesMerging(t *testing.T) {
 	}
 }
 
+// TestCheckReadsBackslashes checks where a text with backslashes ends. Only MySQL has backslash escapes, and only in
+// texts, not in the names of columns.
+func TestCheckReadsBackslashes(t *testing.T) {
+	for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:/x.db"} {
+		for _, quote := range []string{"'", `"`, "`"} {
+			escapes := dsn == mysqlDSN && quote != "`"
+			for text, ends := range map[string]bool{`\`: !escapes, `\\`: true, `\q`: escapes, `a\b`: true, `\\q`: false} {
+				q := "SELECT o, d FROM w WHERE x = " + quote + strings.ReplaceAll(text, "q", quote) + quote + " AND o BETWEEN ? AND ?"
+				if err := ledger.Check(dsn, q); (err == nil) != ends {
+					t.Errorf("%s, %s: %v", dsn, q, err)
+				}
+			}
+		}
+	}
+}
+
 // TestCheckReadsTexts checks that placeholders, semicolons and keywords inside quotes do not count, even
 // if the quoted text contains doubled quotes.
 func TestCheckReadsTexts(t *testing.T) {
@@ -388,6 +404,7 @@ func TestExec(t *testing.T) {
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (1, 1)", "INSERT INTO orders VALUES (2, 1)", "UPDATE orders SET status = 0 WHERE id BETWEEN 1 AND 2"}); err != nil {
 				t.Fatal(err)
 			}
+			opened := openFiles(t)
 			// If one statement fails, the others must have no effect.
 			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (3, 0)", "INSERT INTO nosuch VALUES (3)"}); err == nil || !strings.Contains(err.Error(), "nosuch") {
 				t.Errorf("%v", err)
@@ -396,8 +413,26 @@ func TestExec(t *testing.T) {
 			if err := db.QueryRow("SELECT COUNT(*) FROM orders WHERE status = 0").Scan(&n); err != nil || n != 2 {
 				t.Errorf("%d open orders, %v; want 2", n, err)
 			}
+			for range 20 {
+				if err := d.Exec(t.Context(), []string{"UPDATE orders SET status = 1"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if now := openFiles(t); now > opened+10 {
+				t.Errorf("20 calls of Exec left %d connections open", now-opened)
+			}
 		})
 	}
+}
+
+// openFiles counts the open files of this process, including connections.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
 }
 
 // TestOpenMakesNothing checks that Open does not create a missing database, and that its error does not
