@@ -181,8 +181,11 @@ func TestRunsByCell(t *testing.T) {
 		cellOf("setnx", catalog.Pause, catalog.Safe, experiment.No, 1), cellOf("come", catalog.NoFault, catalog.Safe, "", 1),
 	}}
 	now.Environment.Redis, now.Config.Orders, now.Cells[1].WorkMS = "Redis 8", 5, new(7.0)
+	for i := range old.Cells {
+		old.Cells[i].Reason, now.Cells[i].Reason = "was", "is"
+	}
 	c := Runs("a", old, "b", now)
-	want := []Change{{"none/none", "unsafe", "safe", ""}, {"setnx/pause", "safe with an exclusive lock", "safe with two holders inside", ""}}
+	want := []Change{{"none/none", "unsafe", "safe", "is"}, {"setnx/pause", "safe with an exclusive lock", "safe with two holders inside", "is"}}
 	if !slices.Equal(c.Changes, want) || c.Cells != 3 {
 		t.Errorf("of %d cells, %+v", c.Cells, c.Changes)
 	}
