@@ -237,6 +237,41 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(dir); !errors.Is(err, ErrNoBench) || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("with an incomplete line: got error %v, want ErrNoBench with the line", err)
 	}
+	for version := range 4 {
+		r.Schema = version
+		var b bytes.Buffer
+		if err := JSON(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), File)
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); (err == nil) != (version == Schema) || err != nil && !errors.Is(err, ErrNoBench) {
+			t.Errorf("format version %d: %v", version, err)
+		}
+	}
+}
+
+// TestUnitsOfBenchstat writes one slice. Every time must be in nanoseconds, and an unknown figure must be missing.
+func TestUnitsOfBenchstat(t *testing.T) {
+	for _, tt := range []struct {
+		known Figures
+		want  string
+	}{
+		{Figures{}, ""},
+		{Figures{GapP50US: new(4.0), SentPerOp: new(1.5), Jain: new(0.25)}, "\t4000.0 gap-p50-ns\t1.500 commands/op\t0.2500 jain"},
+	} {
+		s := Slice{Figures: tt.known}
+		s.Strategy, s.Case, s.Acquisitions, s.OpsPerS, s.P50US, s.P99US = "setnx", "waves", 7, 250, 2, 30
+		var b bytes.Buffer
+		if err := Benchstat(&b, &Result{Environment: experiment.Environment{CPUs: 3}, Slices: []Slice{s}}); err != nil {
+			t.Fatal(err)
+		}
+		if want := "BenchmarkLock/strategy=setnx/case=waves-3\t7\t4000000.0 ns/op\t2000.0 p50-ns\t30000.0 p99-ns" + tt.want + "\n"; !strings.HasSuffix(b.String(), "\n"+want) {
+			t.Errorf("%q, want %q", b.String(), want)
+		}
+	}
 }
 
 func TestBenchstatReadsTheLines(t *testing.T) {

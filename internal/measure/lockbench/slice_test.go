@@ -1,13 +1,19 @@
 package lockbench
 
 import (
+	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+
+	"github.com/alicebob/miniredis/v2/server"
 )
 
 // h returns a hold of worker n. The times are when the worker asked for, acquired and released the
@@ -156,5 +162,124 @@ func TestParseCalls(t *testing.T) {
 	text := "# Commandstats\r\ncmdstat_info:calls=7,usec=9\r\ncmdstat_evalsha:calls=3,usec=9,usec_per_call=3.00,rejected_calls=1\r\ncmdstat_config|get:calls=2,usec=1\r\n"
 	if got := parseCalls(text); got != 5 {
 		t.Errorf("got %d, want 5", got)
+	}
+}
+
+// TestCommandsOfEveryServer counts the commands of one Redis server and of two others. All of them count, and only those of
+// a local stack, because no other program uses them.
+func TestCommandsOfEveryServer(t *testing.T) {
+	at := make([]string, 3)
+	for i := range at {
+		s, err := server.NewServer("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		err = s.Register("INFO", func(c *server.Peer, _ string, _ []string) {
+			c.WriteBulk(fmt.Sprintf("cmdstat_get:calls=%d,usec=9\r\n", 1<<i))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[i] = s.Addr().String()
+	}
+	for _, kind := range []string{stack.Local, stack.External} {
+		for bits := range 1 << 2 {
+			var addresses stack.Addresses
+			want := uint64(0)
+			if bits&1 != 0 {
+				addresses.Redis, want = at[0], 1
+			}
+			if bits&2 != 0 {
+				addresses.Redlock, want = at[1:], want+6
+			}
+			if kind != stack.Local {
+				want = 0
+			}
+			all := newCommandStats(&stack.Stack{Kind: kind, Addresses: addresses})
+			if got, err := all.calls(t.Context()); err != nil || got != want {
+				t.Errorf("%s, %+v: %d commands, want %d: %v", kind, addresses, got, want, err)
+			}
+			for _, client := range all {
+				client.Close()
+			}
+		}
+	}
+}
+
+// TestTracesAddUp adds up two parts of a slice. Every count of the parts must be in the sum.
+func TestTracesAddUp(t *testing.T) {
+	sum := trace{holds: []Hold{h(1, 0, 1, 2)}, span: 1, counted: 2, sent: 3, ran: 4, ranKnown: true}
+	sum.add(trace{holds: []Hold{h(2, 0, 1, 2), h(3, 0, 1, 2)}, span: 10, counted: 20, sent: 30, ran: 40, ranKnown: true})
+	if len(sum.holds) != 3 || sum.span != 11 || sum.counted != 22 || sum.sent != 33 || sum.ran != 44 || !sum.ranKnown {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// TestFloorOfEachCase makes one worker do as much in a wave as all workers that share its key. A case without contention
+// stays as it is.
+func TestFloorOfEachCase(t *testing.T) {
+	for _, c := range Cases {
+		want := c
+		if c.Workers > c.Keys {
+			want.Workers, want.Processes, want.Spread, want.Wave = 1, 1, nil, c.Wave*c.Workers
+		}
+		if got := c.forFloor(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", c.Name, got, want)
+		}
+	}
+}
+
+// TestKnownCommands measures locks of every server. The clients of ZooKeeper and etcd do not count what they send, and only
+// Redis servers count what they run.
+func TestKnownCommands(t *testing.T) {
+	for _, needs := range []lock.Backend{lock.Redis, lock.RedisQuorum, lock.SQLLocks, lock.ZooKeeper, lock.Etcd} {
+		for _, known := range []bool{false, true} {
+			tr := trace{Case: Cases[0], span: time.Second, counted: 2, holds: []Hold{h(0, 0, 1, 2), h(0, 3, 4, 5)}, sent: 6, ran: 10, ranKnown: known}
+			s := measure(1, tr, Subject{Strategy: lock.Strategy{Name: "x", Needs: needs, Excludes: catalog.Global}})
+			sent, inside := needs != lock.ZooKeeper && needs != lock.Etcd, known && (needs == lock.Redis || needs == lock.RedisQuorum)
+			if (s.SentPerOp != nil) != sent || sent && *s.SentPerOp != 3 || (s.InsidePerOp != nil) != inside || inside && *s.InsidePerOp != 2 {
+				t.Errorf("backend %b, the servers count %v: %v sent, %v in scripts", needs, known, s.SentPerOp, s.InsidePerOp)
+			}
+		}
+	}
+}
+
+// TestTableOfContendedLocks shows the hand-off gap of a lock and the round trips of the floor in one column.
+func TestTableOfContendedLocks(t *testing.T) {
+	for _, c := range Cases {
+		for _, strategy := range []string{Floor, "setnx"} {
+			row := Row{Figures: Figures{Strategy: strategy, P50US: 7, P99US: 8}}
+			if strategy != Floor {
+				row.GapP50US, row.GapP99US = new(90.0), new(91.0)
+			}
+			want := "7 8"
+			if strategy != Floor && c.contended() {
+				want = "90 91"
+			}
+			if _, texts := columns(row, c); texts[2]+" "+texts[3] != want {
+				t.Errorf("%s, %s: %q, want %s", strategy, c.Name, texts, want)
+			}
+		}
+	}
+}
+
+// TestOverlapsOfAllLocks adds up the overlaps and the acquisitions of all locks and cases.
+func TestOverlapsOfAllLocks(t *testing.T) {
+	r := &Result{cases: Cases}
+	want, acquisitions := 0, 0
+	for i, c := range Cases {
+		for _, strategy := range []string{Floor, "setnx", "handoff"} {
+			row := Row{Figures: Figures{Strategy: strategy, Case: c.Name, Acquisitions: 10 + i}}
+			if strategy != Floor {
+				row.Violations = new(1 + i)
+				want, acquisitions = want+1+i, acquisitions+10+i
+			}
+			r.Rows = append(r.Rows, row)
+		}
+	}
+	var b strings.Builder
+	if err := Text(&b, r); err != nil || !strings.Contains(b.String(), fmt.Sprintf("\noverlaps: %d in %d acquisitions\n", want, acquisitions)) {
+		t.Errorf("want %d in %d, %v:\n%s", want, acquisitions, err, b.String())
 	}
 }
