@@ -314,3 +314,21 @@ func TestOrdersWithoutWinner(t *testing.T) {
 		t.Errorf("without answers: %q", got)
 	}
 }
+
+// TestIDsAreNoDifference writes the same answer for two drivers, in different formats. Only the driver's ID, a time or a
+// token differs, so the texts are alike. A code is a difference.
+func TestIDsAreNoDifference(t *testing.T) {
+	for _, format := range []string{"%d", "driver %d", `{"driver":%d}`, `{"driver": "%d"}`, "%d: won", "[%d] %[1]d"} {
+		if a, b := withoutIDs(fmt.Sprintf(format, 7), 7), withoutIDs(fmt.Sprintf(format, 1234), 1234); a != b {
+			t.Errorf("%q and %q differ", a, b)
+		}
+		if a, b := withoutIDs(fmt.Sprintf(format, 3), 7), withoutIDs(fmt.Sprintf(format, 4), 7); a == b {
+			t.Errorf("%q: another number is no difference", a)
+		}
+	}
+	for _, token := range []string{"12.5", "2026-11-30T02:00:00Z", "a1b2c3d4", "1764468000"} {
+		if got := withoutIDs(`{"at":"`+token+`"}`, 7); strings.Contains(got, token) {
+			t.Errorf("%q is left in %q", token, got)
+		}
+	}
+}

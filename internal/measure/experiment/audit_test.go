@@ -363,3 +363,85 @@ func TestWinnersThatDisappear(t *testing.T) {
 		}
 	}
 }
+
+// TestCountByDefinition counts random ledgers of three orders. A probe's win counts only if all units of its order had
+// winners without it, by the ledger or by the responses. Its row then counts too, and so does each row of an order with
+// too many rows. A service that may repeat rows has at most as many rows of a driver as it may have units.
+func TestCountByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 19))
+	for range 300 {
+		au := &auditor{fleet: fleet.New(fleet.Config{Instances: 2}, nil, 0), ledger: true}
+		au.fleet.Ours, au.fleet.Foreign, au.fleet.Shape = false, true, target.Own
+		units := 1 + r.IntN(2)
+		au.cfg.Stock, au.cfg.PerDriver, au.cfg.Target.Idempotent = units, 1+r.IntN(units), r.IntN(2) == 0
+		unreadable := r.IntN(4) == 0
+		var rows, counted []order.Grab
+		told, probes, promised := []check.Pair{}, probes{}, map[check.Pair]int{}
+		var want struct{ rows, orders, double, doubled, repeated, probeWins, phantom, unacknowledged int }
+		for id := range int64(3) {
+			var of []order.Grab
+			load, answers := 0, 0
+			for driver := range int64(3) {
+				g := order.Grab{Order: id, Driver: driver}
+				n := r.IntN(3) * r.IntN(2)
+				rows = append(rows, slices.Repeat([]order.Grab{g}, n)...)
+				if over := n - au.cfg.PerDriver; over > 0 {
+					if want.repeated += over; au.cfg.Target.Idempotent {
+						n -= over
+					}
+				}
+				load += n
+				of = append(of, slices.Repeat([]order.Grab{g}, n)...)
+				if r.IntN(3) == 0 {
+					answers++
+					told = append(told, check.Pair{Order: id, Driver: driver})
+					promised[check.Pair{Order: id, Driver: driver}]++
+				}
+			}
+			probe := order.Grab{Order: id, Driver: au.fleet.ProbeDriver(0)}
+			wins, hasRow := r.IntN(2) == 0, r.IntN(2) == 0
+			counts := wins && !unreadable && max(load, answers) >= units
+			if hasRow {
+				rows = append(rows, probe)
+			}
+			if hasRow && (counts || load+1 > units) {
+				of = append(of, probe)
+			}
+			if wins {
+				probes.won = append(probes.won, check.Pair{Order: id, Driver: probe.Driver})
+			}
+			if counts {
+				want.probeWins++
+				promised[check.Pair{Order: id, Driver: probe.Driver}]++
+			}
+			counted = append(counted, of...)
+			if want.rows += len(of); len(of) > 0 {
+				want.orders++
+			}
+			if len(of) > units {
+				want.double, want.doubled = want.double+len(of)-units, want.doubled+1
+			}
+		}
+		for _, p := range check.Pairs(counted) {
+			if promised[p]--; promised[p] < 0 {
+				want.unacknowledged++
+			}
+		}
+		for _, n := range promised {
+			want.phantom += max(0, n)
+		}
+		a, c := newAccounting(3, nil, target.Own), Cell{Orders: 3}
+		a.told, a.units = told, units
+		if unreadable {
+			a.unreadable = "every response was 200"
+		}
+		e := check.Evidence{Units: units, Foreign: true}
+		au.count(t.Context(), &c, a, 0, rows, probes, &e)
+		got := want
+		got.rows, got.orders, got.double, got.doubled = *c.Grabs, *c.OrdersGrabbed, *c.DoubleGrabs, *c.OrdersDoubleGrabbed
+		got.repeated, got.probeWins, got.phantom, got.unacknowledged = *c.RepeatedRows, a.probeWins, *c.PhantomGrabs, *c.UnacknowledgedGrabs
+		if got != want || !slices.Equal(e.Ledger, counted) || len(e.Promised) != len(told)+want.probeWins {
+			t.Fatalf("%d units, %d for each driver, idempotent %v, unreadable %v, rows %v, told %v, probes %v: %+v, want %+v", units, au.cfg.PerDriver, au.cfg.Target.Idempotent, unreadable, rows, told, probes.won, got, want)
+		}
+	}
+}

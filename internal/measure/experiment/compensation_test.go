@@ -155,3 +155,80 @@ func TestTakeBacksByDefinition(t *testing.T) {
 		}
 	}
 }
+
+// TestPromisesThatWereUndone settles random orders. A promise of a row that was undone in time no longer counts, for
+// drivers of the load and for probes. A row that was undone too late counts. If a promised row never
+// appeared in an order with a winner, it is not known whether it was undone in time.
+func TestPromisesThatWereUndone(t *testing.T) {
+	const within = time.Second
+	r := rand.New(rand.NewPCG(12, 17))
+	for range 2000 {
+		b := &takeBacks{within: within, seen: map[check.Pair]bool{}, ended: map[int64][2]time.Duration{}, stop: func() {}}
+		var left []order.Grab
+		told, won := []check.Pair{}, []check.Pair{}
+		wantTold, wantWon := []check.Pair{}, []check.Pair{}
+		wantRows, undecided := 0, false
+		for id := range int64(3) {
+			late := r.IntN(3) == 0
+			if b.ended[id] = [2]time.Duration{1, 2}; late {
+				b.ended[id] = [2]time.Duration{within + 1, within + 2}
+			}
+			var appeared, stays [3]bool
+			for driver := range appeared {
+				appeared[driver] = r.IntN(2) == 0
+				stays[driver] = appeared[driver] && r.IntN(2) == 0
+				p := check.Pair{Order: id, Driver: int64(driver)}
+				if appeared[driver] {
+					b.seen[p] = true
+				}
+				if stays[driver] {
+					left = append(left, check.Rows([]check.Pair{p})...)
+				}
+				if stays[driver] || appeared[driver] && late {
+					wantRows++
+				}
+			}
+			for driver := range appeared {
+				p := check.Pair{Order: id, Driver: int64(driver)}
+				counts := stays[driver] || late || appeared == [3]bool{}
+				for _, promises := range []struct{ of, want *[]check.Pair }{{&told, &wantTold}, {&won, &wantWon}} {
+					if r.IntN(2) == 0 {
+						continue
+					}
+					*promises.of = append(*promises.of, p)
+					if counts {
+						*promises.want = append(*promises.want, p)
+					}
+					undecided = undecided || !counts && !appeared[driver]
+				}
+			}
+		}
+		a, p := &accounting{shape: target.Own, told: told}, &probes{won: won}
+		rows, err := b.settle(&Cell{}, a, p, left)
+		if len(rows) != wantRows || !slices.Equal(a.told, wantTold) || !slices.Equal(p.won, wantWon) || (err != nil) != undecided {
+			t.Fatalf("of %v, which ended as %v: %d rows, told %v, probes %v, %v; want %d, %v, %v, undecided: %v", b.seen, b.ended, len(rows), a.told, p.won, err, wantRows, wantTold, wantWon, undecided)
+		}
+	}
+}
+
+// TestRepeatedRowsAreNoSurplus reads rows of two drivers for one order. If the service may repeat rows, at most as many
+// rows of a driver count as it may have units.
+func TestRepeatedRowsAreNoSurplus(t *testing.T) {
+	for n := range 3 * 3 * 4 * 4 {
+		units, perDriver, rows := 1+n%3, n/3%3, [2]int{n / 9 % 4, n / 36}
+		b := &takeBacks{units: units, perDriver: perDriver, seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{}}
+		var ledger []order.Grab
+		count := 0
+		for driver, of := range rows {
+			ledger = append(ledger, slices.Repeat([]order.Grab{{Order: 1, Driver: int64(driver)}}, of)...)
+			if perDriver > 0 {
+				of = min(of, perDriver)
+			}
+			count += of
+		}
+		b.note(time.Now(), time.Now(), ledger)
+		if got := len(b.over) > 0; got != (count > units) {
+			t.Errorf("%d units, %d for each driver, rows %v: too many %v", units, perDriver, rows, got)
+		}
+	}
+}

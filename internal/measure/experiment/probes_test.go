@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -204,5 +206,48 @@ func TestTimeToSettle(t *testing.T) {
 		if got := au.settleFor(&c); got != tt.want {
 			t.Errorf("%s: %v, want %v", fmt.Sprintf("%+v", tt), got, tt.want)
 		}
+	}
+}
+
+// TestProbeWithoutARow checks when a probe's win casts doubt on the rule for a win: if all units of its order have
+// winners, and the ledger does not name the probe.
+func TestProbeWithoutARow(t *testing.T) {
+	for n := range 2 * 4 * 2 {
+		units, sold, named := 1+n%2, n/2%4, n/8 == 1
+		var rows []order.Grab
+		for driver := range sold {
+			rows = append(rows, order.Grab{Order: 7, Driver: int64(driver)}, order.Grab{Order: 8, Driver: 99})
+		}
+		if named && sold > 0 {
+			rows[0].Driver = 99
+		}
+		p := probes{won: []check.Pair{{Order: 9, Driver: 99}, {Order: 7, Driver: 99}}}
+		if got, want := p.wonWithoutRow(rows, units), sold >= units && !named; got != want {
+			t.Errorf("%d of %d units sold, the ledger names the probe %v: %v", sold, units, named, got)
+		}
+	}
+}
+
+// TestEventsThatCannotBeRead audits instances of ours whose event files are missing. The first reason must say so.
+func TestEventsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	_, au, first := modelAuditor(t)
+	au.fleet.Ours = true
+	c, m := Cell{Orders: 1}, measured{accounting: newAccounting(1, nil, target.Own)}
+	au.audit(t.Context(), lock.Strategy{Excludes: catalog.Global}, &c, &m, first+1, true, nil)
+	if !strings.HasPrefix(m.invalid, "events were lost: ") || c.Overlaps != nil || c.NearMisses != nil {
+		t.Errorf("invalid %q, %v overlaps, %v near misses", m.invalid, c.Overlaps, c.NearMisses)
+	}
+}
+
+// TestLastProbeWins probes orders of which one is sold, and another one becomes free during the probes. The refusal
+// counts, whichever order is answered last.
+func TestLastProbeWins(t *testing.T) {
+	t.Parallel()
+	m, au, first := modelAuditor(t)
+	time.AfterFunc(10*time.Millisecond, func() { m.locked(func() { m.of(first + 2).token = 0 }) })
+	p, err := au.probeAll(t.Context(), &Cell{Orders: 3}, &accounting{}, first, m.rows)
+	if err != nil || !p.lost || len(p.refused) != 1 || len(p.won) == 0 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -316,3 +316,46 @@ func TestWithoutWinner(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitOfAnotherService refuses a driver after the last sale, with the reason that our own instances give if the driver
+// has its units. Another service may use this field for something else, so there it does not excuse the refusal.
+func TestLimitOfAnotherService(t *testing.T) {
+	foreign := *target.Own
+	for _, shape := range []*target.Shape{target.Own, &foreign} {
+		for _, reason := range []string{grab.PerDriver, "sold_out"} {
+			a := newAccounting(2, nil, shape)
+			a.units = 2
+			for driver, code := range []uint16{200, 409} {
+				r := load.Request{Target: "http://a", Order: 1, Driver: int64(driver)}
+				at := a.began.Add(time.Duration(driver) * time.Second)
+				if err := a.add(&vegeta.Result{Code: code, Timestamp: at, URL: r.URL([]byte("/orders/1/grab")), Body: fmt.Appendf(nil, `{"reason":%q}`, reason)}, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, want := len(a.refusedLast) > 0, shape == &foreign || reason != grab.PerDriver; got != want {
+				t.Errorf("our own instances %v, %s: refused after the last sale %v", shape == target.Own, reason, got)
+			}
+		}
+	}
+}
+
+// TestLostUpdatesOfEachOrder counts the lost updates of two orders. The counter of the second one may have decreased more
+// often than its rows show, which must not make up for an update that the first one has lost.
+func TestLostUpdatesOfEachOrder(t *testing.T) {
+	store := emptyStore(t)
+	first, err := store.Create(t.Context(), 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, guard := range []order.Guard{order.Naive, order.Naive, order.Decrement, order.Decrement} {
+		if err := store.Claim(t.Context(), order.Claim{Order: first + int64(n/2), Driver: int64(n), Token: fmt.Sprint(n), Stock: 3}, guard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rows := range 4 {
+		lost, err := (&auditor{store: store}).lostUpdates(t.Context(), first, 2, map[int64]int{first: 2, first + 1: rows})
+		if err != nil || *lost != 1+max(0, rows-2) {
+			t.Errorf("%d rows of the second order: %d lost updates, %v", rows, *lost, err)
+		}
+	}
+}
