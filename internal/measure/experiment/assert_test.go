@@ -268,3 +268,37 @@ func TestEveryFigureIsCompared(t *testing.T) {
 		}
 	}
 }
+
+// TestLowerBounds compares each figure of a cell whose double-grabs may be too few. Of the figures that a hidden win may
+// raise, only a lower limit can hold.
+func TestLowerBounds(t *testing.T) {
+	cell := fullCell()
+	cell.LowerBound, cell.Requests, cell.Orders = true, 3, 4
+	for _, figure := range experiment.Figures {
+		if strings.HasSuffix(figure, ".") {
+			continue
+		}
+		raised := slices.Contains([]string{"double_grabs", "orders_double_grabbed", "orders_grabbed"}, figure)
+		for op, number := range map[string]float64{"<": 1e9, "<=": 1e9, "!=": 1e9, ">": -1, ">=": -1} {
+			a := experiment.Assert{Figure: figure, Op: op, Number: number}
+			want := !raised || op[0] == '>'
+			if misses := a.Misses(&experiment.Run{Cells: []experiment.Cell{cell}}); (len(misses) == 0) != want {
+				t.Errorf("%v: %q, want it to hold: %v", a, misses, want)
+			}
+		}
+	}
+}
+
+// TestCountsThatNeverOccurred compares an outcome, an error and an instance that no response had. They are 0 if there were
+// requests, and unknown otherwise.
+func TestCountsThatNeverOccurred(t *testing.T) {
+	for _, figure := range []string{"outcomes.busy", "errors.reset", "served_by.8006"} {
+		for requests := range 2 {
+			a := experiment.Assert{Figure: figure, Op: "==", Number: 0}
+			misses := a.Misses(&experiment.Run{Cells: []experiment.Cell{{Verdict: catalog.Safe, Requests: requests}}})
+			if (len(misses) == 0) != (requests > 0) {
+				t.Errorf("%v with %d requests: %q", a, requests, misses)
+			}
+		}
+	}
+}

@@ -235,6 +235,7 @@ func TestContradiction(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Cell){
 		"its verdict is safe, but it has 2 double_grabs and 0 stuck_orders": func(c *Cell) { c.Verdict = catalog.Safe },
+		"its verdict is safe, but it has 0 double_grabs and 1 stuck_orders": func(c *Cell) { c.Verdict, c.DoubleGrabs, c.StuckOrders = catalog.Safe, nil, new(1) },
 		`there is no verdict "fine"`:                                        func(c *Cell) { c.Verdict = "fine" },
 	} {
 		c := good

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,6 +39,7 @@ func TestLimits(t *testing.T) {
 		"the lock, without an endpoint":   {searched(400, 800, 500, 0), searched(3200, 3600, 500, 0), nil, false, ByLock, "without a lock"},
 		"the instances":                   {searched(3000, 3300, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, ByInstances, "kept up with no rate above 3200/s"},
 		"faster than none, which writes":  {searched(3600, 4000, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, ByInstances, "no rate above 3200/s"},
+		"as fast as a search can tell":    {searched(3000, 3300, 500, 0), searched(3500, 3800, 500, 0), searched(6400, 7000, 500, 0), false, ByInstances, "kept up with no rate above 3500/s"},
 		"the control":                     {nil, searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), true, ByInstances, "an endpoint that does no work kept up with 6400/s"},
 		"no lock, and slower than none":   {searched(400, 800, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), true, ByInstances, "did not keep up with 800/s"},
 		"the load generator, which lags":  {searched(3000, 3300, 40, 0), searched(6400, 7000, 500, 0), searched(9000, 9900, 500, 0), false, ByGenerator, "at 3300/s, requests were sent too late"},
@@ -189,10 +192,15 @@ func TestEachFailureIsRetried(t *testing.T) {
 				}
 				c := Cell{Latency: &load.Latency{}, LatencySent: &load.Latency{}, LoadHeld: new(true), Outcomes: map[grab.Outcome]int{}}
 				if size.Rate > capacity || r.IntN(4) == 0 {
-					c.Outcomes[grab.Failed] = 1
+					c.Outcomes[[]grab.Outcome{grab.Failed, grab.Timeout}[r.IntN(2)]] = 1
 				}
 				return c
 			})
+			for _, step := range p.Steps {
+				if (step.Failed == 1) == step.Held {
+					t.Errorf("seed %d: %v, with %d failures", seed, step, step.Failed)
+				}
+			}
 			held, failed := 0.0, math.Inf(1)
 			for i := 0; i < len(p.Steps); i++ {
 				rate, times := p.Steps[i].RPS, 1
@@ -215,5 +223,50 @@ func TestEachFailureIsRetried(t *testing.T) {
 				t.Fatalf("seed %d: %v for a capacity of %v: %v", seed, p.HeldRPS, capacity, p.Steps)
 			}
 		})
+	}
+}
+
+// TestFailureOfASearch gives a search a good and a bad attempt that differ in every field. What explains the failure
+// comes from the bad attempt, and everything else comes from the good one.
+func TestFailureOfASearch(t *testing.T) {
+	explain := strings.Fields("Verdict DoubleGrabs OrdersDoubleGrabbed StuckOrders Overlaps Checks Timeline")
+	good, bad := twoCells()
+	for _, attempts := range [][]Cell{{good, bad}, {bad, good}} {
+		c := reflect.ValueOf(bestOf(attempts, func(c Cell) bool { return c.Verdict == catalog.Safe }, new(Peak)))
+		for i := range c.NumField() {
+			name, want := c.Type().Field(i).Name, reflect.ValueOf(good).Field(i)
+			if slices.Contains(explain, name) {
+				want = reflect.ValueOf(bad).Field(i)
+			}
+			if slices.Contains([]string{"Peak", "Reason", "Exclusive"}, name) { // TestBestOf checks these
+				continue
+			}
+			if !reflect.DeepEqual(c.Field(i).Interface(), want.Interface()) {
+				t.Errorf("%s: %v, want %v", name, c.Field(i), want)
+			}
+		}
+	}
+}
+
+// TestLowestFailure finds the failure that ended a search among random attempts. It is the last attempt at the lowest rate
+// above the one that was held. A rate that failed only once was held later.
+func TestLowestFailure(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 20))
+	for range 1000 {
+		p := &Peak{HeldRPS: float64(r.IntN(4))}
+		var want *PeakStep
+		for i := range 5 {
+			p.Steps = append(p.Steps, PeakStep{RPS: float64(1 + r.IntN(5)), Failed: i, Held: r.IntN(3) == 0})
+		}
+		for rate := p.HeldRPS + 1; rate <= 5 && want == nil; rate++ {
+			for i, s := range p.Steps {
+				if s.RPS == rate && !s.Held {
+					want = &p.Steps[i]
+				}
+			}
+		}
+		if got := p.failed(); got != want {
+			t.Fatalf("%+v: %+v, want %+v", p, got, want)
+		}
 	}
 }

@@ -350,3 +350,119 @@ func TestFiguresOfAnIncompleteMerge(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryFigureOfARepetition fills a cell. Its repetition must have the cell's value in each field of the same name, and no
+// empty field.
+func TestEveryFigureOfARepetition(t *testing.T) {
+	var c Cell
+	fill(reflect.ValueOf(&c).Elem(), 2)
+	got := reflect.ValueOf(c.repetition())
+	for i := range got.NumField() {
+		name := got.Type().Field(i).Name
+		of := reflect.ValueOf(c).FieldByName(name)
+		if got.Field(i).IsZero() || of.IsValid() && !reflect.DeepEqual(got.Field(i).Interface(), of.Interface()) {
+			t.Errorf("%s: %v, and the cell has %v", name, got.Field(i), of)
+		}
+	}
+}
+
+// TestRoundsAreShuffled repeats ten tests, some of which have run before. Each round has every test that lacks a
+// repetition, in an order that depends on the seed only.
+func TestRoundsAreShuffled(t *testing.T) {
+	const repeat = 3
+	specs := make([]*cellSpec, 10)
+	for i := range specs {
+		specs[i] = &cellSpec{CellName: CellName{Strategy: fmt.Sprint(i)}}
+		if done := i % (repeat + 2); done > 0 {
+			c := played(10, 1).first()
+			for range done - 1 {
+				c = c.merge(played(10, 1))
+			}
+			c.Interrupted = done > repeat
+			specs[i].cell = &c
+		}
+	}
+	text := func(seed uint64) string {
+		return fmt.Sprint(catalog.Map(rounds(specs, repeat, seed), (*cellSpec).String))
+	}
+	for seed := range uint64(20) {
+		times := map[*cellSpec]int{}
+		for _, s := range rounds(specs, repeat, seed) {
+			times[s]++
+		}
+		for i, s := range specs {
+			want := repeat - i%(repeat+2)
+			if want < 0 { // the interrupted one counts as not run
+				want = repeat
+			}
+			if times[s] != want {
+				t.Errorf("seed %d: test %d runs %d times, want %d", seed, i, times[s], want)
+			}
+		}
+		if same := text(seed) == text(0); same != (seed == 0) {
+			t.Errorf("seeds %d and 0 shuffle alike: %v", seed, same)
+		}
+	}
+	if got := rounds(specs[:1], 1, 7); len(got) != 1 || got[0] != specs[0] {
+		t.Errorf("one test: %v", got)
+	}
+	once := rounds(specs, 1, 7)
+	if !slices.IsSortedFunc(once, func(a, b *cellSpec) int { return strings.Compare(a.Strategy, b.Strategy) }) {
+		t.Errorf("without repetitions, the order changes: %v", once)
+	}
+}
+
+// TestEachPercentileOfRepetitions merges repetitions whose latencies all differ. Each percentile is the median of this
+// percentile, the shortest latency is the shortest of all, and the longest is the longest of all.
+func TestEachPercentileOfRepetitions(t *testing.T) {
+	repetition := func(n float64) Cell {
+		var c Cell
+		for i, l := range []**load.Latency{&c.Latency, &c.LatencySent} {
+			*l = new(load.Latency)
+			for field := range reflect.TypeFor[load.Latency]().NumField() {
+				reflect.ValueOf(*l).Elem().Field(field).SetFloat(float64(1000*i+100*field) + n)
+			}
+		}
+		return c
+	}
+	c := repetition(2).first().merge(repetition(1)).merge(repetition(3))
+	for i, l := range []*load.Latency{c.Latency, c.LatencySent} {
+		for field := range reflect.TypeFor[load.Latency]().NumField() {
+			name, n := reflect.TypeFor[load.Latency]().Field(field).Name, 2
+			switch name {
+			case "Min":
+				n = 1
+			case "Max":
+				n = 3
+			}
+			if got, want := reflect.ValueOf(*l).Field(field).Float(), float64(1000*i+100*field+n); got != want {
+				t.Errorf("latency %d, %s: %v, want %v", i+1, name, got, want)
+			}
+		}
+	}
+}
+
+// TestWorstChecks merges the results of two properties in every combination. A failure is worse than an unknown result,
+// which is worse than a pass. A result that only one repetition has stays.
+func TestWorstChecks(t *testing.T) {
+	results := []check.Result{"", check.Pass, check.Unknown, check.Fail} // empty: not checked
+	checks := func(n int) (all []check.Verdict) {
+		for i, property := range []string{catalog.OneWinner, catalog.StuckOrder} {
+			if result := results[n>>(2*i)&3]; result != "" {
+				all = append(all, check.Verdict{Property: property, Result: result})
+			}
+		}
+		return all
+	}
+	for a := range 16 {
+		for b := range 16 {
+			got := worstChecks(checks(a), checks(b))
+			want := checks(max(a&3, b&3) | max(a&12, b&12))
+			slices.SortFunc(got, func(x, y check.Verdict) int { return strings.Compare(x.Property, y.Property) })
+			slices.SortFunc(want, func(x, y check.Verdict) int { return strings.Compare(x.Property, y.Property) })
+			if !slices.Equal(got, want) {
+				t.Errorf("%v and %v: %v, want %v", checks(a), checks(b), got, want)
+			}
+		}
+	}
+}
