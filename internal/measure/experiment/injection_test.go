@@ -776,8 +776,8 @@ func TestDriversOfAContest(t *testing.T) {
 			for _, r := range c.contenders {
 				if r.Target == struck.URL {
 					atStruck++
-				} else if r.Target != other.URL {
-					t.Errorf("driver %d uses %s, which is neither the struck nor the other instance", r.Driver, r.Target)
+				} else if r.Target != other.URL || atStruck > 0 {
+					t.Errorf("driver %d goes to %s after %d drivers at the struck instance", r.Driver, r.Target, atStruck)
 				}
 			}
 			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.affected.Target != struck.URL || c.lateDriver.Target != other.URL {
@@ -794,5 +794,21 @@ func TestDriversOfAContest(t *testing.T) {
 				t.Errorf("%d requests by %d drivers, want %d by %d", len(c.all()), len(seen), in.w.cfg.strikeDrivers(), want)
 			}
 		})
+	}
+}
+
+// TestRolesOfDrivers assigns the roles of ten orders. The roles differ between orders, and only the seed decides them.
+func TestRolesOfDrivers(t *testing.T) {
+	roles := func(seed uint64) (affected []int64) {
+		in := &injection{w: &worker{cfg: Config{Seed: seed}}, struck: &fleet.Instance{URL: "http://struck"}, other: &fleet.Instance{URL: "http://other"}, cell: &Cell{}}
+		for n := range 10 {
+			affected = append(affected, in.contest(n, fault.Point{}).affected.Driver)
+		}
+		return affected
+	}
+	for seed := range uint64(10) {
+		if of := roles(seed); !slices.Equal(of, roles(seed)) || slices.Equal(of, roles(seed+1)) || len(catalog.Distinct(of)) < 3 {
+			t.Errorf("seed %d: the affected drivers are %v", seed, of)
+		}
 	}
 }

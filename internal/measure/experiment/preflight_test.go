@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -232,7 +235,8 @@ func TestDiffers(t *testing.T) {
 func TestWithoutOthers(t *testing.T) {
 	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: "redis"} }
 	renewals := []control.Call{call("redis PEXPIRE lock:*"), call("redis PEXPIRE lock:7"), call("redis LPOP jobs"), call("redis EVALSHA 1 leases")}
-	got := withoutOthers(renewals, []control.Call{call("redis PEXPIRE lock:*"), call("redis LPOP jobs"), call("redis PEXPIRE lock:7")})
+	elsewhere := control.Call{Phase: "redis EVALSHA 1 leases", N: 1, Target: "another redis"}
+	got := withoutOthers(renewals, []control.Call{call("redis PEXPIRE lock:*"), call("redis LPOP jobs"), call("redis PEXPIRE lock:7"), elsewhere})
 	if names := callNames(got); names != "redis PEXPIRE lock:*, redis EVALSHA 1 leases" {
 		t.Errorf("%s", names)
 	}
@@ -424,4 +428,73 @@ func TestLedgerOfTheFirstGrab(t *testing.T) {
 			t.Errorf("%d drivers, %v", n, p.Problems)
 		}
 	})
+}
+
+// answering returns an inspector of a service that answers the nth grab with the nth status, and its other calls with 404.
+func answering(t *testing.T, codes ...int) inspector {
+	var mu sync.Mutex
+	s := stub(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodPost && len(codes) > 0 {
+			w.WriteHeader(codes[0])
+			codes = codes[1:]
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	})
+	to := target.Target{URLs: []string{s.URL}, FirstOrder: 1}
+	f, err := fleet.Attach(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	cfg := Config{Target: to}
+	orders := theirOrders{f, to, nil}
+	return inspector{cfg: cfg, fleet: f, orders: orders, auditor: &auditor{cfg: cfg, fleet: f, orders: orders}}
+}
+
+// TestAnswersToALateDriver gives the second driver of an order each answer. If it wins too, its answer is marked, and
+// neither that of the first driver nor that of the last request is. An answer that matches no rule is a problem.
+func TestAnswersToALateDriver(t *testing.T) {
+	for code, problem := range map[int]string{200: "grabbed", 409: "", 423: "", 404: "taken", 500: "taken", 504: "taken"} {
+		p := answering(t, 200, code, 409).inspect(t.Context(), lock.Strategy{Name: Foreign})
+		got := catalog.Join(p.Problems, ", ", func(p Problem) string { return p.Key })
+		if got != problem || len(p.Answers) != 3 {
+			t.Errorf("HTTP %d: problems %+v, answers %+v", code, p.Problems, p.Answers)
+			continue
+		}
+		for n, a := range p.Answers {
+			if a.Wrong != (n == 1 && code == 200) {
+				t.Errorf("HTTP %d: answer %d is marked: %v", code, n, a.Wrong)
+			}
+		}
+	}
+}
+
+// TestAnswersOfASecondOrder grabs the order after the first one. It must be open too, so a driver either wins it or must
+// come again.
+func TestAnswersOfASecondOrder(t *testing.T) {
+	for code, open := range map[int]bool{200: true, 423: true, 409: false, 404: false, 500: false, 504: false} {
+		p := Preflight{Answers: make([]SeenAnswer, 3)}
+		answering(t, code).inspectSecond(t.Context(), &p, 2)
+		if (len(p.Problems) == 0) != open || (len(p.Answers) == 3) != open {
+			t.Errorf("HTTP %d: %+v, %d answers", code, p.Problems, len(p.Answers))
+		}
+	}
+}
+
+// TestAdviceOnMissingTables reads the errors of each database. Only if the program starts the service and knows no
+// migrations, they may be the cure.
+func TestAdviceOnMissingTables(t *testing.T) {
+	for text, missing := range map[string]bool{
+		"Error 1146: Table 'shop.wins' doesn't exist": true, `ERROR: relation "wins" does not exist`: true, "no such table: wins": true, "no such column: wins": false, "access denied": false,
+	} {
+		for name, service := range map[string]*fleet.Service{"none": nil, "started": {}, "migrated": {Migrations: make([]fleet.Migration, 1)}} {
+			got := Config{Service: service}.missingTable(errors.New(text))
+			if (got != "") != (missing && name == "started") {
+				t.Errorf("%s, service %s: %q", text, name, got)
+			}
+		}
+	}
 }

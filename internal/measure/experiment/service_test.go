@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/wire"
 )
 
 const pythonExample = "../../../examples/python/"
@@ -472,5 +474,100 @@ func TestReachableCalls(t *testing.T) {
 	}
 	if reached < 10 {
 		t.Errorf("only %d faults reach a call", reached)
+	}
+}
+
+// TestPartsByDefinition draws random calls of a request. The claim is the first write of the transaction that writes the
+// winner last or, without a transaction, of the writes in a row that end there. Calls that wait for the next job do not
+// belong to a request that has written. The release point is the first call of that part.
+func TestPartsByDefinition(t *testing.T) {
+	names := []tap.Phase{
+		"mysql BEGIN", "mysql COMMIT", "mysql ROLLBACK", "mysql UPDATE orders", "mysql INSERT wins", "mysql SELECT orders",
+		"redis SET lock:*", "redis DEL lock:*", "redis BLPOP jobs",
+	}
+	r := rand.New(rand.NewPCG(12, 21))
+	for range 3000 {
+		var calls []control.Call
+		for i := range r.IntN(8) {
+			c := control.Call{Phase: names[r.IntN(len(names))], N: i + 1, Target: "redis"}
+			if strings.HasPrefix(string(c.Phase), "mysql ") {
+				c.Target = tap.DB
+			}
+			calls = append(calls, c)
+		}
+		is := func(i int, of ...tap.Phase) bool { return slices.Contains(of, calls[i].Phase) }
+		writesAt := func(i int) bool { return is(i, "mysql UPDATE orders", "mysql INSERT wins") }
+		last, committed := -1, false // the last write to the ledger, which is the table of the last INSERT
+		ledger := tap.Phase("mysql UPDATE orders")
+		for i := range calls {
+			if is(i, "mysql INSERT wins") {
+				ledger = "mysql INSERT wins"
+			}
+		}
+		for i := range calls {
+			if is(i, ledger) {
+				last, committed = i, false
+			}
+			committed = committed || is(i, "mysql COMMIT")
+		}
+		claim := last
+		if claim >= 0 {
+			first := last
+			for first > 0 && (committed && !is(first, "mysql BEGIN") && !is(first-1, "mysql COMMIT", "mysql ROLLBACK") || !committed && writesAt(first-1)) {
+				first--
+			}
+			for claim = first; !writesAt(claim); claim++ {
+			}
+		}
+		if got := claimOf(calls, ledgerOf(calls)); got != claim {
+			t.Fatalf("%s: the claim is call %d, want %d", callNames(calls), got, claim)
+		}
+		own := []control.Call{}
+		for i, c := range calls {
+			if claim < 0 || i < claim || !is(i, "redis BLPOP jobs") {
+				own = append(own, c)
+			}
+		}
+		got := trailOf(calls)
+		if !slices.Equal(got.calls[fault.Alone], own) {
+			t.Fatalf("%s: the request has %s, want %s", callNames(calls), callNames(got.calls[fault.Alone]), callNames(own))
+		}
+		release := slices.Index(got.service.parts, tap.Release)
+		if (got.release != nil) != (release >= 0) || release >= 0 && got.release.N != own[release].N {
+			t.Fatalf("%s: parts %v, released at %+v", callNames(own), got.service.parts, got.release)
+		}
+	}
+}
+
+// TestPointsOfALockingRead lists the points of a read that also acquires the lock. The driver has no lock before the read,
+// and does its work after it.
+func TestPointsOfALockingRead(t *testing.T) {
+	for read, before := range map[tap.Phase]tap.Phase{"mysql SELECT orders": fault.Work, "mysql SELECT orders" + wire.ForUpdate: tap.Acquire} {
+		var got []tap.Phase
+		for _, p := range trailOf([]control.Call{{Phase: read, N: 1, Target: tap.DB}, {Phase: "mysql INSERT wins", N: 1, Target: tap.DB}}).points() {
+			got = append(got, p.Part)
+		}
+		if want := []tap.Phase{before, fault.Work, tap.Claim, tap.Claim}; !slices.Equal(got, want) {
+			t.Errorf("%s: parts %v, want %v", read, got, want)
+		}
+	}
+}
+
+// TestWriteVerbs checks which statements may change a table, alone and after a read.
+func TestWriteVerbs(t *testing.T) {
+	for verb, want := range map[string]bool{
+		"INSERT": true, "UPDATE": true, "DELETE": true, "REPLACE": true, "CALL": true, "EXECUTE": true, "LOAD": true,
+		"SELECT": false, "SET": false, "BEGIN": false, "COMMIT": false, "ROLLBACK": false, "INSERTED": false,
+	} {
+		for _, name := range []string{verb + " wins", "SELECT orders" + wire.Joint + verb + " wins"} {
+			c := control.Call{Phase: tap.Phase("mysql " + name), Target: tap.DB}
+			if writes(c) != want || writesTo(c, []string{"wins"}) != want || writesTo(c, []string{"orders"}) {
+				t.Errorf("%s: writes %v", name, writes(c))
+			}
+			c.Target = "redis"
+			if writes(c) {
+				t.Errorf("%s writes to the database from Redis", name)
+			}
+		}
 	}
 }

@@ -509,3 +509,137 @@ func TestStopAtAMoment(t *testing.T) {
 		}
 	})
 }
+
+// TestParallelCallsStop stops some of the calls that the affected driver makes in parallel. It is at the point once all
+// of them have stopped. If some never come, it is there a moment later.
+func TestParallelCallsStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for calls := 1; calls <= 3; calls++ {
+			for stopped := range calls + 2 {
+				c := &contest{order: 7, calls: calls}
+				m := heldCalls{struck: map[string][]control.Held{holdName(pointHold, c): make([]control.Held, stopped), holdName(callsHold, c): make([]control.Held, 9)}}
+				for _, waited := range []time.Duration{0, simultaneous / 2, 2 * simultaneous} {
+					time.Sleep(waited)
+					if got, want := m.isAtPoint(c), stopped >= calls || stopped > 0 && waited > simultaneous; got != want {
+						t.Errorf("%d of %d calls have stopped, and another %v passed: at the point %v", stopped, calls, waited, got)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestOnlyStoppedCallsLoseReplies stops calls of two orders in every state. The replies to those that still wait are
+// lost, and the other calls stay as they are.
+func TestOnlyStoppedCallsLoseReplies(t *testing.T) {
+	var lost []string
+	struck := &fleet.Instance{Client: func(_ context.Context, _, path string, body, answer any) error {
+		order := path[strings.LastIndex(path, "point-")+len("point-"):][:1]
+		text, err := json.Marshal(body)
+		if strings.HasSuffix(path, "/release") {
+			var call control.Call
+			err = errors.Join(err, json.Unmarshal(text, &call))
+			if lost = append(lost, order+string(call.Phase)); !strings.Contains(string(text), string(control.ReplyLost)) {
+				t.Errorf("released as %s", text)
+			}
+			return err
+		}
+		var held []control.Held
+		for _, state := range []control.State{control.Waiting, control.Replied, control.Released, control.Expired, control.Waiting} {
+			held = append(held, control.Held{State: state, Call: control.Call{Phase: tap.Phase(fmt.Sprint(state, len(held)))}})
+		}
+		text, err = json.Marshal(map[string]any{"held": held})
+		return errors.Join(err, json.Unmarshal(text, answer))
+	}}
+	if err := (breakpoints{struck: struck}).loseReplies(t.Context(), []*contest{{order: 7}, {order: 8}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"7waiting0", "7waiting4", "8waiting0", "8waiting4"}; !slices.Equal(lost, want) {
+		t.Errorf("lost are the replies to %q, want %q", lost, want)
+	}
+}
+
+// TestWindowsOfAFault injects a fault several times, and ends it at random times. Each injection that has hit a driver has
+// a window of its own, which ends when the fault ends last. An injection that has missed has none.
+func TestWindowsOfAFault(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 18))
+	synctest.Test(t, func(t *testing.T) {
+		for range 200 {
+			in := &injection{cell: &Cell{}, began: time.Now()}
+			var want [][2]float64
+			since := func() float64 { return millis(time.Since(in.began)) }
+			for range 3 {
+				time.Sleep(time.Duration(1+r.IntN(9)) * time.Millisecond)
+				hits := r.IntN(3)
+				s := newStrike(in, &contest{struck: hits == 1}, &contest{struck: hits == 2})
+				if err := s.openWindow(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if hits == 0 {
+					continue
+				}
+				from := since()
+				for range 1 + r.IntN(2) {
+					time.Sleep(time.Millisecond)
+					s.closeWindow()
+				}
+				want = append(want, [2]float64{from, since()})
+			}
+			got := catalog.Map(in.cell.Strikes, func(w Window) [2]float64 { return [2]float64{w.FromMS, value(w.ToMS)} })
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+	})
+}
+
+// TestHungRequestsAddUp leaves the requests of several injections hanging. The load must end without any of them.
+func TestHungRequestsAddUp(t *testing.T) {
+	in := &injection{cell: &Cell{}}
+	total := 0
+	for n := range 4 {
+		s := newStrike(in)
+		for range n {
+			s.contests = append(s.contests, &contest{})
+		}
+		total += n
+		if err := s.leaveAffected(t.Context()); err != nil || in.workload.hung != total || !every(s.contests, func(c *contest) bool { return c.hangs }) {
+			t.Errorf("%d requests hang, want %d: %v", in.workload.hung, total, err)
+		}
+	}
+}
+
+// TestStoppedProcessReportsNothing asks both instances for the contenders that have stopped, while one process or the
+// other does not respond. The answer of the other one counts, and comes in time for the fault.
+func TestStoppedProcessReportsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for bits := range 1 << 3 {
+			held := func(stopped bool, driver int64) *fleet.Instance {
+				return &fleet.Instance{URL: fmt.Sprint("http://", driver), Client: func(ctx context.Context, _, _ string, _, answer any) error {
+					if stopped {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return json.Unmarshal(fmt.Appendf(nil, `{"holds":{"contender-7-of-%d":[{}],"contender-8-of-%[1]d":[]}}`, driver), answer)
+				}}
+			}
+			b := breakpoints{struck: held(bits&1 != 0, 3), other: held(bits&2 != 0, 2), tellsDrivers: true, trail: ourTrail(nil)}
+			c := &contest{order: 7, point: pointAt(fault.Alone, tap.Acquire, true), contenders: []load.Request{{Target: b.other.URL, Driver: 2}, {Target: b.struck.URL, Driver: 3}}}
+			if bits&4 != 0 { // otherwise, no contender must stop
+				c.variation = affectedFirst
+			}
+			began, want := time.Now(), []int64{}
+			for driver, stopped := range map[int64]bool{2: bits&2 != 0, 3: bits&1 != 0} {
+				if bits&4 != 0 && !stopped {
+					want = append(want, driver)
+				}
+			}
+			got := catalog.Map(b.ofContenders(t.Context(), []*contest{c})[c], func(h hold) int64 { return h.Drivers[0] })
+			slices.Sort(got)
+			slices.Sort(want)
+			if took := time.Since(began); !slices.Equal(got, want) || took > 2*simultaneous {
+				t.Errorf("%03b: stopped are %v, want %v, after %v", bits, got, want, took)
+			}
+		}
+	})
+}

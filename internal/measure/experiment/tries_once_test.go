@@ -63,6 +63,7 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		{name: "busy after waiting", wait: 2 * lease, calls: waits, contender: response{grab.Busy, ms(0), ms(2001)}, openUntil: 1500, want: true},
 		{name: "busy although it may wait", wait: 2 * lease, calls: waits, contender: response{grab.Busy, ms(0), ms(20)}, openUntil: 1500},
 		{name: "busy after too short a wait", wait: lease / 2, calls: waits, contender: response{grab.Busy, ms(0), ms(1300)}, openUntil: 1500},
+		{name: "busy after a wait that may have ended with the lease", wait: lease + simultaneous/2, calls: waits, contender: response{grab.Busy, ms(0), ms(1300)}, openUntil: 1500},
 		{name: "taken after waiting", wait: 2 * lease, calls: waits, contender: response{grab.Taken, ms(0), ms(1600)}, openUntil: 1500, want: true},
 		{name: "taken, sent after the write", wait: 2 * lease, calls: waits, contender: response{grab.Taken, ms(1501), ms(1600)}, openUntil: 1500},
 		{name: "taken, and the write may have come in time", wait: 2 * lease, calls: waits, contender: response{grab.Taken, ms(0), ms(1600)}, openUntil: 990},
