@@ -492,3 +492,64 @@ func TestVerdictsOfAModelAreTrue(t *testing.T) {
 		})
 	}
 }
+
+// TestExpectationsOfACell makes an empty cell for each kind of instances. The registry is replaced by the user's
+// expectations. Of a lock that the program cannot see, nothing is expected, nor of a fault that cannot hit.
+func TestExpectationsOfACell(t *testing.T) {
+	setnx, err := lock.Find("setnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bits := range 1 << 3 {
+		service, replaced, foreign := bits&1 != 0, bits&2 != 0, bits&4 != 0
+		for _, skipped := range []catalog.Verdict{"", catalog.NA, catalog.Unknown} {
+			cfg := Config{Scenario: "rush", OnLost: grab.Abort, TTL: time.Second, Instances: 2}
+			s, want := setnx, new(setnx.Expected(catalog.Pause))
+			exclusive := !service && !replaced && !foreign
+			if service {
+				cfg.Target.URLs = []string{"http://h:1"}
+			}
+			if foreign {
+				s.New, want = nil, nil
+			}
+			if replaced {
+				want = new(catalog.Stuck)
+				cfg.Expect = []target.Expectation{{Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Safe}, {Strategy: "none", Fault: catalog.Pause, Verdict: catalog.Safe}, {Strategy: "setnx", Fault: catalog.Pause, Verdict: *want}}
+			}
+			c := cfg.newCell(s, catalog.Pause)
+			if skipped != "" {
+				c.skip(skipped, "because")
+			}
+			if skipped == catalog.NA {
+				want, exclusive = nil, false
+			}
+			if c.Verdict != skipped || (c.Reason != "") != (skipped != "") || (c.Expected == nil) != (want == nil) || want != nil && *c.Expected != *want || (c.ExpectedExclusive != nil) != exclusive || (c.Guard == "") != foreign {
+				t.Errorf("service %v, expectations %v, foreign lock %v, skipped %q: %s", service, replaced, foreign, skipped, textOf(c))
+			}
+		}
+	}
+}
+
+// TestControlOfASearch adds the strategy without a lock only to a search that has named no test, and only once.
+func TestControlOfASearch(t *testing.T) {
+	for bits := range 1 << 3 {
+		search, has, named := bits&1 != 0, bits&2 != 0, bits&4 != 0
+		cfg, strategies := Config{Scenario: "rush"}, []lock.Strategy{{Name: "setnx"}}
+		if search {
+			cfg.Scenario = "peak"
+		}
+		if has {
+			strategies = append(strategies, lock.Strategy{Name: lockless})
+		}
+		if named {
+			cfg.Only = []CellName{{"setnx", catalog.NoFault}}
+		}
+		want := len(strategies)
+		if search && !has && !named {
+			want++
+		}
+		if got := cfg.withControl(strategies); len(got) != want || want > len(strategies) != (got[0].Name == lockless) {
+			t.Errorf("search %v, has the control %v, names tests %v: %d strategies", search, has, named, len(got))
+		}
+	}
+}

@@ -455,3 +455,51 @@ func TestCompareWithoutFault(t *testing.T) {
 		}
 	}
 }
+
+// TestTestsWithoutTime ends a run whose budget is over. A test that has not begun is noted as interrupted, so that a resumed
+// run runs it. Every result stays, also that of a test that the budget has interrupted.
+func TestTestsWithoutTime(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		r := newRunner(Config{BudgetTotal: time.Hour, deadline: time.Now().Add(time.Hour)}, func(*Run) error { return nil })
+		if over {
+			r.cfg.deadline = time.Now()
+		}
+		done := Cell{Strategy: "setnx", Fault: catalog.Pause, Verdict: catalog.Unsafe, Reason: "2 of 10"}
+		interrupted := done
+		interrupted.Interrupted = true
+		r.specs = []*cellSpec{{CellName: done.Name()}, {CellName: done.Name(), cell: &interrupted}, {CellName: done.Name(), cell: &done}}
+		if err := r.leaveOut(); err != nil {
+			t.Fatal(err)
+		}
+		if c := r.specs[0].cell; (c != nil) != over || over && (c.Verdict != catalog.Unknown || !c.Interrupted || !strings.Contains(c.Reason, "not run")) {
+			t.Errorf("over %v: the test that was not run is %+v", over, c)
+		}
+		for _, s := range r.specs[1:] {
+			if c := s.cell; c.Verdict != catalog.Unsafe || c.Reason != "2 of 10" {
+				t.Errorf("over %v: a result becomes %s (%s)", over, c.Verdict, c.Reason)
+			}
+		}
+	}
+}
+
+// TestRiskOfEachTest orders the tests of all strategies under all faults. Those that are expected to fail come first, and
+// then those with the faults that break the most kinds of locks.
+func TestRiskOfEachTest(t *testing.T) {
+	var specs []*cellSpec
+	for _, s := range lock.Strategies {
+		for _, f := range catalog.RunFaults {
+			specs = append(specs, &cellSpec{CellName: CellName{s.Name, f}, strategy: s})
+		}
+	}
+	r := newRunner(Config{}, func(*Run) error { return nil })
+	r.orderByRisk(specs)
+	fails := func(s *cellSpec) bool {
+		return s.strategy.New != nil && s.strategy.Expected(s.Fault).IsFailure()
+	}
+	for i, s := range specs[1:] {
+		before := specs[i]
+		if fails(s) && !fails(before) || fails(s) == fails(before) && catalog.KindsThatFail(s.Fault) > catalog.KindsThatFail(before.Fault) {
+			t.Errorf("%v comes before %v", before, s)
+		}
+	}
+}

@@ -419,3 +419,31 @@ func TestLoadIsRepeatedMoreSlowly(t *testing.T) {
 		}
 	}
 }
+
+// TestFaultsOfNamedProcesses chooses faults, strategies and settings in every combination. Of the faults, only those that
+// stop or kill a process are possible. A pause needs a lease, and a killed process cannot serve a second strategy.
+func TestFaultsOfNamedProcesses(t *testing.T) {
+	for bits := range 1 << 7 {
+		has := func(n int) bool { return bits>>n&1 != 0 }
+		pids, paused, killed, slow, foreign, lease, two := has(0), has(1), has(2), has(3), has(4), has(5), has(6) && !has(4)
+		cfg := Config{Target: target.Target{URLs: []string{"http://h:1"}, Strategies: []string{"a"}}}
+		if pids {
+			cfg.Target.PIDs = []int{4711}
+		}
+		for f, chosen := range map[catalog.Fault]bool{catalog.Pause: paused, catalog.Crash: killed, catalog.Slow: slow} {
+			if chosen {
+				cfg.Faults = append(cfg.Faults, f)
+			}
+		}
+		if lease {
+			cfg.Target.Lease = time.Second
+		}
+		if two {
+			cfg.Target.Strategies = append(cfg.Target.Strategies, "b")
+		}
+		want := pids && (!paused && !killed || paused && foreign && !lease || killed && two)
+		if err := cfg.checkMoments(&fleet.Fleet{Foreign: foreign}); (err != nil) != want {
+			t.Errorf("PIDs %v, faults %v, foreign %v, lease %v, two strategies %v: %v", pids, cfg.Faults, foreign, lease, two, err)
+		}
+	}
+}
